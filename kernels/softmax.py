@@ -1,0 +1,123 @@
+"""Fused softmax, persistent: a program takes a row, then the row `num_programs` further on.
+
+The shape of Triton's tutorial 02, made safe for more than 2**31 elements and for 16-bit dtypes:
+https://triton-lang.org/main/getting-started/tutorials/02-fused-softmax.html
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    import torch
+
+    from occupancy_lab.values import Problem
+
+
+@triton.jit
+def softmax_kernel(
+    output_ptr,
+    input_ptr,
+    input_row_stride,
+    output_row_stride,
+    n_rows,
+    n_cols,
+    BLOCK_SIZE: tl.constexpr,
+    num_stages: tl.constexpr,
+):
+    """Softmax of rows `program_id`, `program_id + num_programs`, ... each held in BLOCK_SIZE."""
+    cols = tl.arange(0, BLOCK_SIZE)
+    mask = cols < n_cols
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=num_stages):
+        # A row's offset passes 2**31 in a large matrix, where 32 bits would wrap.
+        row_64 = tl.cast(row, tl.int64)
+        input_ptrs = input_ptr + row_64 * input_row_stride + cols
+        x = tl.load(input_ptrs, mask=mask, other=-float("inf")).to(tl.float32)
+        numerator = tl.exp(x - tl.max(x, axis=0))
+        y = numerator / tl.sum(numerator, axis=0)
+        output_ptrs = output_ptr + row_64 * output_row_stride + cols
+        tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
+
+
+def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
+    """Give the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+
+    Rows may lie any distance apart; where the elements of a row do, *x* is copied first.
+    At most one program a row is launched. Raises InputError where BLOCK_SIZE is less than a row,
+    or *num_programs* less than 1.
+    """
+    import torch
+
+    rows, cols = x.shape
+    if num_programs < 1:
+        message = f"num_programs is {num_programs}; a launch needs 1 or more."
+        raise InputError(message)
+    if config.block_size < cols:
+        message = (
+            f"BLOCK_SIZE {config.block_size} cannot hold a row of {cols} elements; "
+            f"use {triton.next_power_of_2(cols)} or more."
+        )
+        raise InputError(message)
+    if x.stride(1) != 1:
+        x = x.contiguous()
+    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
+    if y.numel() > 0:
+        softmax_kernel[(min(num_programs, rows),)](
+            y,
+            x,
+            x.stride(0),
+            y.stride(0),
+            rows,
+            cols,
+            num_warps=config.num_warps,
+            **constexprs(config),
+            **OPTIONS,
+        )
+    return y
+
+
+def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Give what `softmax` passes by position: output, input, their row strides, and the shape."""
+    matrix = Pointer(problem.dtype, problem.matrix_bytes)
+    return (matrix, matrix, problem.cols, problem.cols, problem.rows, problem.cols)
+
+
+def constexprs(config: Config) -> dict[str, int]:
+    """Give what `softmax` passes by name; num_stages is constexpr and compiler option in one."""
+    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
+
+
+def default_config(problem: Problem, max_shared: int) -> Config:
+    """Give the tutorial's choice: 8 warps, and 4 stages where a program may have 200 kB."""
+    return Config(
+        block_size=triton.next_power_of_2(problem.cols),
+        num_warps=8,
+        num_stages=4 if max_shared > 200_000 else 2,
+    )
+
+
+def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
+    """Give the one pass over the matrix: every element is read once and written once."""
+    elements = problem.rows * problem.cols
+    return (MemoryStep("softmax", reads=elements, writes=elements),)
+
+
+KERNEL = Kernel(
+    name="softmax",
+    title="Fused softmax, persistent programs",
+    grid=Grid.PERSISTENT,
+    function=softmax_kernel,
+    arguments=arguments,
+    constexprs=constexprs,
+    default_config=default_config,
+    memory_steps=memory_steps,
+    run=softmax,
+    compared_with="softmax_naive",
+)

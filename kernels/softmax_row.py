@@ -1,0 +1,115 @@
+"""Fused softmax, one program a row: the same arithmetic as `softmax`, without its loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    import torch
+
+    from occupancy_lab.values import Problem
+
+
+@triton.jit
+def softmax_row_kernel(
+    output_ptr,
+    input_ptr,
+    input_row_stride,
+    output_row_stride,
+    n_cols,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """Softmax of row `program_id`, held in BLOCK_SIZE."""
+    # A row's offset passes 2**31 in a large matrix, where 32 bits would wrap.
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK_SIZE)
+    mask = cols < n_cols
+    input_ptrs = input_ptr + row * input_row_stride + cols
+    x = tl.load(input_ptrs, mask=mask, other=-float("inf")).to(tl.float32)
+    numerator = tl.exp(x - tl.max(x, axis=0))
+    y = numerator / tl.sum(numerator, axis=0)
+    output_ptrs = output_ptr + row * output_row_stride + cols
+    tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
+
+
+def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
+    """Give the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+
+    Rows may lie any distance apart; where the elements of a row do, *x* is copied first.
+    As many programs as rows are launched, whatever *num_programs* says. Raises InputError where
+    BLOCK_SIZE is less than a row.
+    """
+    import torch
+
+    rows, cols = x.shape
+    if config.block_size < cols:
+        message = (
+            f"BLOCK_SIZE {config.block_size} cannot hold a row of {cols} elements; "
+            f"use {triton.next_power_of_2(cols)} or more."
+        )
+        raise InputError(message)
+    if x.stride(1) != 1:
+        x = x.contiguous()
+    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
+    if y.numel() > 0:
+        softmax_row_kernel[(rows,)](
+            y,
+            x,
+            x.stride(0),
+            y.stride(0),
+            cols,
+            num_warps=config.num_warps,
+            **constexprs(config),
+            **OPTIONS,
+        )
+    return y
+
+
+def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Give what `softmax_row` passes by position: output, input, their row strides, and n_cols."""
+    matrix = Pointer(problem.dtype, problem.matrix_bytes)
+    return (matrix, matrix, problem.cols, problem.cols, problem.cols)
+
+
+def constexprs(config: Config) -> dict[str, int]:
+    """Give what `softmax_row` passes by name."""
+    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
+
+
+def default_config(problem: Problem, max_shared: int) -> Config:
+    """Give 4 warps, 8 from a BLOCK_SIZE of 2048 and 16 from 4096, and nothing to pipeline."""
+    block_size = triton.next_power_of_2(problem.cols)
+    if block_size >= 4096:
+        num_warps = 16
+    elif block_size >= 2048:
+        num_warps = 8
+    else:
+        num_warps = 4
+    return Config(block_size, num_warps, num_stages=1)
+
+
+def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
+    """Give the one pass over the matrix: every element is read once and written once."""
+    elements = problem.rows * problem.cols
+    return (MemoryStep("softmax", reads=elements, writes=elements),)
+
+
+KERNEL = Kernel(
+    name="softmax_row",
+    title="Fused softmax, one program a row",
+    grid=Grid.ROWS,
+    function=softmax_row_kernel,
+    arguments=arguments,
+    constexprs=constexprs,
+    default_config=default_config,
+    memory_steps=memory_steps,
+    run=softmax_row,
+    compared_with="softmax_naive",
+)

@@ -1,0 +1,97 @@
+"""Vector addition, z = x + y: one program a block of BLOCK_SIZE elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer, ProgramRow
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    import torch
+
+    from occupancy_lab.values import Problem
+
+
+@triton.jit
+def vector_add_kernel(x_ptr, y_ptr, z_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
+    """Add block `program_id` of two vectors; the mask cuts off what lies past the last element."""
+    # 64 bits: the last blocks of more than 2**31 elements start where 32 bits would wrap.
+    block_start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE
+    offsets = block_start + tl.arange(0, BLOCK_SIZE)
+    mask = offsets < n_elements
+    x = tl.load(x_ptr + offsets, mask=mask)
+    y = tl.load(y_ptr + offsets, mask=mask)
+    tl.store(z_ptr + offsets, x + y, mask=mask)
+
+
+def vector_add(
+    x: torch.Tensor, config: Config, num_programs: int, y: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Give x + y for tensors of one shape and dtype on the current GPU, in a new tensor.
+
+    Without *y* it gives x + x, whose second read a cache answers: measure with a *y*. What is not
+    contiguous is copied first. As many programs as blocks are launched, whatever *num_programs*
+    says.
+    """
+    import torch
+
+    x = x.contiguous()
+    y = x if y is None else y.contiguous()
+    z = torch.empty_like(x)
+    n_elements = z.numel()
+    if n_elements > 0:
+        vector_add_kernel[(triton.cdiv(n_elements, config.block_size),)](
+            x, y, z, n_elements, num_warps=config.num_warps, **constexprs(config), **OPTIONS
+        )
+    return z
+
+
+def program_table(n_elements: int, block_size: int) -> tuple[ProgramRow, ...]:
+    """Give every program of a launch on *n_elements*, in the order of its program_id."""
+    rows = []
+    for pid in range(triton.cdiv(n_elements, block_size)):
+        block_start = pid * block_size
+        offsets = tuple(range(block_start, block_start + block_size))
+        mask = tuple(offset < n_elements for offset in offsets)
+        rows.append(ProgramRow(pid, block_start, offsets, mask))
+    return tuple(rows)
+
+
+def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Give what `vector_add` passes by position: x, y, z and the number of elements."""
+    vector = Pointer(problem.dtype, problem.matrix_bytes)
+    return (vector, vector, vector, problem.rows * problem.cols)
+
+
+def constexprs(config: Config) -> dict[str, int]:
+    """Give what `vector_add` passes by name."""
+    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
+
+
+def default_config(problem: Problem, max_shared: int) -> Config:
+    """Give blocks of 1024 elements, 4 warps each, and nothing to pipeline."""
+    return Config(block_size=1024, num_warps=4, num_stages=1)
+
+
+def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
+    """Give the one pass: two vectors are read and one is written."""
+    elements = problem.rows * problem.cols
+    return (MemoryStep("add", reads=2 * elements, writes=elements),)
+
+
+KERNEL = Kernel(
+    name="vector_add",
+    title="Vector addition, one program a block",
+    grid=Grid.BLOCKS,
+    function=vector_add_kernel,
+    arguments=arguments,
+    constexprs=constexprs,
+    default_config=default_config,
+    memory_steps=memory_steps,
+    run=vector_add,
+    program_table=program_table,
+)

@@ -1,0 +1,113 @@
+"""What can be asked for: problems, configurations and names, checked before any work is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.kernel import Grid
+from occupancy_lab.values import ITEM_BYTES
+
+if TYPE_CHECKING:
+    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Config, Problem, Resources
+
+MAX_BLOCK_SIZE = 1_048_576
+"""The most elements of one tensor in a Triton kernel: TRITON_MAX_TENSOR_NUMEL."""
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+def next_power_of_two(number: int) -> int:
+    """Give the smallest power of two that is at least *number*, which is 1 or more."""
+    return 1 << (number - 1).bit_length()
+
+
+def check_problem(problem: Problem) -> None:
+    """Raise InputError unless the matrix has rows and columns, of a dtype the lab knows."""
+    for name in ("rows", "cols"):
+        number = getattr(problem, name)
+        if number < 1:
+            msg = f"{name} is {number}; a matrix has at least 1"
+            raise InputError(msg)
+    if problem.dtype not in ITEM_BYTES:
+        msg = f"dtype {problem.dtype!r} is not known; give one of {', '.join(ITEM_BYTES)}"
+        raise InputError(msg)
+
+
+def check_num_warps(num_warps: int, architecture: Architecture) -> None:
+    """Raise InputError unless a program of the architecture may have *num_warps* warps."""
+    words = f"{architecture.warp_word}s of {architecture.warp_size} threads"
+    if not _is_power_of_two(num_warps):
+        msg = f"num_warps is {num_warps}; Triton takes a power of two"
+        raise InputError(msg)
+    if num_warps > architecture.max_warps_per_program:
+        msg = (
+            f"num_warps is {num_warps}; a program on {architecture.target_name} has at most"
+            f" {architecture.max_warps_per_program} {words}"
+        )
+        raise InputError(msg)
+
+
+def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
+    """Raise InputError unless *kernel* can be launched so on *problem*."""
+    check_num_warps(config.num_warps, gpu.architecture)
+    if config.num_stages < 1:
+        msg = f"num_stages is {config.num_stages}; a loop has at least 1 stage"
+        raise InputError(msg)
+    block_size = config.block_size
+    needed = 1 if kernel.grid is Grid.BLOCKS else next_power_of_two(problem.cols)
+    if not _is_power_of_two(block_size):
+        at_least = max(needed, next_power_of_two(max(block_size, 1)))
+        msg = f"BLOCK_SIZE is {block_size}; tl.arange takes a power of two, such as {at_least}"
+        raise InputError(msg)
+    if block_size < needed:
+        msg = (
+            f"BLOCK_SIZE is {block_size}, below {problem.cols} cols: a program holds a whole row;"
+            f" use {needed}"
+        )
+        raise InputError(msg)
+    if block_size > MAX_BLOCK_SIZE:
+        msg = (
+            f"a row of {problem.cols} cols takes a BLOCK_SIZE of {block_size}; Triton holds at most"
+            f" {MAX_BLOCK_SIZE} elements in a program"
+        )
+        raise InputError(msg)
+
+
+def check_fits(config: Config, calculation: Calculation) -> None:
+    """Raise DoesNotFitError, saying what would fit, where a GPU holds not one program."""
+    gpu, resources, occupancy = calculation.gpu, calculation.resources, calculation.occupancy
+    if occupancy.programs_per_multiprocessor > 0:
+        return
+    architecture = gpu.architecture
+    needed = resources.shared + resources.static_shared
+    if occupancy.limit("shared").programs == 0:
+        msg = (
+            f"{gpu.title} gives a program at most {architecture.max_shared} B of shared memory, and"
+            f" this one needs {needed} B; {_what_would_fit(config, resources, architecture)}"
+        )
+        raise DoesNotFitError(msg, needed=needed, available=architecture.max_shared)
+    available = architecture.registers // (resources.num_warps * architecture.warp_size)
+    msg = (
+        f"{gpu.title} cannot hold one program of {resources.num_warps} {architecture.warp_word}s"
+        f" with {resources.n_regs} registers a thread; at {resources.num_warps}"
+        f" {architecture.warp_word}s a thread may have {available}"
+    )
+    raise DoesNotFitError(msg, needed=resources.n_regs, available=available)
+
+
+def _what_would_fit(config: Config, resources: Resources, architecture: Architecture) -> str:
+    pipeline = resources.pipeline_shared or 0
+    if config.num_stages > 1 and pipeline:
+        buffer = pipeline // (config.num_stages - 1)
+        spare = architecture.max_shared - (resources.shared + resources.static_shared - pipeline)
+        if spare >= 0:
+            return (
+                f"num_stages {1 + spare // buffer} would fit, at {buffer} B a stage after the first"
+            )
+    return f"{architecture.max_shared} B would fit: fewer columns a program"

@@ -1,0 +1,218 @@
+"""The command line: parse, call one function, print. `--help` imports nothing but click."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from occupancy_lab import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+NAME = "occupancy-lab"
+_NEEDED = ("n_regs", "shared", "num_warps")
+
+
+class LabGroup(click.Group):
+    """Prints every error as one sentence on standard error and exits with 2; --debug raises it."""
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run the command line and exit."""
+        debug = "--debug" in (kwargs.get("args") or sys.argv[1:])
+        try:
+            super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.exceptions.Exit as done:
+            sys.exit(done.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            _fail("interrupted", 130)
+        except BrokenPipeError:
+            # The reader of a pipe has seen enough; Python would complain again at exit.
+            sys.stdout = None
+            sys.exit(0)
+        except Exception as error:
+            if debug:
+                raise
+            _fail(_sentence(error), 2)
+        sys.exit(0)
+
+
+def _sentence(error: Exception) -> str:
+    from occupancy_lab.errors import OccupancyLabError
+
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OccupancyLabError):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}; --debug shows where"
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    click.echo(f"{NAME}: {' '.join(sentence.split())}", err=True)
+    sys.exit(code)
+
+
+@click.group(
+    cls=LabGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name=NAME)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Know how a Triton kernel will sit on a GPU, and why, before launching it."""
+
+
+def _gpu_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--gpu",
+        "--target",
+        "gpus",
+        multiple=True,
+        metavar="NAME",
+        help="h100, sm_90, cuda:90:32, mi300x, gfx942, ...; several with commas. "
+        "Default: the GPU at hand, or h100,mi300x.",
+    )(command)
+
+
+def _cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    no_cache = click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing.")
+    directory = click.option(
+        "--cache-dir",
+        type=click.Path(file_okay=False),
+        help="Where compiled resources are kept [default: $OCCUPANCY_LAB_CACHE_DIR or XDG cache].",
+    )
+    return no_cache(directory(command))
+
+
+def _use_cache_directory(directory: str | None) -> None:
+    import os
+
+    if directory is not None:
+        os.environ["OCCUPANCY_LAB_CACHE_DIR"] = directory
+
+
+@main.command()
+@click.option("--cols", type=int, required=True, help="Columns of the matrix.")
+@click.option("--rows", type=int, default=4096, show_default=True, help="Rows of the matrix.")
+@click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")
+@click.option(
+    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
+)
+@_gpu_option
+@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
+@click.option("--num-warps", type=int, help="Warps a program [default: the kernel's own choice].")
+@click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "markdown", "json"]),
+    default="terminal",
+    show_default=True,
+    help="How to print it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@_cache_options
+def explain(
+    gpus: tuple[str, ...],
+    form: str,
+    as_json: bool,
+    no_cache: bool,
+    cache_dir: str | None,
+    **asked: Any,
+) -> None:
+    """Compile a kernel and explain how it sits on a GPU: limits, num_programs, traffic."""
+    from occupancy_lab.explaining import explain as explain_kernel
+
+    _use_cache_directory(cache_dir)
+    explanation = explain_kernel(**asked, gpu=",".join(gpus) or None, cache=not no_cache)
+    if as_json or form == "json":
+        click.echo(explanation.to_json())
+    elif form == "markdown":
+        click.echo(explanation.to_markdown(), nl=False)
+    else:
+        _print_markdown(explanation.to_markdown())
+
+
+def _print_json(values: Any) -> None:
+    import json
+
+    click.echo(json.dumps(values, indent=2))
+
+
+def _print_markdown(markdown: str) -> None:
+    from occupancy_lab.terminal import print_markdown
+
+    print_markdown(markdown)
+
+
+@main.command()
+@_gpu_option
+@click.option("--n-regs", type=int, help="Registers a thread (VGPRs a lane on AMD).")
+@click.option("--shared", type=int, help="Dynamic shared memory a program, bytes.")
+@click.option("--num-warps", type=int, help="Warps a program.")
+@click.option("--sgprs", type=int, help="SGPRs a wave (AMD gfx9).")
+@click.option("--static-shared", type=int, default=0, help="Static shared memory, bytes.")
+@click.option("--barriers", type=int, help="Named barriers a program (NVIDIA).")
+@click.option(
+    "--points",
+    type=click.File("r", encoding="utf-8"),
+    help="A CSV file of target, n_regs, shared, num_warps and optionally sgprs, static_shared,"
+    " barriers; - is standard input. Prints CSV.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def occupancy(gpus: tuple[str, ...], points: TextIO | None, as_json: bool, **usage: Any) -> None:
+    """Work out an occupancy without compiling anything, for one kernel or a table of them."""
+    if points is not None:
+        from occupancy_lab.occupancy.points import calculate_points
+
+        calculate_points(points, points.name, sys.stdout)
+        return
+    missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]
+    missing = missing if gpus else ["--target", *missing]
+    if missing:
+        msg = f"give {', '.join(missing)}, or a table of them with --points"
+        raise click.UsageError(msg)
+    from occupancy_lab.calculator import calculate_for
+
+    calculations = calculate_for(",".join(gpus), **usage)
+    if as_json:
+        _print_json([calculation.to_dict() for calculation in calculations])
+    else:
+        from occupancy_lab.explaining import write_calculation
+
+        _print_markdown(write_calculation(calculations).to_markdown())
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the source of each number.")
+def gpus(names: tuple[str, ...], as_json: bool) -> None:
+    """List the GPUs that are known and those at hand, or every number of those NAMED."""
+    from occupancy_lab.explaining import catalogue
+    from occupancy_lab.gpus import find_gpus, present_gpus
+
+    found = find_gpus(",".join(names)) if names else ()
+    if as_json:
+        _print_json(catalogue.gpus_values(found, present_gpus()))
+    elif found:
+        for gpu in found:
+            _print_markdown(catalogue.describe_gpu(gpu).to_markdown())
+    else:
+        _print_markdown(catalogue.list_gpus(present_gpus()).to_markdown())
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(as_json: bool) -> None:
+    """Say what is installed, found and missing; exit 1 where something needed is."""
+    from occupancy_lab.doctor import examine, write_findings
+
+    findings = examine()
+    if as_json:
+        _print_json([finding.to_dict() for finding in findings])
+    else:
+        _print_markdown(write_findings(findings).to_markdown())
+    if any(finding.status == "problem" for finding in findings):
+        sys.exit(1)

@@ -1,0 +1,176 @@
+"""From a kernel, a problem, a configuration and a target to the Resources of the compiled result.
+
+`warmup` is the door: on Triton's own driver where the target's GPU is here, on an offline driver
+where it is not. Nothing is launched either way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling.assembly import (
+    pipeline_shared_bytes,
+    widest_load_bytes,
+    widest_store_bytes,
+)
+from occupancy_lab.compiling.cubin import read_cubin
+from occupancy_lab.compiling.hsaco import read_hsaco
+from occupancy_lab.compiling.launch import Launch
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.silence import Printed, captured
+from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from occupancy_lab.compiling.store import Store
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Config, Problem, Target
+
+
+def triton_version() -> str:
+    """Give the installed Triton's version, without importing it."""
+    from importlib.metadata import version
+
+    return version("triton")
+
+
+def resource_key(kernel: Kernel, launch: Launch, target: Target) -> dict[str, Any]:
+    """Give everything that can change what *launch* compiles to, as plain JSON values."""
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+
+    return {
+        "triton": triton_version(),
+        "kernel": getattr(kernel.function, "cache_key", None),
+        "target": str(target),
+        "arguments": launch.specialization(target),
+        "keywords": launch.keywords,
+        "environment": get_cache_invalidating_env_vars(),
+    }
+
+
+def compile_resources(  # noqa: PLR0913 - these five make the road's first step, and one is named
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    target: Target,
+    store: Store,
+    *,
+    present: bool = False,
+) -> Resources:
+    """Give what one program of *kernel* takes on *target*, from *store* or a compile.
+
+    With *present* the target's GPU is here: Triton's own driver compiles, the kernel is loaded,
+    and what the driver says of it must equal what the binary says.
+
+    Raises TargetError where the installed Triton has no compiler for *target*, CompileError where
+    it cannot compile this kernel, BinaryError where the binary and the driver disagree.
+    """
+    if kernel.function is None:
+        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
+        raise InputError(msg)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        msg = "TRITON_INTERPRET=1 makes Triton interpret kernels; unset it to compile them"
+        raise InputError(msg)
+    launch = Launch.of(kernel, problem, config)
+    key = resource_key(kernel, launch, target)
+    resources = store.get(key)
+    if resources is None:
+        compiled = _compile(kernel, launch, target, present=present)
+        resources = _read(compiled, target)
+        if present:
+            _check_loaded(compiled, resources)
+        store.put(key, resources)
+    return resources
+
+
+def _warmup(function: Any, launch: Launch, target: Target, *, present: bool) -> Any:
+    with contextlib.nullcontext() if present else offline(target):
+        return function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
+
+
+def _compile(kernel: Kernel, launch: Launch, target: Target, *, present: bool) -> Any:
+    printed = Printed()
+    try:
+        with captured() as printed:
+            return _warmup(kernel.function, launch, target, present=present)
+    except Exception as error:
+        if not can_compile(target):
+            msg = f"Triton {triton_version()} has no compiler for {target.name}"
+            raise TargetError(msg) from error
+        reason = _first_line(printed.text) or _first_line(str(error)) or type(error).__name__
+        msg = f"Triton {triton_version()} cannot compile {kernel.name} for {target.name}: {reason}"
+        raise CompileError(msg) from error
+
+
+def can_compile(target: Target) -> bool:
+    """Tell whether the smallest kernel there is compiles for *target*."""
+    from occupancy_lab.compiling.probe import probe_kernel
+
+    try:
+        with captured(), offline(target):
+            probe_kernel.warmup(grid=(1,))
+    except Exception:  # noqa: BLE001 - any failure at all means that nothing compiles
+        return False
+    return True
+
+
+def _first_line(text: str) -> str:
+    lines = (line.strip("= ").strip() for line in text.splitlines())
+    return next((line for line in lines if line), "")
+
+
+def _read(compiled: Any, target: Target) -> Resources:
+    return _read_cuda(compiled) if target.backend == "cuda" else _read_hip(compiled)
+
+
+def _pipeline_shared(compiled: Any) -> int:
+    shared: int = compiled.metadata.shared
+    return min(pipeline_shared_bytes(compiled.asm["ttgir"]), shared)
+
+
+def _read_cuda(compiled: Any) -> Resources:
+    metadata, asm = compiled.metadata, compiled.asm
+    found = read_cubin(asm["cubin"], metadata.name)
+    return Resources(
+        n_regs=found.n_regs,
+        num_warps=metadata.num_warps,
+        shared=metadata.shared,
+        static_shared=found.static_shared,
+        local_bytes=found.local_bytes,
+        barriers=found.barriers,
+        pipeline_shared=_pipeline_shared(compiled),
+        load_bytes=widest_load_bytes(asm["ptx"], "ptx"),
+        store_bytes=widest_store_bytes(asm["ptx"], "ptx"),
+    )
+
+
+def _read_hip(compiled: Any) -> Resources:
+    metadata, asm = compiled.metadata, compiled.asm
+    found = read_hsaco(asm["hsaco"], metadata.name)
+    return Resources(
+        n_regs=found.vgprs,
+        num_warps=metadata.num_warps,
+        shared=metadata.shared,
+        static_shared=found.static_lds,
+        local_bytes=found.scratch_bytes,
+        sgprs=found.sgprs,
+        agprs=found.agprs,
+        allocated_vgprs=found.allocated_vgprs,
+        vgpr_spills=found.vgpr_spills,
+        sgpr_spills=found.sgpr_spills,
+        pipeline_shared=_pipeline_shared(compiled),
+        load_bytes=widest_load_bytes(asm["amdgcn"], "amdgcn"),
+        store_bytes=widest_store_bytes(asm["amdgcn"], "amdgcn"),
+    )
+
+
+def _check_loaded(compiled: Any, resources: Resources) -> None:
+    """Load the kernel on the GPU and compare what the driver says with *resources*."""
+    compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without launching it
+    said = {"n_regs": compiled.n_regs, "n_spills": compiled.n_spills}
+    read = {"n_regs": resources.n_regs, "n_spills": resources.n_spills}
+    if said != read:
+        msg = f"the driver says {said} of {compiled.name}, its binary says {read}"
+        raise BinaryError(msg)

@@ -1,0 +1,130 @@
+"""What one kernel of a cubin, an NVIDIA binary, takes: read from the ELF file itself.
+
+NVIDIA does not document the attributes; their numbers are the EIATTR names that `cuobjdump -elf`
+prints, and what is read here agrees with `cuobjdump --dump-resource-usage` in the tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling.elf import cut, read_elf, unpack
+from occupancy_lab.errors import BinaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.compiling.elf import Elf, Section
+
+EM_CUDA = 190
+SIZED = 4
+"""The form of an attribute whose content follows it; other forms hold it in the record."""
+REQNTID = 0x10
+MIN_STACK_SIZE = 0x12
+REGCOUNT = 0x2F
+NUM_BARRIERS = 0x4C
+
+RESERVED_SHARED = 1024
+"""Bytes at the front of shared memory that the driver keeps for itself from sm_80 on; ptxas lays
+them out in the binary from sm_90 on (the symbol .nv.reservedSmem)."""
+RESERVE_IN_BINARY_FROM = 90
+
+
+@dataclass(frozen=True, slots=True)
+class CubinResources:
+    """What one kernel of a cubin takes."""
+
+    n_regs: int
+    """Registers a thread."""
+    local_bytes: int | None
+    """Local memory a thread, bytes: the stack frame, register spills included."""
+    static_shared: int
+    """Shared memory in the binary, bytes, without the driver's reserve."""
+    barriers: int
+    """Named barriers a program."""
+    threads: int | None
+    """Threads a program, where the kernel asks for a fixed number of them."""
+    arch: int
+    """Compute capability without its dot: 90."""
+
+
+def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
+    """Read what *kernel_name* of the cubin *binary* takes.
+
+    Raises:
+        BinaryError: it is no cubin, is damaged, or holds no such kernel.
+    """
+    elf = read_elf(binary, EM_CUDA, "a cubin")
+    arch = compute_capability(elf)
+    text = kernel_text(elf, kernel_name)
+    sizes = sizes_of_functions(elf, kernel_name)
+    if REGCOUNT not in sizes:
+        message = f"The cubin does not say how many registers {kernel_name!r} takes."
+        raise BinaryError(message)
+    own = dict(attributes(elf.section(f".nv.info.{kernel_name}")))
+    barriers = number(own, "<B", NUM_BARRIERS)
+    return CubinResources(
+        n_regs=sizes[REGCOUNT],
+        local_bytes=sizes.get(MIN_STACK_SIZE),
+        static_shared=static_shared(elf, kernel_name, arch),
+        barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,
+        threads=number(own, "<I", REQNTID),
+        arch=arch,
+    )
+
+
+def compute_capability(elf: Elf) -> int:
+    """Give the architecture that a cubin is for; its place moved with ELF ABI version 8."""
+    last_with_low_byte = 7
+    return elf.flags & 0xFF if elf.abi_version <= last_with_low_byte else elf.flags >> 8 & 0xFF
+
+
+def kernel_text(elf: Elf, kernel_name: str) -> Section:
+    """Give the section with the instructions of *kernel_name*."""
+    text = elf.section(f".text.{kernel_name}")
+    if text is None:
+        prefix = ".text."
+        found = [s.name.removeprefix(prefix) for s in elf.sections if s.name.startswith(prefix)]
+        message = f"The cubin holds no kernel {kernel_name!r}, only {', '.join(found) or 'none'}."
+        raise BinaryError(message)
+    return text
+
+
+def sizes_of_functions(elf: Elf, kernel_name: str) -> dict[int, int]:
+    """Give the attributes of the whole cubin that are a number for one function, this one's."""
+    table = elf.section(".symtab")
+    symbols = elf.symbols(table) if table else ()
+    sizes = {}
+    for attribute, content in attributes(elf.section(".nv.info")):
+        if attribute in (REGCOUNT, MIN_STACK_SIZE):
+            index, size = unpack("<II", content, 0)
+            if index < len(symbols) and symbols[index].name == kernel_name:
+                sizes[attribute] = size
+    return sizes
+
+
+def attributes(section: Section | None) -> Iterator[tuple[int, memoryview]]:
+    """Give the number and content of each record of an .nv.info *section*."""
+    content = section.content if section else memoryview(b"")
+    offset = 0
+    while offset < len(content):
+        form, attribute, size = unpack("<BBH", content, offset)
+        start, length = (offset + 4, size) if form == SIZED else (offset + 2, 2)
+        yield attribute, cut(content, start, length)
+        offset = start + length
+
+
+def number(found: dict[int, memoryview], layout: str, attribute: int) -> int | None:
+    """Give the first number of an attribute's content, None when it is not there."""
+    if attribute not in found:
+        return None
+    first: int = unpack(layout, found[attribute], 0)[0]
+    return first
+
+
+def static_shared(elf: Elf, kernel_name: str, arch: int) -> int:
+    """Give the bytes of shared memory that the kernel itself declares."""
+    section = elf.section(f".nv.shared.{kernel_name}")
+    size = section.size if section else 0
+    return max(size - RESERVED_SHARED, 0) if arch >= RESERVE_IN_BINARY_FROM else size

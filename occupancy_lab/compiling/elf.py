@@ -1,0 +1,175 @@
+"""The little of the ELF format that a compiled kernel's resources are read with.
+
+Layout: System V Application Binary Interface, "Object Files"; 64-bit little-endian only, as both
+vendors write it. Everything is checked against the length of the file on the way in.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from occupancy_lab.errors import BinaryError
+
+NOTE_SECTION = 7
+ZERO_FILLED_SECTION = 8
+"""SHT_NOBITS: a section with a size but no bytes in the file."""
+SYMBOL_SECTIONS = (2, 11)
+"""SHT_SYMTAB and SHT_DYNSYM."""
+
+IDENTIFICATION = b"\x7fELF\x02\x01\x01"
+HEADER = "<16sHHIQQQIHHHHHH"
+SECTION_HEADER = "<IIQQQQIIQQ"
+PROGRAM_HEADER_BYTES = 56
+SYMBOL = "<IBBHQQ"
+NOTE = "<III"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section: its header's fields, and its bytes (none where it is zero-filled)."""
+
+    name: str
+    type: int
+    flags: int
+    address: int
+    size: int
+    link: int
+    content: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbol; `section` and `value` are as stored: a section's index and an address."""
+
+    name: str
+    section: int
+    value: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Elf:
+    """An ELF file's header fields and its sections in their order."""
+
+    machine: int
+    abi_version: int
+    flags: int
+    sections: tuple[Section, ...]
+
+    def section(self, name: str) -> Section | None:
+        """Give the first section called *name*, None when there is none."""
+        return next((section for section in self.sections if section.name == name), None)
+
+    def symbols(self, section: Section) -> tuple[Symbol, ...]:
+        """Give the symbols of the symbol table *section*, in the order of their indices."""
+        if section.type not in SYMBOL_SECTIONS or section.link >= len(self.sections):
+            message = f"The ELF section {section.name!r} is not a symbol table with a string table."
+            raise BinaryError(message)
+        strings = bytes(self.sections[section.link].content)
+        entry = struct.calcsize(SYMBOL)
+        fields = (
+            unpack(SYMBOL, section.content, entry * index)
+            for index in range(len(section.content) // entry)
+        )
+        return tuple(
+            Symbol(string_at(strings, name), index, value, size)
+            for name, _, _, index, value, size in fields
+        )
+
+    def all_symbols(self) -> tuple[Symbol, ...]:
+        """Give the symbols of every symbol table."""
+        tables = (section for section in self.sections if section.type in SYMBOL_SECTIONS)
+        return tuple(symbol for table in tables for symbol in self.symbols(table))
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One record of a note section."""
+
+    name: bytes
+    type: int
+    content: memoryview
+
+
+def read_elf(binary: bytes, machine: int, machine_name: str) -> Elf:
+    """Read the headers and sections of *binary*, which must be for *machine* (e_machine).
+
+    Raises:
+        BinaryError: it is not a 64-bit little-endian ELF file, is for another machine (the message
+            calls the expected one *machine_name*), or ends before something that it declares.
+    """
+    if not binary.startswith(IDENTIFICATION):
+        message = f"This is not {machine_name}: it is no 64-bit little-endian ELF file."
+        raise BinaryError(message)
+    data = memoryview(binary)
+    header = unpack(HEADER, data, 0)
+    _, _, found, _, _, segments, headers, flags, _, _, segment_count, _, count, names = header
+    if found != machine:
+        message = (
+            f"This is not {machine_name}: its ELF machine is {found}, where {machine} was expected."
+        )
+        raise BinaryError(message)
+    cut(data, segments, segment_count * PROGRAM_HEADER_BYTES)
+    if names >= count:
+        message = "This ELF file has no names for its sections."
+        raise BinaryError(message)
+    entry = struct.calcsize(SECTION_HEADER)
+    rows = [unpack(SECTION_HEADER, data, headers + entry * index) for index in range(count)]
+    contents = [
+        data[:0] if kind == ZERO_FILLED_SECTION else cut(data, offset, size)
+        for _, kind, _, _, offset, size, *_ in rows
+    ]
+    strings = bytes(contents[names])
+    sections = tuple(
+        Section(string_at(strings, name), kind, bits, address, size, link, content)
+        for (name, kind, bits, address, _, size, link, *_), content in zip(
+            rows, contents, strict=True
+        )
+    )
+    return Elf(machine=found, abi_version=binary[8], flags=flags, sections=sections)
+
+
+def read_notes(content: memoryview) -> tuple[Note, ...]:
+    """Give the records of a note section's *content*."""
+    notes = []
+    offset = 0
+    while offset < len(content):
+        name_bytes, content_bytes, kind = unpack(NOTE, content, offset)
+        name_start = offset + struct.calcsize(NOTE)
+        content_start = name_start + padded(name_bytes)
+        name = bytes(cut(content, name_start, name_bytes)).rstrip(b"\0")
+        notes.append(Note(name, kind, cut(content, content_start, content_bytes)))
+        offset = content_start + padded(content_bytes)
+    return tuple(notes)
+
+
+def unpack(layout: str, data: memoryview, offset: int) -> tuple[Any, ...]:
+    """Read the fields of *layout* (of module struct) at *offset*, or raise BinaryError."""
+    return struct.unpack(layout, cut(data, offset, struct.calcsize(layout)))
+
+
+def cut(data: memoryview, offset: int, size: int) -> memoryview:
+    """Give *size* bytes of *data* from *offset* on, or raise BinaryError."""
+    if not 0 <= offset <= len(data) - size:
+        message = (
+            f"The binary is cut off or damaged: {size} bytes are declared at {offset}, "
+            f"where {len(data)} bytes are there in all."
+        )
+        raise BinaryError(message)
+    return data[offset : offset + size]
+
+
+def string_at(strings: bytes, offset: int) -> str:
+    """Give the zero-terminated string at *offset* of a string table, or raise BinaryError."""
+    end = strings.find(b"\0", offset)
+    if end < 0:
+        message = f"The binary is damaged: no string ends behind {offset} of a string table."
+        raise BinaryError(message)
+    return strings[offset:end].decode(errors="backslashreplace")
+
+
+def padded(size: int) -> int:
+    """Round *size* up to the 4 bytes that note records are aligned to."""
+    return -(-size // 4) * 4

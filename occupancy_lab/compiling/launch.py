@@ -1,0 +1,68 @@
+"""The arguments of a launch, without tensors: what a kernel is compiled and specialised for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.kernel import OPTIONS, Pointer
+
+if TYPE_CHECKING:
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Config, Problem, Target
+
+TRITON_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+INT32_MAX = 2**31 - 1
+
+
+class _Tensor:
+    """Stands for a tensor in `warmup`: aligned as torch allocates, with a real storage size."""
+
+    def __init__(self, pointer: Pointer) -> None:
+        self.dtype = TRITON_DTYPES[pointer.dtype]
+        self._storage_bytes = pointer.storage_bytes
+
+    @staticmethod
+    def data_ptr() -> int:
+        """Give an address that is a multiple of 16, as every torch allocation's is."""
+        return 0
+
+    def ptr_range(self) -> int:
+        """Give the bytes behind the pointer: AMD compiles other loads above 2 GiB."""
+        return self._storage_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch's arguments, and what of them the compiler can see."""
+
+    arguments: tuple[Pointer | int, ...]
+    keywords: dict[str, Any]
+
+    @classmethod
+    def of(cls, kernel: Kernel, problem: Problem, config: Config) -> Launch:
+        """Give the launch of *kernel* on *problem* as *config* sets it."""
+        keywords = {**kernel.constexprs(config), "num_warps": config.num_warps, **OPTIONS}
+        return cls(kernel.arguments(problem), keywords)
+
+    def stand_ins(self) -> list[Any]:
+        """Give the positional arguments for `warmup`."""
+        return [_Tensor(arg) if isinstance(arg, Pointer) else arg for arg in self.arguments]
+
+    def specialization(self, target: Target) -> list[str]:
+        """Give what Triton specialises each argument on, so that equal lists compile alike.
+
+        A pointer counts by its dtype and, on AMD, by whether 32-bit offsets reach all of it; a
+        whole number by its width, by being 1 and by being a multiple of 16.
+        """
+        return [self._specialize(argument, target) for argument in self.arguments]
+
+    @staticmethod
+    def _specialize(argument: Pointer | int, target: Target) -> str:
+        if isinstance(argument, Pointer):
+            near = target.backend == "hip" and argument.storage_bytes <= INT32_MAX
+            return f"*{TRITON_DTYPES[argument.dtype]}{' 32-bit range' if near else ''}"
+        width = "i32" if -INT32_MAX - 1 <= argument <= INT32_MAX else "i64"
+        if argument == 1:
+            return f"{width} = 1"
+        return f"{width} % 16 = 0" if argument % 16 == 0 else width

@@ -1,0 +1,48 @@
+"""What compilers print from below Python: kept off the terminal, kept for --debug."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Printed:
+    """What was printed inside a `captured` block; empty until the block ends."""
+
+    text = ""
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[Printed]:
+    """Take what is written to file descriptors 1 and 2 inside the block.
+
+    LLVM and MLIR write their diagnostics to the descriptor itself, and Triton prints the whole
+    PTX to standard output where ptxas fails: either would end up in the middle of a JSON document.
+    """
+    printed = Printed()
+    with tempfile.TemporaryFile() as file:
+        _flush()
+        saved = os.dup(1), os.dup(2)
+        try:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            yield printed
+        finally:
+            _flush()
+            for descriptor, copy in enumerate(saved, start=1):
+                os.dup2(copy, descriptor)
+                os.close(copy)
+            file.seek(0)
+            printed.text = file.read().decode(errors="replace")
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.flush()

@@ -1,0 +1,82 @@
+"""Where compiled resources are kept between runs, one small JSON file a key."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
+_FIELDS = {field.name for field in dataclasses.fields(Resources)}
+
+
+def store_directory() -> Path:
+    """Give the store's directory: $OCCUPANCY_LAB_CACHE_DIR, or occupancy-lab in the XDG cache."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("occupancy-lab")
+
+
+class Store:
+    """Resources by key, shared by any number of processes.
+
+    Each entry is written beside its place and moved there in one step, and holds its whole key: a
+    reader sees all of an entry or none. An entry that cannot be read counts as absent, and one
+    that cannot be written (no space, no permission) is gone with the run; neither is an error.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        """Keep entries under *directory*; None keeps nothing."""
+        self._directory = directory
+
+    def get(self, key: Mapping[str, Any]) -> Resources | None:
+        """Give the resources kept under *key*, or None."""
+        if self._directory is None:
+            return None
+        try:
+            entry = json.loads(_path(self._directory, key).read_bytes())
+            if entry["key"] != key or entry["resources"].keys() != _FIELDS:
+                return None
+            return Resources(**entry["resources"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def put(self, key: Mapping[str, Any], resources: Resources) -> None:
+        """Keep *resources* under *key*."""
+        if self._directory is None:
+            return
+        path = _path(self._directory, key)
+        entry = json.dumps({"key": key, "resources": dataclasses.asdict(resources)}, indent=1)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, entry.encode())
+
+
+def _path(directory: Path, key: Mapping[str, Any]) -> Path:
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return directory / "resources" / digest[:2] / f"{digest[2:]}.json"
+
+
+def _write(path: Path, entry: bytes) -> None:
+    """Write *entry* beside *path* and move it there in one step."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(entry)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,113 @@
+"""What is installed, found and missing, and what each missing thing would give."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from occupancy_lab import __version__
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compile import can_compile
+from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.gpus import find_gpu, present_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+REQUIRED = ("triton", "torch", "click", "rich", "pandas", "tabulate", "matplotlib", "platformdirs")
+TOOLS = {"ncu": "Nsight Compute, which counts what a launch really does"}
+PROBED_TARGETS = ("sm_90", "gfx942")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked for: "ok", "missing" (optional) or "problem" (needed)."""
+
+    subject: str
+    status: str
+    detail: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the finding as plain values."""
+        return dataclasses.asdict(self)
+
+
+def examine() -> tuple[Finding, ...]:
+    """Give a finding for each thing that the lab uses."""
+    return (
+        Finding("occupancy-lab", "ok", __version__),
+        Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}"),
+        *_packages(),
+        *_compilers(),
+        *_gpus(),
+        _store(),
+        *_tools(),
+    )
+
+
+def _packages() -> Iterator[Finding]:
+    for name in REQUIRED:
+        try:
+            yield Finding(name, "ok", version(name))
+        except PackageNotFoundError:
+            yield Finding(name, "problem", f"not installed; `pip install {name}`")
+
+
+def _compilers() -> Iterator[Finding]:
+    for name in PROBED_TARGETS:
+        subject = f"compiler for {name}"
+        try:
+            works = can_compile(find_gpu(name).target)
+        except ImportError as error:
+            yield Finding(subject, "problem", f"Triton cannot be imported: {error}")
+            continue
+        detail = "compiles without a GPU" if works else "the installed Triton has none"
+        yield Finding(subject, "ok" if works else "problem", detail)
+
+
+def _gpus() -> Iterator[Finding]:
+    present = present_gpus()
+    if not present:
+        yield Finding("GPU", "missing", "none at hand: kernels are compiled and explained, not run")
+    for one in present:
+        size = f"{one.gpu.multiprocessors} {one.gpu.architecture.multiprocessor_word}s"
+        yield Finding("GPU", "ok", f"{one.name}, {one.gpu.target.name}, {size}")
+
+
+def _store() -> Finding:
+    directory = store_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return Finding("store", "problem", f"{directory} cannot be written: {reason}")
+    entries = sum(1 for _ in directory.glob("resources/*/*.json"))
+    return Finding("store", "ok", f"{entries} compiled kernels in {directory}")
+
+
+def _tools() -> Iterator[Finding]:
+    for name, use in TOOLS.items():
+        path = shutil.which(name)
+        yield Finding(name, "ok" if path else "missing", path or f"not on the PATH: {use}")
+
+
+def write_findings(findings: tuple[Finding, ...]) -> Document:
+    """Give *findings* as a table."""
+    problems = [finding.subject for finding in findings if finding.status == "problem"]
+    answer = (
+        f"Needs attention: {', '.join(problems)}." if problems else "Everything needed is here."
+    )
+    rows = tuple((item.subject, item.status, item.detail) for item in findings)
+    return Document(
+        "doctor", (answer,), (Section("Found", (Table(("", "", ""), rows, prose=True),)),)
+    )

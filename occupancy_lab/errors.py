@@ -1,0 +1,45 @@
+"""Every error that this package raises on purpose.
+
+    OccupancyLabError              anything a user can act on; the command line prints it, exit 2
+    ├── InputError                 what was asked for cannot be asked: a bad number, name or file
+    ├── DoesNotFitError            one program needs more than the GPU gives one program
+    ├── CompileError               Triton could not compile the kernel for this target
+    │   └── TargetError            the installed Triton has no compiler for this target
+    ├── BinaryError                a cubin or hsaco that cannot be read
+    └── DriverError                the GPU at hand or its driver refused
+
+Each message is one sentence that says what was found, what was expected and what would do.
+"""
+
+
+class OccupancyLabError(Exception):
+    """Anything a user can act on."""
+
+
+class InputError(OccupancyLabError):
+    """What was asked for cannot be asked."""
+
+
+class DoesNotFitError(OccupancyLabError):
+    """One program needs more than the GPU gives one program."""
+
+    def __init__(self, message: str, *, needed: int, available: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.available = available
+
+
+class CompileError(OccupancyLabError):
+    """Triton could not compile the kernel for this target."""
+
+
+class TargetError(CompileError):
+    """The installed Triton has no compiler for this target."""
+
+
+class BinaryError(OccupancyLabError):
+    """A cubin or hsaco that cannot be read."""
+
+
+class DriverError(OccupancyLabError):
+    """The GPU at hand or its driver refused."""

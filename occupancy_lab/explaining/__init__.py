@@ -1,0 +1,15 @@
+"""Words and tables from records."""
+
+from occupancy_lab.explaining.calculation import write_calculation
+from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.explaining.explanation import Explanation, explain, write_document
+
+__all__ = [
+    "Document",
+    "Explanation",
+    "Section",
+    "Table",
+    "explain",
+    "write_calculation",
+    "write_document",
+]

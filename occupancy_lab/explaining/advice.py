@@ -1,0 +1,109 @@
+"""What to try next, each with the command that shows what it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.document import Section
+from occupancy_lab.explaining.fits import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
+from occupancy_lab.explaining.words import count, said_of_each
+from occupancy_lab.kernel import Grid
+from occupancy_lab.occupancy import occupancy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.explaining.case import Case
+
+
+def _command(case: Case, **options: object) -> str:
+    """Give the explain command of this case with *options* changed."""
+    record = case.record
+    chosen: dict[str, object] = {
+        "gpu": record.gpu.key,
+        "rows": record.problem.rows,
+        "cols": record.problem.cols,
+        **options,
+    }
+    if record.problem.dtype != "float32":
+        chosen.setdefault("dtype", record.problem.dtype)
+    if record.kernel.name != "softmax":
+        chosen.setdefault("kernel", record.kernel.name)
+    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+    return f"`occupancy-lab explain {words}`"
+
+
+def _fewer_stages(case: Case) -> Iterator[str]:
+    single = occupancy(case.single_stage, case.architecture)
+    now = case.record.occupancy
+    gained = single.programs_per_multiprocessor - now.programs_per_multiprocessor
+    if gained > 0:
+        yield (
+            f"num_stages 1 holds {single.programs_per_multiprocessor} programs instead of"
+            f" {now.programs_per_multiprocessor}; other programs' loads can hide what the stages"
+            f" hid: {_command(case, num_stages=1)}"
+        )
+
+
+def _fewer_warps(case: Case) -> Iterator[str]:
+    elements, item_bytes = elements_per_thread(case), case.record.problem.item_bytes
+    config, architecture = case.record.config, case.architecture
+    if elements * item_bytes >= WIDEST_ACCESS or config.num_warps == 1:
+        return
+    threads = config.block_size * item_bytes // WIDEST_ACCESS
+    num_warps = max(1, threads // architecture.warp_size)
+    if num_warps < config.num_warps:
+        yield (
+            f"{count(num_warps, architecture.warp_word)} a program would give each thread"
+            f" {config.block_size // (num_warps * architecture.warp_size)} elements instead of"
+            f" {elements:g}, and the reduction fewer {architecture.warp_word}s to cross:"
+            f" {_command(case, num_warps=num_warps)}"
+        )
+
+
+def _wider_loads(case: Case) -> Iterator[str]:
+    problem, resources = case.record.problem, case.record.resources
+    narrow = resources.load_bytes is not None and resources.load_bytes < WIDEST_ACCESS
+    if narrow and problem.cols % DIVISIBILITY and case.record.kernel.grid is not Grid.BLOCKS:
+        padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
+        yield (
+            f"If the matrix can be padded with -inf to {padded} columns (stride and n_cols both:"
+            f" the mask counts too), loads get wider: {_command(case, cols=padded)}"
+        )
+
+
+def _spills(case: Case) -> Iterator[str]:
+    resources, config = case.record.resources, case.record.config
+    more = config.num_warps * 2
+    if resources.local_bytes and more <= case.architecture.max_warps_per_program:
+        yield (
+            f"{resources.local_bytes} B of local memory a thread: more warps hold a row with fewer"
+            f" registers each: {_command(case, num_warps=more)}"
+        )
+
+
+def _row_kernel(case: Case) -> Iterator[str]:
+    if case.record.kernel.name == "softmax":
+        yield (
+            "One program a row leaves the scheduling of rows to the GPU and needs no num_programs:"
+            f" {_command(case, kernel='softmax_row')}"
+        )
+
+
+def _enough_occupancy(case: Case) -> Iterator[str]:
+    if case.record.occupancy.occupancy >= 1:
+        yield (
+            f"Every {case.architecture.warp_word} slot is taken: more occupancy is not to be had,"
+            " and what is left to win is in the loads, the reduction and the tail."
+        )
+
+
+def what_to_try(cases: tuple[Case, ...]) -> Section:
+    """Give what this kernel's own numbers suggest, each suggestion with its command."""
+    kinds = (_enough_occupancy, _fewer_stages, _fewer_warps, _wider_loads, _spills, _row_kernel)
+
+    def sentences(case: Case) -> Iterator[str]:
+        for kind in kinds:
+            yield from kind(case)
+
+    return Section("What to try", sentences=said_of_each(cases, sentences))

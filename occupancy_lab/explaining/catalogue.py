@@ -1,0 +1,151 @@
+"""The GPUs that are known and those at hand, in tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.gpus import bare_gpus, devices, disagreements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from occupancy_lab.gpus import Gpu, PresentGpu
+
+DOUBTFUL = "?"
+"""Follows a number that its sources leave in doubt."""
+
+
+def _number(gpu: Gpu, field: str, unit: float = 1) -> str:
+    value = getattr(gpu, field)
+    if value is None:
+        return "-"
+    return f"{value / unit:g}{DOUBTFUL if field in gpu.doubtful else ''}"
+
+
+def _device_row(gpu: Gpu) -> tuple[str, ...]:
+    return (
+        gpu.key,
+        gpu.title,
+        gpu.target.name,
+        f"{_number(gpu, 'multiprocessors')} {gpu.architecture.multiprocessor_word}",
+        _number(gpu, "bandwidth_gbs"),
+        _number(gpu, "l2_bytes", 2**20),
+    )
+
+
+def _limits_row(gpu: Gpu) -> tuple[str, ...]:
+    architecture = gpu.architecture
+    return (
+        gpu.key,
+        architecture.multiprocessor_word,
+        f"{architecture.max_warps} x {architecture.warp_size}",
+        str(architecture.registers),
+        str(architecture.shared_per_multiprocessor),
+        str(architecture.max_shared),
+    )
+
+
+def list_gpus(present: tuple[PresentGpu, ...]) -> Document:
+    """Give every GPU and architecture of the table, and the GPUs at hand."""
+    device_headers = ("name", "GPU", "target", "size", "GB/s", "L2 MiB")
+    limit_headers = ("target", "", "warps", "registers", "shared B", "a program B")
+    return Document(
+        "GPUs",
+        (
+            _present_answer(present),
+            f"{DOUBTFUL} marks a number in doubt.",
+            "`occupancy-lab gpus NAME` gives the source of each number.",
+        ),
+        (
+            *(_present_section(one) for one in present),
+            Section("Devices", (_table(device_headers, map(_device_row, devices().values())),)),
+            Section(
+                "Architectures, per multiprocessor",
+                (_table(limit_headers, map(_limits_row, bare_gpus().values())),),
+            ),
+        ),
+    )
+
+
+def _table(headers: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    return Table(headers, tuple(rows))
+
+
+def _present_answer(present: tuple[PresentGpu, ...]) -> str:
+    if not present:
+        return (
+            "No GPU is at hand; every one of these can be compiled for and explained all the same."
+        )
+    names = ", ".join(one.name for one in present)
+    return f"At hand: {names}."
+
+
+def _present_section(one: PresentGpu) -> Section:
+    rows = tuple((name, str(value)) for name, value in one.driver.items())
+    said = disagreements(one) or ("Every number that the driver reports agrees with the table.",)
+    return Section(
+        f"At hand: {one.name}", (Table(("what its driver reports", "value"), rows),), tuple(said)
+    )
+
+
+def describe_gpu(gpu: Gpu) -> Document:
+    """Give every number of *gpu* with its source."""
+    rows = tuple(
+        (name, f"{value}{DOUBTFUL if name in gpu.doubtful else ''}", gpu.sources[name].text)
+        for name, value in numbers(gpu).items()
+        if name in gpu.sources
+    )
+    return Document(
+        gpu.title,
+        (
+            f"{gpu.vendor} {gpu.target.name}, `--gpu {gpu.key}`.",
+            f"{DOUBTFUL} marks a number in doubt.",
+        ),
+        (Section("Numbers", (Table(("number", "value", "source"), rows, prose=True),)),),
+    )
+
+
+def numbers(gpu: Gpu) -> dict[str, Any]:
+    """Give every number of *gpu* and its architecture by name."""
+    fields = {**dataclasses.asdict(gpu.architecture)}
+    for field in dataclasses.fields(gpu):
+        if field.name not in {"architecture", "sources"}:
+            fields[field.name] = getattr(gpu, field.name)
+    return fields
+
+
+def gpus_values(found: tuple[Gpu, ...], present: tuple[PresentGpu, ...]) -> dict[str, Any]:
+    """Give *found*, or the whole table for none, and the GPUs at hand as plain values for JSON."""
+    return {
+        "gpus": [gpu_values(gpu) for gpu in found or (*devices().values(), *bare_gpus().values())],
+        "present": [
+            {
+                "name": one.name,
+                "index": one.index,
+                "driver": dict(one.driver),
+                **gpu_values(one.gpu),
+            }
+            for one in present
+        ],
+    }
+
+
+def gpu_values(gpu: Gpu) -> dict[str, Any]:
+    """Give *gpu* as plain values for JSON: each number with its source and its doubt."""
+    return {
+        "key": gpu.key,
+        "title": gpu.title,
+        "vendor": gpu.vendor,
+        "target": str(gpu.target),
+        "numbers": {
+            name: {
+                "value": value,
+                "source": gpu.sources[name].text,
+                "doubtful": gpu.sources[name].doubtful,
+            }
+            for name, value in numbers(gpu).items()
+            if name in gpu.sources
+        },
+    }

@@ -1,0 +1,67 @@
+"""What is said, before it is said anywhere: a document of sections, tables and sentences.
+
+Sentences and cells are markdown. The terminal, markdown and JSON are views of one Document.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of text; the first column names the rows, a `prose` table's others are sentences."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    prose: bool = False
+
+    def to_markdown(self) -> str:
+        """Give the table in GitHub's markdown."""
+        from tabulate import tabulate
+
+        rows = [[cell.replace("|", r"\|") for cell in row] for row in self.rows]
+        others = "left" if self.prose else "right"
+        aligned = ["left", *[others] * (len(self.headers) - 1)]
+        body = tabulate(
+            rows, self.headers, tablefmt="pipe", disable_numparse=True, colalign=aligned
+        )
+        return f"{self.caption}\n\n{body}" if self.caption else body
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One question answered: tables first, then sentences."""
+
+    title: str
+    tables: tuple[Table, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+    def to_markdown(self) -> str:
+        """Give the section in markdown, sentences as a list."""
+        parts = [f"## {self.title}", *(table.to_markdown() for table in self.tables)]
+        if self.sentences:
+            parts.append("\n".join(f"- {sentence}" for sentence in self.sentences))
+        return "\n\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A title, the answer in a few sentences, and the sections that give its reasons."""
+
+    title: str
+    answer: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+    def to_markdown(self) -> str:
+        """Give the document in GitHub's markdown, with a newline at its end."""
+        answer = "\n".join(f"- {sentence}" for sentence in self.answer)
+        parts = [f"# {self.title}", answer, *(section.to_markdown() for section in self.sections)]
+        return "\n\n".join(parts) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the document as plain values for JSON."""
+        return dataclasses.asdict(self)

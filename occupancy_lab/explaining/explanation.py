@@ -1,0 +1,175 @@
+"""`explain`: from a kernel, a problem and GPUs to an explanation, in one call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.checking import check_problem
+from occupancy_lab.compiling import Store, store_directory
+from occupancy_lab.errors import InputError
+from occupancy_lab.explaining.advice import what_to_try
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.compiled import what_was_compiled
+from occupancy_lab.explaining.document import Document
+from occupancy_lab.explaining.fits import what_fits
+from occupancy_lab.explaining.formula import the_tutorial
+from occupancy_lab.explaining.launch import the_launch
+from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.memory import the_memory
+from occupancy_lab.gpus import find_gpus, present_gpus
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import make_record
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.record import Record
+
+DEFAULT_ROWS = 4096
+"""The rows of the tutorial's benchmark."""
+DEFAULT_GPUS = "h100,mi300x"
+"""One of each vendor, where no GPU is at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The records of one configuration on one or several GPUs, and what they mean in words."""
+
+    records: tuple[Record, ...]
+    document: Document
+
+    def to_markdown(self) -> str:
+        """Give the explanation in GitHub's markdown."""
+        return self.document.to_markdown()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give records and words as plain values."""
+        return {
+            "records": [record.to_dict() for record in self.records],
+            "document": self.document.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Give records and words as a JSON document."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+
+def _chosen_config(kernel: Kernel, problem: Problem, gpu: Gpu, chosen: dict[str, int]) -> Config:
+    default = kernel.default_config(problem, gpu.architecture.max_shared)
+    return Config(
+        block_size=chosen.get("block_size", default.block_size),
+        num_warps=chosen.get("num_warps", default.num_warps),
+        num_stages=chosen.get("num_stages", default.num_stages),
+    )
+
+
+def _gpus(names: str | None) -> tuple[tuple[Gpu, bool], ...]:
+    """Give the GPUs to explain, each with whether it is here."""
+    here = present_gpus()
+    if names is None and here:
+        return ((here[0].gpu, True),)
+    targets_here = {present.gpu.target for present in here[:1]}
+    asked = find_gpus(DEFAULT_GPUS if names is None else names)
+    return tuple((gpu, gpu.target in targets_here) for gpu in asked)
+
+
+def _case(  # noqa: PLR0913 - the values that the road starts from
+    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, store: Store, *, present: bool
+) -> Case:
+    record = make_record(kernel, problem, config, gpu, store, present=present)
+    single = Config(config.block_size, config.num_warps, 1)
+    single_stage = record.resources
+    if config != single:
+        single_stage = make_record(kernel, problem, single, gpu, store, present=present).resources
+    return Case(record, single_stage)
+
+
+def _answer(case: Case) -> str:
+    answer = held_in_short(case.calculation)
+    num_programs = case.record.plan.num_programs
+    return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
+
+
+def write_document(cases: tuple[Case, ...]) -> Document:
+    """Give the whole explanation of *cases*, which are one kernel and problem on several GPUs."""
+    kernel, problem = cases[0].record.kernel, cases[0].record.problem
+    titles = " and ".join(case.title for case in cases)
+    calculations = tuple(case.calculation for case in cases)
+    return Document(
+        f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on {titles}",
+        tuple(_answer(case) for case in cases),
+        (
+            what_fits(cases),
+            what_was_compiled(cases),
+            the_limits(calculations),
+            the_next_step(calculations),
+            the_tutorial(calculations),
+            the_launch(cases),
+            the_memory(cases),
+            what_to_try(cases),
+        ),
+    )
+
+
+def explain(  # noqa: PLR0913 - one argument an option of the command line, all but one by name
+    cols: int,
+    *,
+    rows: int = DEFAULT_ROWS,
+    dtype: str = "float32",
+    kernel: str = "softmax",
+    gpu: str | Iterable[str] | None = None,
+    block_size: int | None = None,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    cache: bool = True,
+) -> Explanation:
+    """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
+
+    Args:
+        cols: Columns of the matrix.
+        rows: Rows of the matrix.
+        dtype: float32, float16 or bfloat16.
+        kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
+        gpu: Names of GPUs or targets (h100, sm_90, cuda:90:32, gfx942), as a list or with commas.
+            None takes the GPU at hand, and an H100 beside an MI300X where there is none.
+        block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
+        num_warps: Warps a program.
+        num_stages: Stages of the loop over rows.
+        cache: Whether to use the store of compiled resources.
+
+    Raises:
+        InputError: what is asked for makes no sense; the message says what would.
+        CompileError: Triton cannot compile the kernel for a target.
+        DoesNotFitError: a GPU holds not one program of it.
+    """
+    problem = Problem(rows, cols, dtype)
+    check_problem(problem)
+    names = gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu)
+    chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    gpus = _gpus(names)
+    found = load_kernel(kernel)
+    if found.function is None:
+        msg = f"{found.name} is made of torch operations: Triton compiles nothing of it"
+        raise InputError(msg)
+    store = Store(store_directory() if cache else None)
+    cases = tuple(
+        _case(
+            found,
+            problem,
+            _chosen_config(found, problem, one, given),
+            one,
+            store,
+            present=present,
+        )
+        for one, present in gpus
+    )
+    return Explanation(tuple(case.record for case in cases), write_document(cases))

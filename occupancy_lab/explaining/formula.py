@@ -1,0 +1,118 @@
+"""The tutorial's formula beside the truth, and the terms it misses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.document import Section, Table
+from occupancy_lab.explaining.words import article, compared, said_of_each
+from occupancy_lab.occupancy import Rocm, tutorial_occupancy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.values import TutorialOccupancy
+
+TERM_WORDS: Mapping[str, str] = {
+    "warp slots": "{an_mp} holds at most {max_warps} {warp_word}s, whatever the registers allow",
+    "program slots": "{an_mp} has slots for a fixed number of programs",
+    "driver reserve": "the driver takes {reserved_shared} B of shared memory for each program",
+    "register granule": "registers are given out in steps, so a thread's count is rounded up",
+    "register quarters": (
+        "the register file is {register_partitions} separate quarters, and what is left over in"
+        " one is no use to another"
+    ),
+    "shared granule": "shared memory is given out in steps of {shared_unit} B",
+    "static shared": "the binary has shared memory of its own",
+    "named barriers": "named barriers run out",
+    "register file": (
+        "NUM_GPRS is not the register file: ROCm reports the whole of it today, and the tutorial"
+        " still doubles it on CDNA"
+    ),
+    "wave slots": "HIP keeps {max_warps} waves {on_mp}, fewer than the threads it reports",
+    "registers per SIMD": (
+        "each of the {simds} SIMDs has its own registers, and what is left over in one is no use"
+        " to another"
+    ),
+    "padded registers": "waves_per_eu pads the allocation, and n_regs does not show it",
+    "SGPRs": "SGPRs run out, and n_regs does not count them",
+    "LDS pool": (
+        "{an_mp} has {shared_per_multiprocessor} B of LDS, not one program's {max_shared} B"
+    ),
+    "LDS granule": "LDS is given out in steps of {shared_unit} B",
+}
+"""Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
+
+
+class _ArchitectureWords(dict[str, str]):
+    def __init__(self, case: Calculation) -> None:
+        word = case.architecture.multiprocessor_word
+        super().__init__(an_mp=f"{article(word)} {word}", on_mp=f"on {article(word)} {word}")
+        self._architecture = case.architecture
+
+    def __missing__(self, name: str) -> str:
+        return str(getattr(self._architecture, name))
+
+
+def _reason(case: Calculation, copied: TutorialOccupancy) -> str:
+    words = _ArchitectureWords(case)
+    return " and ".join(TERM_WORDS[term].format_map(words) for term in copied.missing_terms)
+
+
+def _verdict(case: Calculation, copied: TutorialOccupancy) -> str:
+    truth = case.occupancy.programs_per_multiprocessor
+    word = case.architecture.multiprocessor_word
+    said = copied.programs_per_multiprocessor
+    if said is None:
+        return (
+            "the formula divides by `metadata.shared`, which is 0 for this kernel, and raises"
+            " ZeroDivisionError"
+        )
+    if said == truth:
+        return f"the formula is right for this kernel: {truth} programs {article(word)} {word}"
+    return (
+        f"the formula says {said} programs {article(word)} {word} where {truth} fit:"
+        f" {_reason(case, copied)}"
+    )
+
+
+def _sentences(case: Calculation) -> Iterator[str]:
+    verdict = _verdict(case, case.tutorial)
+    yield f"{verdict[0].upper()}{verdict[1:]}."
+    if case.architecture.vendor == "AMD":
+        old = tutorial_occupancy(case.resources, case.architecture, Rocm.OLD)
+        yield f"With what ROCm reported up to 6.3 (65536 registers), {_verdict(case, old)}."
+
+
+def the_tutorial(cases: tuple[Calculation, ...]) -> Section:
+    """Set the tutorial's formula beside the exact one, and say what makes the difference."""
+    rows = compared(
+        cases,
+        (
+            ("tutorial, registers", lambda case: _steps(case, "registers")),
+            ("tutorial, waves", lambda case: _steps(case, "warps")),
+            ("tutorial, shared memory", lambda case: _steps(case, "shared")),
+            ("tutorial, programs", _tutorial_programs),
+            ("exact, programs", _exact_programs),
+        ),
+    )
+    rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
+    table = Table(("", *(case.title for case in cases)), rows, prose=True)
+    return Section("The tutorial's formula", (table,), said_of_each(cases, _sentences))
+
+
+def _steps(case: Calculation, resource: str) -> str:
+    for limit in case.tutorial.limits:
+        if limit.resource == resource:
+            return "; ".join(limit.steps) or "ZeroDivisionError"
+    return "-"
+
+
+def _tutorial_programs(case: Calculation) -> str:
+    said = case.tutorial.programs_per_multiprocessor
+    return "fails" if said is None else f"**{said}**"
+
+
+def _exact_programs(case: Calculation) -> str:
+    return f"**{case.occupancy.programs_per_multiprocessor}**"

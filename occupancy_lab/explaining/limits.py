@@ -1,0 +1,153 @@
+"""Each limit with its arithmetic, the limiter, and how far the next cliff is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.document import Section, Table
+from occupancy_lab.explaining.words import article, said_of_each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.values import Limit, NextStep
+
+FIXED = ("warps", "programs", "barriers")
+"""Limits that no smaller use of registers or shared memory moves."""
+
+
+def resource_word(case: Calculation, resource: str) -> str:
+    """Give the vendor's name of a limit's resource."""
+    architecture = case.architecture
+    if architecture.vendor == "NVIDIA":
+        words = {"programs": "program slots", "barriers": "named barriers"}
+    else:
+        words = {"warps": "waves", "registers": "VGPRs", "sgprs": "SGPRs", "shared": "LDS"}
+        words["programs"] = "program slots"
+    return words.get(resource, "shared memory" if resource == "shared" else resource)
+
+
+def limiter_words(case: Calculation) -> str:
+    """Give the limiters as a phrase: "warps and registers"."""
+    words = [resource_word(case, resource) for resource in case.occupancy.limiters]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def held_in_short(case: Calculation) -> str:
+    """Give the answer as one clause: programs, warps, occupancy and limiters."""
+    held, architecture = case.occupancy, case.architecture
+    word = architecture.multiprocessor_word
+    return (
+        f"**{case.title}**: {held.programs_per_multiprocessor} programs {article(word)} {word},"
+        f" {held.warps_per_multiprocessor} of {held.max_warps} {architecture.warp_word}s"
+        f" ({held.occupancy:.0%}), limited by {limiter_words(case)}"
+    )
+
+
+def _row(case: Calculation, limit: Limit) -> tuple[str, str, str]:
+    word = resource_word(case, limit.resource)
+    if limit.programs is None:
+        return word, "no limit", "none is used"
+    limiter = limit.programs == case.occupancy.programs_per_multiprocessor
+    programs = f"**{limit.programs}**, limiter" if limiter else str(limit.programs)
+    return word, programs, "; ".join(limit.steps)
+
+
+def _table(case: Calculation) -> Table:
+    rows = tuple(_row(case, limit) for limit in case.occupancy.limits)
+    word = case.architecture.multiprocessor_word
+    headers = ("limit", f"programs {article(word)} {word}", "because")
+    return Table(headers, rows, f"**{case.title}**", prose=True)
+
+
+def _limiter_sentences(case: Calculation) -> Iterator[str]:
+    held = case.occupancy
+    architecture = case.architecture
+    word = architecture.multiprocessor_word
+    yield (
+        f"{limiter_words(case)} set the limit: {held.programs_per_multiprocessor} programs"
+        f" {article(word)} {word}, {held.warps_per_multiprocessor} of its {held.max_warps}"
+        f" {architecture.warp_word}s, an occupancy of {held.occupancy:.0%}."
+    )
+
+
+def the_limits(cases: tuple[Calculation, ...]) -> Section:
+    """Explain what each resource allows, with its arithmetic, and which of them binds."""
+    return Section(
+        "The limits",
+        tuple(_table(case) for case in cases),
+        said_of_each(cases, _limiter_sentences),
+    )
+
+
+def _more(step: NextStep) -> str:
+    if step.most_for_one_more is None:
+        return "no amount"
+    if step.most_for_one_more >= step.now:
+        return "allows it now"
+    return f"{step.most_for_one_more} ({step.now - step.most_for_one_more} fewer)"
+
+
+def _fewer(step: NextStep) -> str:
+    if step.least_for_one_fewer is None:
+        return "no amount"
+    return f"{step.least_for_one_fewer} ({step.least_for_one_fewer - step.now} more)"
+
+
+def _steps_table(case: Calculation) -> Table:
+    now = case.occupancy.programs_per_multiprocessor
+    rows = tuple(
+        (
+            _unit_words(case, step.resource),
+            str(step.now),
+            _more(step),
+            _fewer(step),
+        )
+        for step in case.next_steps
+    )
+    headers = ("", "now", f"for {now + 1} programs at most", f"for {now - 1} programs at least")
+    return Table(headers, rows, f"**{case.title}**, {now} programs now")
+
+
+def _step_sentences(case: Calculation) -> Iterator[str]:
+    held, architecture = case.occupancy, case.architecture
+    more = held.programs_per_multiprocessor + 1
+    word, warps = architecture.multiprocessor_word, f"{architecture.warp_word}s"
+    shared = architecture.shared_word
+    if "warps" in held.limiters:
+        yield (
+            f"Nothing brings program {more} while each takes {held.num_warps} {warps}: the {word}"
+            f" holds {held.max_warps}. Fewer {warps} a program make room for more programs, not for"
+            f" more {warps}."
+        )
+        return
+    if any(name in FIXED for name in held.limiters):
+        yield (
+            f"Fewer registers or less {shared} bring no program {more}: the {word} has no slot for"
+            f" it. More {warps} a program would fill the {word} further."
+        )
+        return
+    needs = [
+        f"at most {step.most_for_one_more} {_unit_words(case, step.resource)}"
+        for step in case.next_steps
+        if step.resource in held.limiters and step.most_for_one_more is not None
+    ]
+    if len(needs) == len(held.limiters):
+        yield f"Program {more} takes {' and '.join(needs)}."
+    else:
+        yield f"No amount of {limiter_words(case)} brings program {more}."
+
+
+def _unit_words(case: Calculation, resource: str) -> str:
+    words = {"registers": f"{case.architecture.register_word}s a thread", "sgprs": "SGPRs a wave"}
+    return words.get(resource, f"B of {case.architecture.shared_word} a program")
+
+
+def the_next_step(cases: tuple[Calculation, ...]) -> Section:
+    """Explain how many registers or bytes fewer give a program more, how many more lose one."""
+    return Section(
+        "The next step",
+        tuple(_steps_table(case) for case in cases),
+        said_of_each(cases, _step_sentences),
+    )

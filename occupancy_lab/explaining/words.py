@@ -1,0 +1,59 @@
+"""Small words, and how several GPUs are spoken of in one list or one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class Titled(Protocol):
+    """Whatever has the name of a GPU."""
+
+    @property
+    def title(self) -> str:
+        """What the GPU is called."""
+
+
+Item = TypeVar("Item", bound=Titled)
+
+
+def article(word: str) -> str:
+    """Give "a" or "an", as *word* is spoken."""
+    return "an" if word == "SM" else "a"
+
+
+def count(number: int, word: str) -> str:
+    """Give "1 row", "2 rows"."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def known(value: object) -> str:
+    """Give *value* as text, "not known" for None."""
+    return "not known" if value is None else str(value)
+
+
+def said_of_each(
+    items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
+) -> tuple[str, ...]:
+    """Give what *sentences* says of each item; of several, each sentence names its GPU.
+
+    What is said alike of all of them is said once.
+    """
+    said = [(item.title, tuple(sentences(item))) for item in items]
+    if len(said) == 1:
+        return said[0][1]
+    common = set.intersection(*(set(texts) for _, texts in said))
+    together = [text for text in said[0][1] if text in common]
+    apart = [
+        f"**{title}**: {text}" for title, texts in said for text in texts if text not in common
+    ]
+    return (*together, *apart)
+
+
+def compared(
+    items: tuple[Item, ...], rows: Iterable[tuple[str, Callable[[Item], str]]]
+) -> tuple[tuple[str, ...], ...]:
+    """Give a table's rows: a name, then what its function says of each item."""
+    return tuple((name, *(say(item) for item in items)) for name, say in rows)

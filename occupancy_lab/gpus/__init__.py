@@ -1,0 +1,23 @@
+"""GPUs: their limits and sizes with the sources, the names they go by, and those at hand."""
+
+from occupancy_lab.gpus.gpu import Architecture, CudaArchitecture, Gpu, HipArchitecture, Source
+from occupancy_lab.gpus.names import find_gpu, find_gpus
+from occupancy_lab.gpus.present import PresentGpu, disagreements, present_gpus
+from occupancy_lab.gpus.table import aliases, architectures, bare_gpus, devices
+
+__all__ = [
+    "Architecture",
+    "CudaArchitecture",
+    "Gpu",
+    "HipArchitecture",
+    "PresentGpu",
+    "Source",
+    "aliases",
+    "architectures",
+    "bare_gpus",
+    "devices",
+    "disagreements",
+    "find_gpu",
+    "find_gpus",
+    "present_gpus",
+]

@@ -1,0 +1,240 @@
+"""What one GPU allows: the limits of its architecture, its size and its speed.
+
+A multiprocessor is an SM (NVIDIA), a CU (AMD gfx9, gfx1250) or a WGP (AMD RDNA), which is what
+the vendor's runtime counts as one. The numbers and their sources are in data/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from occupancy_lab.values import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a number comes from, and whether to doubt it.
+
+    Doubtful is a number that sources disagree on, that only a vendor's advertisement, the press
+    or an unverified file gives, or that is inferred from a sibling.
+    """
+
+    text: str
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaArchitecture:
+    """The limits of an NVIDIA architecture, those that set the occupancy."""
+
+    target_name: str
+    """The compiler's name, without the suffix of a feature set: sm_90."""
+    warp_size: int
+    """Threads a warp."""
+    max_warps: int
+    """Resident warps an SM."""
+    max_threads: int
+    """Resident threads an SM."""
+    max_programs: int
+    """Resident programs (thread blocks) an SM."""
+    max_threads_per_program: int
+    """Threads a program."""
+    max_registers_per_thread: int
+    """32-bit registers a thread, above which no program is resident."""
+    registers: int
+    """32-bit registers an SM."""
+    register_unit: int
+    """32-bit registers that a warp's allocation is rounded up to a multiple of."""
+    register_partitions: int
+    """Equal parts of the register file; all registers of a warp are in one."""
+    shared_per_multiprocessor: int
+    """Shared memory an SM, bytes."""
+    max_shared: int
+    """Shared memory that one program may use after opting in, bytes."""
+    reserved_shared: int
+    """Shared memory that the system takes for itself in each program, bytes."""
+    shared_unit: int
+    """Bytes that a program's shared memory is rounded up to a multiple of."""
+    max_barriers: int | None = None
+    """Named barriers an SM; None where they do not limit the occupancy."""
+
+    @property
+    def vendor(self) -> str:
+        """The vendor: NVIDIA."""
+        return "NVIDIA"
+
+    @property
+    def target(self) -> Target:
+        """What Triton compiles for."""
+        return Target("cuda", self.target_name.removeprefix("sm_"), self.warp_size)
+
+    @property
+    def compute_capability(self) -> str:
+        """NVIDIA's number for the architecture: 9.0."""
+        digits = self.target.arch
+        return f"{digits[:-1]}.{digits[-1]}"
+
+    @property
+    def multiprocessor_word(self) -> str:
+        """What NVIDIA calls a multiprocessor."""
+        return "SM"
+
+    @property
+    def warp_word(self) -> str:
+        """What NVIDIA calls a warp."""
+        return "warp"
+
+    @property
+    def register_word(self) -> str:
+        """What NVIDIA calls a register of one thread."""
+        return "register"
+
+    @property
+    def shared_word(self) -> str:
+        """What NVIDIA calls the memory that a program's threads share."""
+        return "shared memory"
+
+    @property
+    def max_warps_per_program(self) -> int:
+        """Warps a program."""
+        return self.max_threads_per_program // self.warp_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HipArchitecture:
+    """The limits of an AMD architecture at the wave size that Triton compiles for."""
+
+    target_name: str
+    """The compiler's name, without features: gfx942."""
+    warp_size: int
+    """Work-items a wave, in Triton's code objects."""
+    multiprocessor: str
+    """CU or WGP, which is what the numbers of a multiprocessor are of."""
+    simds: int
+    """SIMDs a multiprocessor."""
+    max_waves_per_simd: int
+    """Resident waves a SIMD."""
+    vgprs_per_simd: int
+    """32-bit vector registers a lane of one SIMD, shared by its waves."""
+    vgpr_granule: int
+    """Vector registers that a wave's allocation is rounded up to a multiple of."""
+    max_vgprs: int
+    """Vector registers that one wave can address; AGPRs count where the file is unified."""
+    shared_per_multiprocessor: int
+    """LDS a multiprocessor, bytes."""
+    max_shared: int
+    """LDS that one program (workgroup) may use, bytes."""
+    shared_unit: int
+    """Bytes that the hardware rounds a program's LDS up to a multiple of."""
+    max_multiwave_programs: int
+    """Barrier slots: resident programs of more than one wave a multiprocessor."""
+    max_threads_per_program: int
+    """Work-items a program."""
+    agpr_file: str | None = None
+    """Where AGPRs are: "unified" with the VGPRs, "separate"; None where there are none."""
+    sgprs_per_simd: int | None = None
+    """Scalar registers a SIMD; None where they do not limit the occupancy."""
+    sgpr_granule: int | None = None
+    """Scalar registers that a wave's allocation is rounded up to a multiple of."""
+    sgpr_reserve: int | None = None
+    """Scalar registers that the trap handler takes of each wave, after the rounding."""
+
+    @property
+    def vendor(self) -> str:
+        """The vendor: AMD."""
+        return "AMD"
+
+    @property
+    def target(self) -> Target:
+        """What Triton compiles for."""
+        return Target("hip", self.target_name, self.warp_size)
+
+    @property
+    def multiprocessor_word(self) -> str:
+        """What AMD calls a multiprocessor here: CU or WGP."""
+        return self.multiprocessor
+
+    @property
+    def warp_word(self) -> str:
+        """What AMD calls a warp."""
+        return "wave"
+
+    @property
+    def register_word(self) -> str:
+        """What AMD calls a register of one lane."""
+        return "VGPR"
+
+    @property
+    def shared_word(self) -> str:
+        """What AMD calls the memory that a workgroup's lanes share."""
+        return "LDS"
+
+    @property
+    def max_warps(self) -> int:
+        """Resident waves a multiprocessor."""
+        return self.simds * self.max_waves_per_simd
+
+    @property
+    def max_threads(self) -> int:
+        """Resident work-items a multiprocessor."""
+        return self.max_warps * self.warp_size
+
+    @property
+    def registers(self) -> int:
+        """32-bit vector registers a multiprocessor, all lanes: HIP's regsPerBlock from 2025 on."""
+        return self.vgprs_per_simd * self.simds * self.warp_size
+
+    @property
+    def max_warps_per_program(self) -> int:
+        """Waves a program."""
+        return self.max_threads_per_program // self.warp_size
+
+
+Architecture = CudaArchitecture | HipArchitecture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU, or a bare architecture, of which only the limits are known."""
+
+    key: str
+    """The name to ask for it by: h100, or sm_90 for a bare architecture."""
+    title: str
+    """The name to print: H100 SXM."""
+    architecture: Architecture
+    """The limits of one multiprocessor."""
+    multiprocessors: int | None = None
+    """SMs, CUs or WGPs, as `architecture.multiprocessor_word` says."""
+    bandwidth_gbs: float | None = None
+    """Peak bandwidth of the device memory, 1e9 bytes a second."""
+    l2_bytes: int | None = None
+    """L2 cache of the whole GPU, bytes: all XCDs together on AMD's chiplet GPUs."""
+    infinity_cache_bytes: int | None = None
+    """AMD's memory-side cache behind the L2, bytes; None where there is none."""
+    boost_mhz: int | None = None
+    """The highest clock of the multiprocessors, MHz."""
+    sources: Mapping[str, Source] = dataclasses.field(
+        default_factory=lambda: MappingProxyType({}), repr=False, compare=False
+    )
+    """By the name of a field of the Gpu or of its architecture: where the number comes from."""
+
+    @property
+    def target(self) -> Target:
+        """What Triton compiles for."""
+        return self.architecture.target
+
+    @property
+    def vendor(self) -> str:
+        """The vendor: NVIDIA or AMD."""
+        return self.architecture.vendor
+
+    @property
+    def doubtful(self) -> tuple[str, ...]:
+        """The fields whose number is doubtful, in the order of the data files."""
+        return tuple(name for name, source in self.sources.items() if source.doubtful)

@@ -1,0 +1,90 @@
+"""NVIDIA's GPUs as the driver library reports them, without torch or the CUDA toolkit."""
+
+from __future__ import annotations
+
+import ctypes
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from occupancy_lab.gpus.reports import DriverReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ATTRIBUTES: Mapping[str, int] = MappingProxyType(
+    {
+        "warp_size": 10,
+        "clock_khz": 13,
+        "multiprocessors": 16,
+        "integrated": 18,
+        "memory_clock_khz": 36,
+        "bus_bits": 37,
+        "l2_bytes": 38,
+        "max_threads": 39,
+        "compute_capability_major": 75,
+        "compute_capability_minor": 76,
+        "shared_per_multiprocessor": 81,
+        "registers": 82,
+        "cooperative_launch": 95,
+        "max_shared": 97,
+        "max_programs": 106,
+        "reserved_shared": 111,
+    }
+)
+"""CUdevice_attribute of cuda.h, by the name of the Gpu's field where it has one."""
+
+_NAME_BYTES = 256
+_INT_POINTER = ctypes.POINTER(ctypes.c_int)
+_SIGNATURES = {
+    "cuInit": [ctypes.c_uint],
+    "cuDeviceGetCount": [_INT_POINTER],
+    "cuDeviceGet": [_INT_POINTER, ctypes.c_int],
+    "cuDeviceGetName": [ctypes.c_char_p, ctypes.c_int, ctypes.c_int],
+    "cuDeviceGetAttribute": [_INT_POINTER, ctypes.c_int, ctypes.c_int],
+}
+
+
+def read_libcuda(library: ctypes.CDLL | None = None) -> tuple[DriverReport, ...]:
+    """Give the GPUs of *library* (default: the driver's libcuda.so.1); none where it refuses.
+
+    CUDA_VISIBLE_DEVICES holds, as the driver obeys it. The driver is initialised in this process,
+    so a child made by fork can no longer use CUDA: start workers with spawn.
+    """
+    try:
+        library = library or ctypes.CDLL("libcuda.so.1")
+        for name, argument_types in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes = argument_types
+            function.restype = ctypes.c_int
+    except (OSError, AttributeError):
+        return ()
+    count = ctypes.c_int()
+    if library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)):
+        return ()
+    reports = (_report(library, index) for index in range(count.value))
+    return tuple(report for report in reports if report is not None)
+
+
+def _report(library: ctypes.CDLL, index: int) -> DriverReport | None:
+    device = ctypes.c_int()
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    if library.cuDeviceGet(ctypes.byref(device), index):
+        return None
+    if library.cuDeviceGetName(name, _NAME_BYTES, device):
+        return None
+    numbers = _numbers(library, device)
+    major = numbers.get("compute_capability_major")
+    minor = numbers.get("compute_capability_minor")
+    if major is None or minor is None:
+        return None
+    text = name.value.decode(errors="replace")
+    return DriverReport(index, text, f"sm_{major}{minor}", MappingProxyType(numbers))
+
+
+def _numbers(library: ctypes.CDLL, device: ctypes.c_int) -> dict[str, int]:
+    numbers = {}
+    for name, attribute in ATTRIBUTES.items():
+        value = ctypes.c_int()
+        if library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0:
+            numbers[name] = value.value
+    return numbers

@@ -1,0 +1,161 @@
+"""The GPUs at hand, as their drivers describe them, without torch or triton."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.gpus.gpu import Source
+from occupancy_lab.gpus.kfd import TOPOLOGY, read_kfd
+from occupancy_lab.gpus.libcuda import read_libcuda
+from occupancy_lab.gpus.names import find_device
+from occupancy_lab.gpus.table import bare_gpus, devices, pci_ids
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from occupancy_lab.gpus.gpu import Architecture, Gpu
+    from occupancy_lab.gpus.reports import DriverReport
+
+_DRIVER = Source("the driver")
+_BANDWIDTH_TOLERANCE = 0.01
+
+# The table's limits hold for its wave size, and KFD counts waves that HIP does not launch (gfx908).
+_KEPT = frozenset({"warp_size", "max_waves_per_simd"})
+
+# Tegra (8.7) gives the GPU's clock for the memory's; GB10 (12.1) gives the data rate.
+_MISREPORTED_CLOCKS = frozenset({"sm_87", "sm_121"})
+
+# Elsewhere a driver's 0 means that it does not know.
+_MAY_BE_ZERO = frozenset(
+    {"compute_capability_minor", "cooperative_launch", "integrated", "reserved_shared"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentGpu:
+    """A GPU of this machine: the table's, with the driver's numbers in place of the table's."""
+
+    gpu: Gpu
+    """Its key is a device's where the table has it in this size, else the architecture's."""
+    name: str
+    """The driver's name for it, or the table's title where the driver gives none."""
+    driver: Mapping[str, int]
+    """What the driver reported, under the names of the Gpu's fields where it has them."""
+    index: int
+    """Its place among the vendor's GPUs, in the driver's order."""
+    table: Gpu
+    """The table's own entry: the device of this name whatever its size, else the architecture."""
+
+
+def present_gpus(
+    library: ctypes.CDLL | None = None, nodes: Path = TOPOLOGY
+) -> tuple[PresentGpu, ...]:
+    """Give the GPUs of this machine, NVIDIA's before AMD's; none without a driver, never an error.
+
+    A GPU of an architecture that the table lacks is left out. *library* stands in for libcuda and
+    *nodes* for KFD's topology. `read_libcuda` says what the driver's start costs a process.
+    """
+    reports = (*read_libcuda(library), *read_kfd(nodes))
+    return tuple(_present(report) for report in reports if report.target_name in bare_gpus())
+
+
+def disagreements(present: PresentGpu) -> tuple[str, ...]:
+    """Give a sentence for each number of the table that the driver contradicts."""
+    reported: dict[str, float] = dict(present.driver)
+    bandwidth, peak = _bandwidth(present.driver, present.table), present.table.bandwidth_gbs
+    if bandwidth and peak and abs(bandwidth / peak - 1) > _BANDWIDTH_TOLERANCE:
+        reported["bandwidth_gbs"] = bandwidth
+    return tuple(
+        f"{present.name}: the driver's {name} is {value}, the table's {expected}."
+        for name, value in reported.items()
+        if (expected := _table_number(present.table, name)) not in {None, value}
+    )
+
+
+def _present(report: DriverReport) -> PresentGpu:
+    bare = bare_gpus()[report.target_name]
+    driver = _driver_numbers(report, bare)
+    table = _device(report) or bare
+    same_size = table.multiprocessors == driver.get("multiprocessors")
+    name = report.name or table.title
+    gpu = _merged(table if same_size else dataclasses.replace(bare, title=name), driver)
+    return PresentGpu(gpu, name, MappingProxyType(driver), report.index, table)
+
+
+def _device(report: DriverReport) -> Gpu | None:
+    if report.name is None:
+        device = devices().get(pci_ids().get(report.numbers.get("device_id", 0), ""))
+    else:
+        device = find_device(report.name)
+    return device if device and device.target.name == report.target_name else None
+
+
+def _driver_numbers(report: DriverReport, bare: Gpu) -> dict[str, int]:
+    derived = _hip_numbers(report, bare) if report.name is None else _cuda_numbers(report)
+    return {
+        name: value
+        for name, value in {**report.numbers, **derived}.items()
+        if value or name in _MAY_BE_ZERO
+    }
+
+
+def _cuda_numbers(report: DriverReport) -> dict[str, int]:
+    numbers = report.numbers
+    derived = {}
+    if "clock_khz" in numbers:
+        derived["boost_mhz"] = round(numbers["clock_khz"] / 1000)
+    if "max_threads" in numbers and numbers.get("warp_size"):
+        derived["max_warps"] = numbers["max_threads"] // numbers["warp_size"]
+    return derived
+
+
+def _hip_numbers(report: DriverReport, bare: Gpu) -> dict[str, int]:
+    numbers = report.numbers
+    compute_units = 2 if bare.architecture.multiprocessor_word == "WGP" else 1
+    derived = {
+        "warp_size": numbers.get("wave_front_size", 0),
+        "boost_mhz": numbers.get("max_engine_clk_fcompute", 0),
+        "max_shared": numbers.get("lds_size_in_kb", 0) * 1024,
+        "shared_per_multiprocessor": numbers.get("lds_size_in_kb", 0) * 1024 * compute_units,
+    }
+    if simds := numbers.get("simd_per_cu", 0) * compute_units:
+        derived |= {"simds": simds, "multiprocessors": numbers["simd_count"] // simds}
+    return derived
+
+
+def _merged(base: Gpu, driver: Mapping[str, int]) -> Gpu:
+    size = _shared_fields(base, driver)
+    limits = _shared_fields(base.architecture, driver)
+    sources = {**base.sources, **dict.fromkeys([*limits, *size], _DRIVER)}
+    if base.bandwidth_gbs is None and (bandwidth := _bandwidth(driver, base)):
+        size["bandwidth_gbs"] = bandwidth
+        sources["bandwidth_gbs"] = Source("the driver: memory clock x 2 x bus width")
+    return dataclasses.replace(
+        base,
+        architecture=dataclasses.replace(base.architecture, **limits),
+        sources=MappingProxyType(sources),
+        **size,
+    )
+
+
+def _shared_fields(value: Gpu | Architecture, driver: Mapping[str, int]) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(value)]
+    return {name: driver[name] for name in names if name in driver and name not in _KEPT}
+
+
+def _table_number(table: Gpu, name: str) -> float | None:
+    number: float | None = getattr(table, name, None)
+    return getattr(table.architecture, name, None) if number is None else number
+
+
+def _bandwidth(driver: Mapping[str, int], table: Gpu) -> float | None:
+    """Give the peak that the driver's memory clock and bus width make, GB/s: two bits a clock."""
+    clock, bits = driver.get("memory_clock_khz"), driver.get("bus_bits")
+    if not clock or not bits or table.target.name in _MISREPORTED_CLOCKS:
+        return None
+    return round(2 * clock * 1000 * (bits / 8) / 1e9, 1)

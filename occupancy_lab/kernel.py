@@ -1,0 +1,142 @@
+"""A kernel under study: its Triton function and how it is launched, and where kernels are found."""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import pkgutil
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from occupancy_lab.values import Config, Problem
+
+
+class Grid(enum.Enum):
+    """How a launch spreads the matrix over programs."""
+
+    PERSISTENT = "persistent"
+    """As many programs as fit the GPU at once, at most one a row; each strides over the rows."""
+    ROWS = "rows"
+    """One program a row."""
+    BLOCKS = "blocks"
+    """One program a block of BLOCK_SIZE elements of the flattened matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A tensor argument of a launch: its dtype and the bytes of the storage behind it."""
+
+    dtype: str
+    storage_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStep:
+    """One operation's global memory traffic, in elements."""
+
+    operation: str
+    reads: int
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRow:
+    """What one program of a blocks launch sees."""
+
+    pid: int
+    block_start: int
+    offsets: tuple[int, ...]
+    mask: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What the lab needs to know of a kernel; a kernel file holds one as `KERNEL`.
+
+    `arguments` gives the launch's positional arguments for a problem (Pointer for a tensor),
+    `constexprs` its keyword arguments for a configuration, `default_config` the configuration
+    its author would launch on a GPU that gives one program `max_shared` bytes. `memory_steps`
+    lists the global memory traffic. `run` launches it on a torch tensor. `function` is None
+    for a kernel that Triton does not compile. `compared_with` names the kernel whose traffic an
+    explanation sets beside this one's; `program_table` shows a small launch program by program,
+    given the number of elements and BLOCK_SIZE.
+    """
+
+    name: str
+    title: str
+    grid: Grid
+    function: Any | None
+    arguments: Callable[[Problem], tuple[Pointer | int, ...]]
+    constexprs: Callable[[Config], Mapping[str, int]]
+    default_config: Callable[[Problem, int], Config]
+    memory_steps: Callable[[Problem], tuple[MemoryStep, ...]]
+    run: Callable[..., Any]
+    compared_with: str | None = None
+    program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
+
+
+OPTIONS = {"enable_fp_fusion": True}
+"""Compiler options that every compile and every launch passes.
+
+Triton 3.9 warns unless `enable_fp_fusion` is given and 3.10 will change its default, which would
+change registers; the value is the default of 3.6 to 3.8.
+"""
+
+
+def kernel_names() -> tuple[str, ...]:
+    """Give the names of the kernels that come with the lab."""
+    import occupancy_lab.kernels
+
+    return tuple(
+        sorted(module.name for module in pkgutil.iter_modules(occupancy_lab.kernels.__path__))
+    )
+
+
+def load_kernel(name: str) -> Kernel:
+    """Give the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
+
+    Raises InputError where there is no such kernel or file, or the file holds no KERNEL.
+    """
+    if name in kernel_names():
+        module = import_module(f"occupancy_lab.kernels.{name}")
+    elif name.endswith(".py"):
+        module = _load_file(Path(name))
+    else:
+        known = ", ".join(kernel_names())
+        msg = f"there is no kernel {name!r}; give one of {known}, or the path of a Python file"
+        raise InputError(msg)
+    kernel = getattr(module, "KERNEL", None)
+    if not isinstance(kernel, Kernel):
+        msg = f"{name} holds no KERNEL, an occupancy_lab.kernel.Kernel that says how it is launched"
+        raise InputError(msg)
+    return kernel
+
+
+@cache
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        msg = f"there is no file {path}"
+        raise InputError(msg)
+    module_name = f"occupancy_lab_user_kernel_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        msg = f"{path} is no Python file"
+        raise InputError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        msg = f"{path} cannot be imported: {type(error).__name__}: {error}"
+        raise InputError(msg) from error
+    return module

@@ -1,0 +1,12 @@
+"""Occupancy: how many programs of a kernel one multiprocessor holds, and why no more.
+
+Three formulas stand behind one signature, Resources and an architecture in, an occupancy out:
+NVIDIA's and AMD's exact ones (`occupancy`) and the Triton tutorial's own (`tutorial_occupancy`).
+"""
+
+from occupancy_lab.occupancy.cliffs import next_steps
+from occupancy_lab.occupancy.exact import exact_rules, occupancy
+from occupancy_lab.occupancy.terms import tutorial_occupancy
+from occupancy_lab.occupancy.tutorial import Rocm
+
+__all__ = ["Rocm", "exact_rules", "next_steps", "occupancy", "tutorial_occupancy"]

@@ -1,0 +1,69 @@
+"""How far a kernel is from its next cliff: what one program more takes, what one fewer costs."""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.occupancy.evaluate import programs
+from occupancy_lab.occupancy.exact import exact_rules, occupancy
+from occupancy_lab.occupancy.hip import needed_vgprs
+from occupancy_lab.occupancy.rule import scalar_where
+from occupancy_lab.values import NextStep
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.values import Resources
+
+MAX_SGPRS = 108
+"""The most SGPRs a gfx9 wave can use: 102, VCC, FLAT_SCRATCH and XNACK_MASK (LLVM AMDGPUUsage)."""
+
+
+def _amounts(resources: Resources, architecture: Architecture) -> dict[str, tuple[int, int]]:
+    """Give each resource that a kernel can use less or more of: what it uses and the most."""
+    if isinstance(architecture, CudaArchitecture):
+        n_regs = (resources.n_regs, architecture.max_registers_per_thread)
+        return {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
+    vgprs = needed_vgprs(resources, architecture, scalar_where)
+    amounts = {"registers": (vgprs, architecture.max_vgprs)}
+    if resources.sgprs is not None and architecture.sgprs_per_simd is not None:
+        amounts["sgprs"] = (resources.sgprs, MAX_SGPRS)
+    return {**amounts, "shared": (resources.shared, architecture.max_shared)}
+
+
+def _with(resources: Resources, resource: str, amount: int) -> Resources:
+    if resource == "registers":
+        return resources.replace(n_regs=amount, allocated_vgprs=None)
+    return resources.replace(**{resource: amount})
+
+
+def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:
+    """Give, for registers and shared memory (and SGPRs), the nearest cliff on either side.
+
+    Each resource is looked at alone: one program more needs every limiter to allow it.
+    """
+    rules = {rule.resource: rule for rule in exact_rules(architecture)}
+    now = occupancy(resources, architecture).programs_per_multiprocessor
+    steps = []
+    for resource, (used, most) in _amounts(resources, architecture).items():
+
+        def allowed(amount: int, resource: str = resource) -> int:
+            usage = _with(resources, resource, amount)
+            return -int(programs((rules[resource],), usage, architecture)[resource])
+
+        # A limit never rises with the amount, so its negative is sorted and can be bisected.
+        amounts = range(1 if resource == "registers" else 0, most + 1)
+        allow_one_more = bisect.bisect_right(amounts, -(now + 1), key=allowed)
+        allow_as_many = bisect.bisect_right(amounts, -now, key=allowed)
+        steps.append(
+            NextStep(
+                resource=resource,
+                now=used,
+                most_for_one_more=amounts[allow_one_more - 1] if allow_one_more else None,
+                least_for_one_fewer=(
+                    amounts[allow_as_many] if allow_as_many < len(amounts) else None
+                ),
+            )
+        )
+    return tuple(steps)

@@ -1,0 +1,104 @@
+"""Programs per SM on NVIDIA GPUs, exactly as NVIDIA's driver counts them.
+
+Source: `cuda_occupancy.h` of the CUDA toolkit (13.0), with the whole shared memory of the SM as
+carve-out, which is the driver's default and what Triton leaves in place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from occupancy_lab.gpus import CudaArchitecture
+
+
+def _warps(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:
+    threads = usage.num_warps * sm.warp_size
+    programs = sm.max_warps // usage.num_warps
+    return {
+        "threads": threads,
+        "programs": where(threads > sm.max_threads_per_program, 0, programs),
+    }
+
+
+def _registers(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:
+    registers_per_warp = round_up(usage.n_regs * sm.warp_size, sm.register_unit)
+    partition = sm.registers // sm.register_partitions
+    warps_per_partition = partition // where(registers_per_warp == 0, 1, registers_per_warp)
+    warps = sm.register_partitions * warps_per_partition
+    programs = where(usage.n_regs > sm.max_registers_per_thread, 0, warps // usage.num_warps)
+    return {
+        "registers_per_warp": registers_per_warp,
+        "partition": partition,
+        "warps_per_partition": warps_per_partition,
+        "warps": warps,
+        "programs": where(usage.n_regs == 0, UNLIMITED, programs),
+    }
+
+
+def _shared(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:
+    used = usage.shared + usage.static_shared + sm.reserved_shared
+    allocated = round_up(used, sm.shared_unit)
+    fits = allocated <= sm.max_shared + sm.reserved_shared
+    programs = sm.shared_per_multiprocessor // where(allocated == 0, 1, allocated)
+    return {
+        "user_shared": usage.shared + usage.static_shared,
+        "allocated": allocated,
+        "programs": where(allocated == 0, UNLIMITED, where(fits, programs, 0)),
+    }
+
+
+def _programs(_usage: Usage, sm: CudaArchitecture, _where: Where) -> Mapping[str, Any]:
+    return {"programs": sm.max_programs}
+
+
+def _barriers(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any] | None:
+    if usage.barriers is None or sm.max_barriers is None:
+        return None
+    programs = sm.max_barriers // where(usage.barriers == 0, 1, usage.barriers)
+    return {"programs": where(usage.barriers == 0, UNLIMITED, programs)}
+
+
+RULES = (
+    Rule(
+        "warps",
+        _warps,
+        ("{max_warps} warps an SM / {num_warps} warps a program = {programs} programs",),
+    ),
+    Rule(
+        "registers",
+        _registers,
+        (
+            (
+                "{n_regs} registers x {warp_size} threads, rounded up to {register_unit}"
+                " = {registers_per_warp} a warp"
+            ),
+            (
+                "{registers} registers in {register_partitions} quarters: {partition} / "
+                "{registers_per_warp} = {warps_per_partition} warps a quarter, {warps} an SM"
+            ),
+            "{warps} warps / {num_warps} warps a program = {programs} programs",
+        ),
+    ),
+    Rule(
+        "shared",
+        _shared,
+        (
+            (
+                "{user_shared} B + {reserved_shared} B for the driver, rounded up to {shared_unit}"
+                " = {allocated} B a program"
+            ),
+            "{shared_per_multiprocessor} B an SM / {allocated} B = {programs} programs",
+        ),
+    ),
+    Rule("programs", _programs, ("an SM has {max_programs} slots for programs",)),
+    Rule(
+        "barriers",
+        _barriers,
+        ("{max_barriers} named barriers an SM / {barriers} a program = {programs} programs",),
+    ),
+)

@@ -1,0 +1,135 @@
+"""Programs per multiprocessor on AMD GPUs: a CU on CDNA and gfx1250, a WGP (two CUs) on RDNA.
+
+Sources: `ihipOccupancyMaxActiveBlocksPerMultiprocessor` in ROCm's clr (hip_platform.cpp) for the
+order of the roundings, LLVM's AMDGPUBaseInfo.cpp for register files, granules and workgroup slots,
+Mesa's ac_gpu_info.c for RDNA's LDS granule, ROCm/rocm-systems#10618 for the 16 SGPRs that the trap
+handler takes from each wave. Where these disagree the one that hardware reports support is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from occupancy_lab.gpus import HipArchitecture
+
+
+def _warps(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
+    threads = usage.num_warps * mp.warp_size
+    programs = mp.max_warps // usage.num_warps
+    return {
+        "threads": threads,
+        "programs": where(threads > mp.max_threads_per_program, 0, programs),
+    }
+
+
+def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
+    """Give the VGPRs a lane that count: n_regs, or the kernel descriptor's where that is padded."""
+    if usage.allocated_vgprs is None:
+        return usage.n_regs
+    padded = usage.allocated_vgprs > round_up(usage.n_regs, mp.vgpr_granule)
+    return where(padded, usage.allocated_vgprs, usage.n_regs)
+
+
+def _registers(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
+    vgprs = needed_vgprs(usage, mp, where)
+    vgprs_per_wave = round_up(vgprs, mp.vgpr_granule)
+    waves_per_simd = mp.vgprs_per_simd // where(vgprs_per_wave == 0, 1, vgprs_per_wave)
+    waves = mp.simds * waves_per_simd
+    programs = where(vgprs > mp.max_vgprs, 0, waves // usage.num_warps)
+    return {
+        "vgprs": vgprs,
+        "vgprs_per_wave": vgprs_per_wave,
+        "waves_per_simd": waves_per_simd,
+        "waves": waves,
+        "programs": where(vgprs == 0, UNLIMITED, programs),
+    }
+
+
+def _sgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any] | None:
+    if usage.sgprs is None or mp.sgprs_per_simd is None:
+        return None
+    sgprs_per_wave = round_up(usage.sgprs, mp.sgpr_granule or 1) + (mp.sgpr_reserve or 0)
+    waves_per_simd = mp.sgprs_per_simd // sgprs_per_wave
+    waves = mp.simds * waves_per_simd
+    return {
+        "sgprs_per_wave": sgprs_per_wave,
+        "waves_per_simd": waves_per_simd,
+        "waves": waves,
+        "programs": where(usage.sgprs == 0, UNLIMITED, waves // usage.num_warps),
+    }
+
+
+def _shared(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
+    used = usage.shared + usage.static_shared
+    allocated = round_up(used, mp.shared_unit)
+    programs = mp.shared_per_multiprocessor // where(allocated == 0, 1, allocated)
+    programs = where(used > mp.max_shared, 0, programs)
+    return {
+        "user_shared": used,
+        "allocated": allocated,
+        "programs": where(used == 0, UNLIMITED, programs),
+    }
+
+
+def _programs(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
+    return {"programs": where(usage.num_warps > 1, mp.max_multiwave_programs, UNLIMITED)}
+
+
+RULES = (
+    Rule(
+        "warps",
+        _warps,
+        (
+            "{simds} SIMDs x {max_waves_per_simd} waves = {max_warps} waves a {multiprocessor}",
+            "{max_warps} waves / {num_warps} waves a program = {programs} programs",
+        ),
+    ),
+    Rule(
+        "registers",
+        _registers,
+        (
+            "{vgprs} VGPRs a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
+            (
+                "{vgprs_per_simd} VGPRs a SIMD / {vgprs_per_wave} = {waves_per_simd} waves;"
+                " x {simds} SIMDs = {waves} a {multiprocessor}"
+            ),
+            "{waves} waves / {num_warps} waves a program = {programs} programs",
+        ),
+    ),
+    Rule(
+        "sgprs",
+        _sgprs,
+        (
+            (
+                "{sgprs} SGPRs a wave, rounded up to {sgpr_granule}, + {sgpr_reserve} for the trap"
+                " handler = {sgprs_per_wave}"
+            ),
+            (
+                "{sgprs_per_simd} SGPRs a SIMD / {sgprs_per_wave} = {waves_per_simd} waves;"
+                " x {simds} SIMDs = {waves} a {multiprocessor}"
+            ),
+            "{waves} waves / {num_warps} waves a program = {programs} programs",
+        ),
+    ),
+    Rule(
+        "shared",
+        _shared,
+        (
+            "{user_shared} B of LDS, rounded up to {shared_unit} = {allocated} B a program",
+            (
+                "{shared_per_multiprocessor} B a {multiprocessor} / {allocated} B"
+                " = {programs} programs"
+            ),
+        ),
+    ),
+    Rule(
+        "programs",
+        _programs,
+        ("a {multiprocessor} has {max_multiwave_programs} slots for programs of several waves",),
+    ),
+)

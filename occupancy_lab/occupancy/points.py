@@ -1,0 +1,180 @@
+"""The calculator for tables: millions of (target, n_regs, shared, num_warps) at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy.evaluate import programs
+from occupancy_lab.occupancy.exact import exact_rules
+from occupancy_lab.occupancy.rule import UNLIMITED
+from occupancy_lab.occupancy.tutorial import tutorial_rules
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    import numpy as np
+    import pandas as pd
+
+    from occupancy_lab.gpus import Architecture
+
+REQUIRED = ("target", "n_regs", "shared", "num_warps")
+OPTIONAL = ("sgprs", "static_shared", "barriers")
+LIMITS = ("warps", "registers", "shared", "programs")
+"""The limits that every table has; "sgprs" and "barriers" join them when their column is given."""
+
+
+class _Columns:
+    """The usage of many kernels: Resources' fields, each an array; None for an absent column."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        def column(name: str) -> Any:
+            return table[name].to_numpy(dtype="int64") if name in table else None
+
+        self.n_regs = column("n_regs")
+        self.shared = column("shared")
+        self.num_warps = column("num_warps")
+        self.sgprs = column("sgprs")
+        self.barriers = column("barriers")
+        self.static_shared = column("static_shared") if "static_shared" in table else 0
+        self.allocated_vgprs = None
+
+
+def _nullable(values: np.ndarray[Any, Any], unknown: np.ndarray[Any, Any]) -> Any:
+    import pandas as pd
+
+    return pd.arrays.IntegerArray(values.astype("int64"), unknown)
+
+
+def _evaluate(table: pd.DataFrame, architecture: Architecture) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
+    usage = _Columns(table)
+    exact = programs(exact_rules(architecture), usage, architecture, np.where)
+    every = {name: np.broadcast_to(limit, len(table)) for name, limit in exact.items()}
+    least = np.minimum.reduce(list(every.values()))
+
+    bits = sum((limit == least).astype("int64") << bit for bit, limit in enumerate(every.values()))
+    names = np.array(
+        [
+            "+".join(name for bit, name in enumerate(every) if mask >> bit & 1)
+            for mask in range(2 ** len(every))
+        ],
+        dtype=object,
+    )
+    copied = programs(tutorial_rules(architecture), usage, architecture, np.where)
+    tutorial = np.minimum.reduce(list(copied.values()))
+    fails = (usage.shared == 0) | (usage.n_regs == 0)
+
+    extra = [name for name in ("sgprs", "barriers") if name in table]
+    none = np.full(len(table), UNLIMITED)
+    limit_columns = {
+        f"limit_{name}": _nullable(every.get(name, none), every.get(name, none) == UNLIMITED)
+        for name in (*LIMITS, *extra)
+    }
+    return pd.DataFrame(
+        {
+            "programs_per_multiprocessor": least,
+            **{name: limit_columns[name] for name in (f"limit_{limit}" for limit in LIMITS)},
+            "limiter": names[bits],
+            "occupancy": least * usage.num_warps / architecture.max_warps,
+            "tutorial_programs": _nullable(tutorial, fails),
+            **{f"limit_{name}": limit_columns[f"limit_{name}"] for name in extra},
+        },
+        index=table.index,
+    )
+
+
+def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
+    """Give *table* with what the exact and the tutorial's formula say of each row.
+
+    *table* has the columns target, n_regs, shared and num_warps, and may have sgprs,
+    static_shared, barriers and others; whole numbers where they are numbers. Added are
+    programs_per_multiprocessor, a limit_* column a resource (empty where it sets no limit),
+    limiter (joined by "+" on a tie), occupancy and tutorial_programs (empty where that formula
+    divides by zero); limit_sgprs and limit_barriers follow where their column was given.
+
+    Raises InputError for an unknown target.
+    """
+    import pandas as pd
+
+    parts = [
+        _evaluate(rows, find_gpu(str(target)).architecture)
+        for target, rows in table.groupby("target", sort=False)
+    ]
+    return table.join(
+        pd.concat(parts) if parts else _evaluate(table, find_gpu("sm_90").architecture)
+    )
+
+
+def _check(table: pd.DataFrame, name: str) -> None:
+    """Raise InputError, naming the line, where the table cannot be evaluated."""
+    import pandas as pd
+
+    missing = [column for column in REQUIRED if column not in table]
+    if missing:
+        msg = (
+            f"{name}: line 1: the column {missing[0]} is missing;"
+            f" a points file has the columns {', '.join(REQUIRED)}"
+        )
+        raise InputError(msg)
+    for target in pd.unique(table["target"]):
+        try:
+            find_gpu(str(target))
+        except InputError as error:
+            line = int((table["target"] == target).to_numpy().argmax()) + 2
+            msg = f"{name}: line {line}: {error}"
+            raise InputError(msg) from error
+
+
+def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int | None) -> Any:
+    """Give *column* as int64, blank cells as *blank*; InputError names the first bad line."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    if blank is not None:
+        numbers = numbers.where(column.notna(), blank)
+    bad = ~((numbers >= least) & (numbers <= UNLIMITED) & (numbers % 1 == 0))
+    if bad.any():
+        at = int(bad.to_numpy().argmax())
+        msg = (
+            f"{name}: line {at + 2}: {column.name} is {column.iloc[at]!r},"
+            f" expected a whole number from {least}"
+        )
+        raise InputError(msg)
+    return numbers.astype("int64")
+
+
+def read_points(file: TextIO, name: str) -> pd.DataFrame:
+    """Give the points of a CSV *file*; *name* is what errors call it.
+
+    Raises InputError with the line number where a row cannot be read.
+    """
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(file, skipinitialspace=True, skip_blank_lines=False)
+    except pd.errors.EmptyDataError:
+        msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
+        raise InputError(msg) from None
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        msg = f"{name}: {error}"
+        raise InputError(msg) from error
+    _check(table, name)
+    for column in REQUIRED[1:]:
+        least = 1 if column == "num_warps" else 0
+        table[column] = _whole_numbers(table[column], name, least=least, blank=None)
+    for column in OPTIONAL:
+        if column in table:
+            table[column] = _whole_numbers(table[column], name, least=0, blank=0)
+    return table
+
+
+def calculate_points(file: TextIO, name: str, output: TextIO) -> None:
+    """Read points from *file*, called *name* in errors, and write them with their occupancy as CSV.
+
+    Raises InputError, with the line number, before anything is written.
+    """
+    evaluate_points(read_points(file, name)).to_csv(output, index=False)

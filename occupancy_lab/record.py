@@ -1,0 +1,136 @@
+"""The record of one configuration on one GPU: the whole road, from a problem to a launch plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.calculator import Calculation, calculate
+from occupancy_lab.checking import check_config, check_fits, check_problem
+from occupancy_lab.compiling import compile_resources, triton_version
+from occupancy_lab.planning import plan_launch, traffic
+
+if TYPE_CHECKING:
+    from occupancy_lab.compiling import Store
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import (
+        Config,
+        LaunchPlan,
+        Occupancy,
+        Problem,
+        Resources,
+        Traffic,
+        TutorialOccupancy,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Everything that is known of one configuration on one GPU before it is launched."""
+
+    kernel: Kernel
+    problem: Problem
+    config: Config
+    calculation: Calculation
+    plan: LaunchPlan
+    tutorial_plan: LaunchPlan
+    """The launch as the tutorial's formula would have it."""
+    traffic: Traffic
+    triton_version: str
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU that the kernel was compiled for."""
+        return self.calculation.gpu
+
+    @property
+    def resources(self) -> Resources:
+        """What one program takes."""
+        return self.calculation.resources
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How many programs a multiprocessor holds."""
+        return self.calculation.occupancy
+
+    @property
+    def tutorial(self) -> TutorialOccupancy:
+        """How many the tutorial's formula says it holds."""
+        return self.calculation.tutorial
+
+    def row(self) -> dict[str, Any]:
+        """Give the record as one flat row of plain values; None is not known."""
+        resources, occupancy = self.resources, self.occupancy
+        return {
+            "gpu": self.gpu.key,
+            "target": self.gpu.target.name,
+            "kernel": self.kernel.name,
+            "rows": self.problem.rows,
+            "cols": self.problem.cols,
+            "dtype": self.problem.dtype,
+            "BLOCK_SIZE": self.config.block_size,
+            "num_warps": self.config.num_warps,
+            "num_stages": self.config.num_stages,
+            "n_regs": resources.n_regs,
+            "n_spills": resources.n_spills,
+            "shared": resources.shared,
+            "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
+            "limiter": "+".join(occupancy.limiters),
+            "occupancy": occupancy.occupancy,
+            "num_programs": self.plan.num_programs,
+            "waves": self.plan.waves,
+            "tutorial_programs": self.tutorial.programs_per_multiprocessor,
+            "tutorial_num_programs": self.tutorial_plan.num_programs,
+            "triton_version": self.triton_version,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything of the record as nested plain values, for JSON."""
+        return {
+            **self.row(),
+            **self.calculation.to_dict(),
+            "bandwidth_gbs": self.gpu.bandwidth_gbs,
+            "rounds": self.plan.rounds,
+            "last_round": self.plan.last_round,
+            "read_bytes": self.traffic.read_bytes,
+            "written_bytes": self.traffic.written_bytes,
+            "floor_us": self.traffic.floor_us(self.gpu.bandwidth_gbs),
+        }
+
+
+def make_record(  # noqa: PLR0913 - the values that the road starts from
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    gpu: Gpu,
+    store: Store,
+    *,
+    present: bool = False,
+) -> Record:
+    """Compile *kernel* for *gpu* and work out how it will sit there.
+
+    With *present* the GPU is here and Triton's own driver is used.
+
+    Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
+    DoesNotFitError where the GPU holds not one program of it.
+    """
+    check_problem(problem)
+    check_config(kernel, problem, config, gpu)
+    resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
+    calculation = calculate(resources, gpu)
+    check_fits(config, calculation)
+
+    def plan(programs: int | None) -> LaunchPlan:
+        return plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
+
+    return Record(
+        kernel=kernel,
+        problem=problem,
+        config=config,
+        calculation=calculation,
+        plan=plan(calculation.occupancy.programs_per_multiprocessor),
+        tutorial_plan=plan(calculation.tutorial.programs_per_multiprocessor),
+        traffic=traffic(kernel.memory_steps(problem), problem),
+        triton_version=triton_version(),
+    )

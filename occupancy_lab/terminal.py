@@ -1,0 +1,40 @@
+"""Markdown on a terminal: the words and tables that reports and notebooks show too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markdown import Markdown, TableElement
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleOptions, RenderResult
+
+
+class _FoldingTable(TableElement):
+    """Breaks a word that is too long for its column, where rich would cut it off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in super().__rich_console__(console, options):
+            if isinstance(part, Table):
+                for column in part.columns:
+                    column.overflow = "fold"
+            yield part
+
+
+class _FoldingMarkdown(Markdown):
+    elements = {**Markdown.elements, "table_open": _FoldingTable}  # noqa: RUF012 - rich's own form
+
+
+def print_markdown(markdown: str) -> None:
+    """Print *markdown* to standard output, as wide and as colourful as the terminal allows.
+
+    rich obeys NO_COLOR, FORCE_COLOR, TERM and COLUMNS; without a terminal it prints plain text,
+    80 columns wide.
+    """
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(_FoldingMarkdown(markdown, justify="left"))
+    lines = (line.rstrip() for line in capture.get().splitlines())
+    console.file.write("\n".join(lines) + "\n")

@@ -1,0 +1,243 @@
+"""The values that travel down the road: each is frozen and made by exactly one function.
+
+Problem, Config and Gpu become Resources, Occupancy and LaunchPlan, and together one Record.
+None always means "not known", never zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A row-major matrix of *rows* x *cols* elements of *dtype* (a torch dtype's name)."""
+
+    rows: int
+    cols: int
+    dtype: str = "float32"
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one element."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes of the whole matrix, without padding."""
+        return self.rows * self.cols * self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The knobs of one launch, named as Triton names them (`block_size` is BLOCK_SIZE)."""
+
+    block_size: int
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a kernel is compiled for: Triton's GPUTarget without Triton.
+
+    `arch` is the compute capability without its dot for "cuda" ("90"), the gfx name for "hip".
+    """
+
+    backend: str
+    arch: str
+    warp_size: int
+
+    @property
+    def name(self) -> str:
+        """The name its vendor's compiler uses: sm_90, gfx942."""
+        return f"sm_{self.arch}" if self.backend == "cuda" else self.arch
+
+    def __str__(self) -> str:
+        """The form that `triton.tools.compile --target` takes: cuda:90:32."""
+        return f"{self.backend}:{self.arch}:{self.warp_size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one program of a compiled kernel takes from a multiprocessor.
+
+    Only the first three are needed to work out an occupancy; the others are None where the
+    vendor has no such thing or nobody read them.
+    """
+
+    n_regs: int
+    """32-bit registers a thread: CUDA registers, or VGPRs (AGPRs included) a lane."""
+    num_warps: int
+    shared: int
+    """Dynamic shared memory (LDS), bytes a program: Triton's `metadata.shared`."""
+    static_shared: int = 0
+    """Shared memory in the binary itself, bytes; the driver's own reserve is not in it."""
+    local_bytes: int | None = None
+    """Local memory (scratch) a thread, bytes: the stack frame, register spills included."""
+    barriers: int | None = None
+    """Named barriers a program (CUDA)."""
+    sgprs: int | None = None
+    """Scalar registers a wave (HIP)."""
+    agprs: int | None = None
+    """Accumulation VGPRs a lane (HIP, gfx9); `n_regs` holds them too where the file is unified."""
+    allocated_vgprs: int | None = None
+    """VGPRs that the kernel descriptor asks for (HIP): `n_regs` rounded up, or more when padded."""
+    vgpr_spills: int | None = None
+    """VGPRs that the compiler spilled (HIP)."""
+    sgpr_spills: int | None = None
+    """SGPRs that the compiler spilled (HIP), to VGPR lanes: no memory traffic."""
+    pipeline_shared: int | None = None
+    """The part of `shared` that holds rows in flight: the buffers that num_stages asks for."""
+    load_bytes: int | None = None
+    """The widest global load of one thread, bytes an instruction."""
+    store_bytes: int | None = None
+    """The widest global store of one thread, bytes an instruction."""
+
+    @property
+    def n_spills(self) -> int | None:
+        """What Triton calls `n_spills`: 4-byte words of local memory a thread, spilled or not."""
+        return None if self.local_bytes is None else self.local_bytes // 4
+
+    def replace(self, **changes: Any) -> Resources:
+        """Give a copy with *changes* made."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The programs of one multiprocessor that one resource allows."""
+
+    resource: str
+    """warps, registers, sgprs, shared, programs (slots for them) or barriers."""
+    programs: int | None
+    """None where this kernel meets no limit: it uses none of the resource."""
+    steps: tuple[str, ...]
+    """The arithmetic with this kernel's numbers filled in; empty where there is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many programs of a kernel one multiprocessor holds at once, and why no more."""
+
+    programs_per_multiprocessor: int
+    num_warps: int
+    max_warps: int
+    """Warps that a multiprocessor can hold."""
+    limits: tuple[Limit, ...]
+
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """Every resource that attains the minimum."""
+        least = self.programs_per_multiprocessor
+        return tuple(limit.resource for limit in self.limits if limit.programs == least)
+
+    @property
+    def warps_per_multiprocessor(self) -> int:
+        """Warps resident at once."""
+        return self.programs_per_multiprocessor * self.num_warps
+
+    @property
+    def occupancy(self) -> float:
+        """Theoretical occupancy: resident warps over the most that a multiprocessor holds."""
+        return self.warps_per_multiprocessor / self.max_warps
+
+    def limit(self, resource: str) -> Limit:
+        """Give the limit that *resource* sets; KeyError where the formula has no such limit."""
+        for limit in self.limits:
+            if limit.resource == resource:
+                return limit
+        raise KeyError(resource)
+
+
+@dataclass(frozen=True, slots=True)
+class TutorialOccupancy:
+    """What the formula of Triton's fused softmax tutorial gives for the same kernel."""
+
+    programs_per_multiprocessor: int | None
+    """None where the formula raises ZeroDivisionError."""
+    limits: tuple[Limit, ...]
+    missing_terms: tuple[str, ...]
+    """The fewest terms that, put back, make it right; empty where it is right or fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """How far one resource is from the next cliff."""
+
+    resource: str
+    now: int
+    most_for_one_more: int | None
+    """The most of it with which this resource allows one program more; None: no amount does."""
+    least_for_one_fewer: int | None
+    """The least of it with which this resource costs a program; None: none that can be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """How a launch's work, rows or blocks of elements, is spread over programs and over time."""
+
+    work: int
+    """Rows (or blocks) to be done."""
+    num_programs: int | None
+    """Programs launched; None where the number of multiprocessors is not known."""
+    resident_programs: int | None
+    """Programs that the whole GPU holds at once."""
+
+    @property
+    def waves(self) -> float | None:
+        """Programs launched over programs that the GPU holds at once."""
+        if self.num_programs is None or self.resident_programs is None:
+            return None
+        return self.num_programs / self.resident_programs
+
+    @property
+    def at_once(self) -> int | None:
+        """Rows (or blocks) that are worked on at the same time."""
+        if self.num_programs is None or self.resident_programs is None:
+            return None
+        return min(self.num_programs, self.resident_programs)
+
+    @property
+    def rounds(self) -> int | None:
+        """Rows (or blocks) that the busiest place for a program does, one after the other."""
+        return None if self.at_once is None else -(-self.work // self.at_once)
+
+    @property
+    def last_round(self) -> int | None:
+        """Rows (or blocks) left for the last round, the tail."""
+        if self.at_once is None or self.rounds is None:
+            return None
+        return self.work - (self.rounds - 1) * self.at_once
+
+    def work_of(self, program: int) -> range:
+        """Give the rows (or blocks) that program number *program* does."""
+        if self.num_programs is None:
+            msg = "how many programs are launched is not known"
+            raise ValueError(msg)
+        return range(program, self.work, self.num_programs)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that a launch has to move through global memory, caches aside."""
+
+    read_bytes: int
+    written_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes read and written."""
+        return self.read_bytes + self.written_bytes
+
+    def floor_us(self, bandwidth_gbs: float | None) -> float | None:
+        """Give the least time in us at a bandwidth in GB/s (1e9 bytes); None for none known."""
+        return None if bandwidth_gbs is None else self.total_bytes / bandwidth_gbs / 1e3

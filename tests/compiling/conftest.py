@@ -1,0 +1,29 @@
+"""The compiler behind the tests of this room: Triton with a cache of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """Give the module sample.py; what it compiles is kept in a folder of this run."""
+    pytest.importorskip("triton")
+    specification = importlib.util.spec_from_file_location(
+        "sample", Path(__file__).with_name("sample.py")
+    )
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        specification.loader.exec_module(module)
+        yield module

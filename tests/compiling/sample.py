@@ -1,0 +1,213 @@
+"""What the binary readers are tested with: small kernels for GPUs that are not here, and oracles.
+
+The oracles are what the vendors' own tools print: cuobjdump and ptxas from Triton's wheel, and the
+comments and directives that LLVM writes into the assembly of the same kernel.
+"""
+
+# ruff: noqa: ANN001, ANN201, ARG001, PLR0913, PLR0917
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+
+if TYPE_CHECKING:
+    from triton.runtime.jit import JITFunction
+
+FIRST_BLACKWELL = 100
+
+
+@triton.jit
+def row_softmax(
+    output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
+):
+    """A softmax of each row, one row at a time."""
+    columns = tl.arange(0, block_size)
+    mask = columns < n_cols
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=num_stages):
+        start = row.to(tl.int64) * stride
+        values = tl.load(source + start + columns, mask=mask, other=-float("inf")).to(tl.float32)
+        numerator = tl.exp(values - tl.max(values, axis=0))
+        tl.store(output + start + columns, numerator / tl.sum(numerator, axis=0), mask=mask)
+
+
+@triton.jit(noinline=True)
+def sine(number):
+    """A function of its own in the binary, with a stack of its own (the slow path of the sine)."""
+    return tl.sin(number)
+
+
+@triton.jit
+def calling(
+    output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
+):
+    """A kernel that calls a function which is not inlined; it needs few of its arguments."""
+    row = tl.program_id(0)
+    tl.store(output + row, sine(tl.load(source + row * stride)) + sine(n_rows.to(tl.float32)))
+
+
+def nvidia_tool(name: str) -> str:
+    """Give the path of one of the tools in Triton's wheel: ptxas, cuobjdump."""
+    return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
+
+
+def gpu_target(arch: str) -> GPUTarget:
+    """Give Triton's target for a compute capability ("90") or a gfx name ("gfx942")."""
+    if not arch.startswith("gfx"):
+        return GPUTarget("cuda", int(arch), 32)
+    return GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
+
+
+def compile_sample(
+    arch: str,
+    block_size: int,
+    num_warps: int,
+    num_stages: int = 1,
+    *,
+    kernel: JITFunction[Any] = row_softmax,
+    dtype: str = "fp32",
+    **options: int,
+) -> Any:
+    """Compile *kernel* for *arch* and give Triton's CompiledKernel; no GPU is asked for."""
+    pointer, aligned = f"*{dtype}", [["tt.divisibility", 16]]
+    types = (pointer, pointer, "i32", "i32", "i32", "constexpr", "constexpr")
+    source = ASTSource(
+        fn=kernel,
+        signature=dict(zip(kernel.arg_names, types, strict=True)),
+        constexprs={(5,): block_size, (6,): num_stages},
+        attrs={(index,): aligned for index in (0, 1, 2, 4)},
+    )
+    return triton.compile(
+        source,
+        target=gpu_target(arch),
+        options={"num_warps": num_warps, "enable_fp_fusion": True, **options},
+    )
+
+
+TWO_KERNELS_PTX = """
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry sharing(.param .u64 output) .reqntid 64
+{
+    .shared .align 4 .b8 buffer[112];
+    .reg .u32 %number<3>;
+    .reg .u64 %address<3>;
+    mov.u32 %number0, %tid.x;
+    mov.u64 %address0, buffer;
+    ld.param.u64 %address1, [output];
+    st.volatile.shared.u32 [buffer + 4], %number0;
+    bar.sync 0;
+    bar.sync 2;
+    ld.volatile.shared.u32 %number1, [buffer + 8];
+    st.global.u32 [%address1], %number1;
+    ret;
+}
+.visible .entry stacking(.param .u64 output)
+{
+    .local .align 4 .b8 stack[256];
+    .reg .u32 %number<3>;
+    .reg .u64 %address<5>;
+    mov.u32 %number0, %tid.x;
+    mov.u32 %number1, %ntid.x;
+    mov.u64 %address0, stack;
+    mul.wide.u32 %address2, %number0, 4;
+    add.u64 %address0, %address0, %address2;
+    ld.param.u64 %address1, [output];
+    st.local.u32 [%address0], %number0;
+    mul.wide.u32 %address3, %number1, 4;
+    mov.u64 %address4, stack;
+    add.u64 %address3, %address3, %address4;
+    ld.local.u32 %number1, [%address3];
+    st.global.u32 [%address1], %number1;
+    ret;
+}
+"""
+"""One kernel with 112 bytes of static shared memory and three barriers, one with a stack."""
+
+TWO_KERNELS_LLVM = """
+@buffer = internal addrspace(3) global [28 x i32] poison
+define amdgpu_kernel void @sharing(ptr addrspace(1) %output, i32 %index) #0 {
+  %slot = getelementptr i32, ptr addrspace(3) @buffer, i32 %index
+  store volatile i32 %index, ptr addrspace(3) %slot
+  %word = load volatile i32, ptr addrspace(3) @buffer
+  store i32 %word, ptr addrspace(1) %output
+  ret void
+}
+define dso_local amdgpu_kernel void @stacking(ptr addrspace(1) %output, i32 %index) #0 {
+  br label %body
+body:
+  %stack = alloca i32, i32 %index, addrspace(5)
+  store volatile i32 %index, ptr addrspace(5) %stack
+  %word = load volatile i32, ptr addrspace(5) %stack
+  store i32 %word, ptr addrspace(1) %output
+  ret void
+}
+attributes #0 = { "amdgpu-flat-work-group-size"="1,256" }
+!llvm.module.flags = !{!0}
+!0 = !{i32 1, !"amdhsa_code_object_version", i32 500}
+"""
+"""One kernel with 112 bytes of static LDS, one whose stack grows at run time.
+
+Triton takes LLVM IR of one kernel; what is spelled `dso_local` it does not count.
+"""
+
+
+def assemble_ptx(ptx: str, arch: str, folder: Path) -> tuple[bytes, int]:
+    """Give the cubin that ptxas makes of *ptx*, and the most barriers it says a kernel uses."""
+    source, cubin = folder / "kernels.ptx", folder / "kernels.cubin"
+    source.write_text(ptx, encoding="utf-8")
+    ptxas = nvidia_tool(
+        "ptxas" if int(arch[:3].rstrip("a")) < FIRST_BLACKWELL else "ptxas-blackwell"
+    )
+    command = [ptxas, "-v", f"-arch=sm_{arch}", "-o", cubin, source]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    barriers = max((int(count) for count in re.findall(r"used (\d+) barriers", said)), default=0)
+    return cubin.read_bytes(), barriers
+
+
+def cuobjdump_resources(cubin: bytes, folder: Path) -> dict[str, dict[str, int]]:
+    """Give what cuobjdump says of each kernel: REG, STACK and SHARED."""
+    file = folder / "dumped.cubin"
+    file.write_bytes(cubin)
+    command = [nvidia_tool("cuobjdump"), "--dump-resource-usage", file]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {
+        name: {key: int(number) for key, number in re.findall(r"(REG|STACK|SHARED):(\d+)", line)}
+        for name, line in re.findall(r"Function (\w+):\s+(.*)", said)
+    }
+
+
+def assemble_llvm(text: str, arch: str) -> tuple[bytes, str]:
+    """Give the hsaco and the assembly that Triton's LLVM makes of LLVM IR *text*."""
+    from triton._C.libtriton import llvm
+
+    llvm.init_targets()
+    backend = make_backend(gpu_target(arch))
+    options = backend.parse_options({"enable_fp_fusion": True})
+    assembly = backend.make_amdgcn(text, {}, options)
+    return backend.make_hsaco(assembly, {}, options), assembly
+
+
+def llvm_resources(assembly: str) -> dict[str, dict[str, int]]:
+    """Give what LLVM's assembly says of each kernel, under its metadata and comments' own names."""
+    said = {}
+    for body in re.findall(r"\.amdhsa_kernel (.*?); Occupancy:", assembly, re.DOTALL):
+        numbers = re.findall(
+            r"^(?:\s+(\.amdhsa_workgroup_processor_mode)|; (\w+):) +(\d+)", body, re.MULTILINE
+        )
+        said[body.split()[0]] = {one or other: int(number) for one, other, number in numbers}
+    metadata = assembly.partition("amdhsa.kernels:")[2].partition("amdhsa.target:")[0]
+    for kernel in re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]:
+        entries = dict(re.findall(r"^(?: {4})?(\.\w+): +(\S+)$", kernel, re.MULTILINE))
+        numbers = {key: int(text) for key, text in entries.items() if text.isdecimal()}
+        numbers[".uses_dynamic_stack"] = int(entries[".uses_dynamic_stack"] == "true")
+        said[entries[".name"]] |= numbers
+    return said

@@ -1,0 +1,167 @@
+"""Pipeline buffers and widths of memory access, read from TTGIR, PTX and AMD assembly."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from occupancy_lab.compiling.assembly import (
+    pipeline_shared_bytes,
+    widest_load_bytes,
+    widest_store_bytes,
+)
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+FOLDER = Path(__file__).with_name("recorded")
+
+
+def recorded(name: str) -> str:
+    """Give a recorded text."""
+    return gzip.decompress((FOLDER / f"{name}.gz").read_bytes()).decode()
+
+
+def test_recorded_pipelines() -> None:
+    """Four stages of 1024 float32 hold three rows in flight on sm_90, none in LDS on gfx942."""
+    assert pipeline_shared_bytes(recorded("sm_90.ttgir")) == 3 * 1024 * 4
+    assert pipeline_shared_bytes(recorded("gfx942.ttgir")) == 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "size"),
+    [
+        ("ttg.local_alloc : () -> !ttg.memdesc<3x1024xf32, #shared, #smem, mutable>", 12288),
+        ("ttg.local_alloc : () -> !ttg.memdesc<1x1024xbf16, #shared, #smem, mutable>", 2048),
+        ("ttg.local_alloc {a = 1 : i32} : () -> !ttg.memdesc<2x64x32xf8E4M3FN, #s, #smem>", 4096),
+        ("ttg.local_alloc : () -> !ttg.memdesc<2x8xi1, #shared, #smem, mutable>", 16),
+        ("ttg.local_alloc : () -> !ttg.memdesc<3x1xi64, #shared, #smem, mutable>", 0),
+        ("ttg.local_alloc : () -> !ttg.memdesc<1024xf32, #shared, #smem, mutable>", 0),
+        ("ttg.local_alloc : () -> !ttg.memdesc<1xi64, #shared, #smem, mutable>", 0),
+        ("ttg.local_alloc %1 : (tensor<64x32xf16, #b>) -> !ttg.memdesc<64x32xf16, #s, #smem>", 0),
+        ("ttg.memdesc_index %6[%0] : !ttg.memdesc<3x8xf32, #s> -> !ttg.memdesc<8xf32, #s>", 0),
+        ("ttg.local_dealloc %6 : !ttg.memdesc<3x1024xf32, #shared, #smem, mutable>", 0),
+    ],
+)
+def test_only_buffers_of_stages_count(operation: str, size: int) -> None:
+    """An allocation counts when it has stages and no operand, and is no barrier."""
+    assert pipeline_shared_bytes(f"  %6 = {operation} loc(#loc1)\n") == size
+
+
+def test_several_buffers_are_summed() -> None:
+    """The buffers of two loads count together."""
+    line = "%6 = ttg.local_alloc : () -> !ttg.memdesc<2x16xf32, #shared, #smem, mutable>\n"
+    assert pipeline_shared_bytes(line + line) == 2 * 2 * 16 * 4
+
+
+def test_recorded_widths() -> None:
+    """Aligned float32 moves 16 bytes at once, or 8 where a thread has two elements."""
+    assert widest_load_bytes(recorded("sm_90.ptx"), "ptx") == 16
+    assert widest_store_bytes(recorded("sm_90.ptx"), "ptx") == 16
+    assert widest_load_bytes(recorded("gfx942.amdgcn"), "amdgcn") == 8
+    assert widest_store_bytes(recorded("gfx942.amdgcn"), "amdgcn") == 8
+
+
+@pytest.mark.parametrize(
+    ("line", "load", "store"),
+    [
+        ("@%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];", 16, None),
+        ("ld.global.L1::evict_last.v2.b64 {%rd1, %rd2}, [%rd3];", 16, None),
+        ("ld.global.L1::evict_first.L2::cache_hint.b16 { %rs1 }, [ %rd1 + 0 ], %rd2;", 2, None),
+        ("ld.global.v8.b32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1];", 32, None),
+        ("ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];", 16, None),
+        ("ld.acquire.gpu.global.u8 %rs1, [%rd1];", 1, None),
+        ("cp.async.ca.shared.global [ %r12 + 0 ], [ %rd8 + 0 ], 0x4, %r13;", 4, None),
+        ("@%p2 cp.async.cg.shared.global [ %r1 + 0 ], [ %rd8 + 0 ], 0x10;", 16, None),
+        ("cp.async.cg.shared.global.L2::128B [%r1], [%rd8], 16;", 16, None),
+        ("@!%p1 st.global.v2.b32 [ %rd1 + 0 ], { %r1, %r2 };", None, 8),
+        ("st.global.b16 [%rd1], %rs1;", None, 2),
+        ("ld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [%r5];", None, None),
+        ("st.shared::cta.v4.b32 [%r5], {%r1, %r2, %r3, %r4};", None, None),
+        ("ld.local.b32 %r1, [%rd1];", None, None),
+        ("ld.param.b64 %rd1, [kernel_param_0];", None, None),
+        ("cp.async.bulk.tensor.1d.shared::cta.global [%r1], [%rd1, {%r2}], [%r4];", None, None),
+        ("cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 0x10;", None, None),
+        ("atom.global.gpu.acq_rel.add.f32 %f1, [%rd1], %f2;", None, None),
+        ("// ld.global.b32 in a comment", None, None),
+    ],
+)
+def test_widths_in_ptx(line: str, load: int | None, store: int | None) -> None:
+    """Only one thread's own accesses to global memory have a width."""
+    assert widest_load_bytes(f"\t{line}\n", "ptx") == load
+    assert widest_store_bytes(f"\t{line}\n", "ptx") == store
+
+
+@pytest.mark.parametrize(
+    ("line", "load", "store"),
+    [
+        ("global_load_dwordx4 v[0:3], v[4:5], off", 16, None),
+        ("global_load_dwordx3 v[0:2], v[4:5], off offset:16", 12, None),
+        ("global_load_b32 v0, v1, s[0:1]", 4, None),
+        ("global_load_lds_dwordx4 v[0:1], off", 16, None),
+        ("global_load_async_to_lds_b128 v0, v[2:3], off", 16, None),
+        ("buffer_load_dword v6, v2, s[4:7], 0 offen", 4, None),
+        ("buffer_load_dwordx2 v[6:7], v2, s[4:7], 0 offen", 8, None),
+        ("buffer_load_b128 v[0:3], v4, s[4:7], 0 offen", 16, None),
+        ("buffer_load_ushort v6, v2, s[4:7], 0 offen", 2, None),
+        ("buffer_load_short_d16_hi v6, v2, s[4:7], 0 offen", 2, None),
+        ("buffer_load_u16 v6, v2, s[4:7], null offen", 2, None),
+        ("buffer_load_d16_b16 v6, v2, s[4:7], null offen", 2, None),
+        ("global_load_d16_hi_u8 v6, v[2:3], off", 1, None),
+        ("flat_load_dwordx2 v[0:1], v[2:3]", 8, None),
+        ("flat_load_sbyte v0, v[2:3]", 1, None),
+        ("buffer_store_dwordx4 v[0:3], v5, s[4:7], 0 offen", None, 16),
+        ("buffer_store_short_d16_hi v0, v5, s[4:7], 0 offen", None, 2),
+        ("buffer_store_byte v0, v5, s[4:7], 0 offen", None, 1),
+        ("global_store_d16_hi_b16 v[0:1], v2, off", None, 2),
+        ("global_store_b64 v[0:1], v[2:3], off", None, 8),
+        ("flat_store_b8 v[0:1], v2", None, 1),
+        ("buffer_store_dword v5, off, s[88:91], 0 offset:324 ; 4-byte Folded Spill", None, None),
+        ("buffer_load_dword v5, off, s[88:91], 0 offset:328", None, None),
+        ("scratch_load_b128 v[0:3], off, off offset:16", None, None),
+        ("ds_read_b128 v[0:3], v4", None, None),
+        ("ds_store_b64 v0, v[2:3]", None, None),
+        ("s_load_dwordx4 s[0:3], s[4:5], 0x0", None, None),
+        ("buffer_gl0_inv", None, None),
+        ("global_atomic_add_f32 v0, v1, s[0:1]", None, None),
+        (".value_kind:     global_buffer", None, None),
+    ],
+)
+def test_widths_in_amd_assembly(line: str, load: int | None, store: int | None) -> None:
+    """Only vector accesses to global memory have a width; LDS, scratch and scalars have none."""
+    assert widest_load_bytes(f"\t{line}\n", "amdgcn") == load
+    assert widest_store_bytes(f"\t{line}\n", "amdgcn") == store
+
+
+def test_spills_are_no_memory_of_the_kernel() -> None:
+    """Without its real accesses, a spilling gfx10.3 kernel has none left."""
+    lines = recorded("gfx1030_spilling.amdgcn").splitlines()
+    scratch = "\n".join(line for line in lines if "offen" not in line)
+    assert "buffer_store_dword" in scratch
+    assert "buffer_load_dword" in scratch
+    assert widest_load_bytes(scratch, "amdgcn") is None
+    assert widest_store_bytes(scratch, "amdgcn") is None
+
+
+def test_pipelines_grow_with_num_stages(sample: ModuleType) -> None:
+    """On sm_90 each stage beyond the first holds a row, in what Triton says it shares."""
+    for num_stages in (1, 2, 3, 4):
+        compiled = sample.compile_sample("90", 1024, 4, num_stages)
+        rows = pipeline_shared_bytes(compiled.asm["ttgir"])
+        assert rows == (num_stages - 1) * 1024 * 4
+        assert compiled.metadata.shared - rows == 16
+
+
+@pytest.mark.parametrize(("dtype", "item_bytes"), [("fp32", 4), ("fp16", 2)])
+@pytest.mark.parametrize("arch", ["80", "90", "100", "gfx942", "gfx1201"])
+def test_compiled_widths(sample: ModuleType, arch: str, dtype: str, item_bytes: int) -> None:
+    """A thread moves its elements at once, up to 16 bytes, on every vendor's targets."""
+    asm = sample.compile_sample(arch, 256, 4, 2, dtype=dtype).asm
+    kind = "ptx" if "ptx" in asm else "amdgcn"
+    lanes = 4 * (64 if arch == "gfx942" else 32)
+    expected = min(256 // lanes * item_bytes, 16)
+    assert widest_load_bytes(asm[kind], kind) == expected
+    assert widest_store_bytes(asm[kind], kind) == expected

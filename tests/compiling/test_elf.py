@@ -1,0 +1,140 @@
+"""The ELF reader, against pyelftools and against damage."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection, SymbolTableSection
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.compiling.elf import (
+    NOTE_SECTION,
+    ZERO_FILLED_SECTION,
+    Elf,
+    read_elf,
+    read_notes,
+)
+from occupancy_lab.errors import BinaryError
+
+MACHINES = {".cubin": 190, ".hsaco": 224}
+RECORDED = {
+    file.stem: gzip.decompress(file.read_bytes())
+    for file in sorted(Path(__file__).with_name("recorded").glob("*.gz"))
+    if Path(file.stem).suffix in MACHINES
+}
+names = pytest.mark.parametrize("name", RECORDED)
+
+
+def read(name: str) -> Elf:
+    """Read the recording *name*."""
+    return read_elf(RECORDED[name], MACHINES[Path(name).suffix], "a kernel")
+
+
+@names
+def test_header_and_sections_equal_pyelftools(name: str) -> None:
+    """Header fields, section headers and section contents are those that pyelftools reads."""
+    ours, theirs = read(name), ELFFile(io.BytesIO(RECORDED[name]))
+    assert ours.flags == theirs.header.e_flags
+    assert ours.abi_version == theirs.header.e_ident.EI_ABIVERSION
+    sections = list(theirs.iter_sections())
+    assert len(ours.sections) == len(sections) > 5
+    for one, other in zip(ours.sections, sections, strict=True):
+        header = other.header
+        assert one.name == other.name
+        assert one.flags == header.sh_flags
+        assert one.address == header.sh_addr
+        assert one.size == header.sh_size
+        assert one.link == header.sh_link
+        if one.type != ZERO_FILLED_SECTION:
+            assert bytes(one.content) == other.data()
+        else:
+            assert header.sh_type == "SHT_NOBITS"
+            assert not one.content
+
+
+@names
+def test_symbols_equal_pyelftools(name: str) -> None:
+    """Names, values and sizes of all symbols are those that pyelftools reads, in their order."""
+    ours, theirs = read(name), ELFFile(io.BytesIO(RECORDED[name]))
+    tables = [table for table in theirs.iter_sections() if isinstance(table, SymbolTableSection)]
+    expected = [
+        (symbol.name, symbol.entry.st_value, symbol.entry.st_size)
+        for table in tables
+        if table.header.sh_type in {"SHT_SYMTAB", "SHT_DYNSYM"}
+        for symbol in table.iter_symbols()
+    ]
+    assert [(symbol.name, symbol.value, symbol.size) for symbol in ours.all_symbols()] == expected
+    assert len(expected) > 5
+
+
+def test_notes_equal_pyelftools() -> None:
+    """The records of a note section are those that pyelftools reads."""
+    theirs = ELFFile(io.BytesIO(RECORDED["gfx942.hsaco"])).get_section_by_name(".note")
+    assert isinstance(theirs, NoteSection)
+    section = next(s for s in read("gfx942.hsaco").sections if s.type == NOTE_SECTION)
+    notes = [(note.name, len(note.content)) for note in read_notes(section.content)]
+    assert notes == [(b"AMDGPU", note.n_descsz) for note in theirs.iter_notes()]
+
+
+def test_what_is_no_elf_file_is_refused_by_name() -> None:
+    """Text, nothing, and a 32-bit file are refused with a sentence that says what was expected."""
+    other_class = bytearray(RECORDED["sm_90.cubin"])
+    other_class[4] = 1
+    for binary in (b"", b"\x7fELF", b".version 8.0\n.target sm_90", bytes(other_class)):
+        with pytest.raises(BinaryError, match=r"^This is not a cubin: .*ELF file\.$"):
+            read_elf(binary, 190, "a cubin")
+
+
+def test_another_machine_is_refused() -> None:
+    """A file for another machine than asked for is refused, with both numbers."""
+    with pytest.raises(BinaryError, match="224, where 190 was expected"):
+        read_elf(RECORDED["gfx942.hsaco"], 190, "a cubin")
+
+
+def test_indices_beyond_the_sections_are_refused() -> None:
+    """A file whose names, or whose symbols' names, are in no section is refused."""
+    nameless = bytearray(RECORDED["sm_90.cubin"])
+    struct.pack_into("<H", nameless, 62, 999)
+    with pytest.raises(BinaryError, match="no names for its sections"):
+        read_elf(bytes(nameless), 190, "a cubin")
+    unlinked = bytearray(RECORDED["sm_90.cubin"])
+    (headers,) = struct.unpack_from("<Q", unlinked, 40)
+    table = [section.name for section in read("sm_90.cubin").sections].index(".symtab")
+    struct.pack_into("<I", unlinked, headers + 64 * table + 40, 999)
+    with pytest.raises(BinaryError, match="not a symbol table with a string table"):
+        read_elf(bytes(unlinked), 190, "a cubin").all_symbols()
+
+
+def test_symbols_need_a_symbol_table() -> None:
+    """Asking for the symbols of another section is refused."""
+    elf = read("sm_90.cubin")
+    text = elf.section(".text.row_softmax")
+    assert text is not None
+    with pytest.raises(BinaryError, match="not a symbol table"):
+        elf.symbols(text)
+
+
+@given(name=st.sampled_from(sorted(RECORDED)), place=st.floats(0, 1, exclude_max=True))
+def test_every_cut_is_noticed(name: str, place: float) -> None:
+    """A file that ends early is refused, wherever it ends."""
+    binary = RECORDED[name]
+    with pytest.raises(BinaryError):
+        read_elf(binary[: int(place * len(binary))], MACHINES[Path(name).suffix], "a kernel")
+
+
+@given(data=st.binary(max_size=400))
+def test_any_tail_gives_a_file_or_the_one_error(data: bytes) -> None:
+    """Anything behind the first bytes of an ELF file is read or refused with BinaryError."""
+    try:
+        elf = read_elf(b"\x7fELF\x02\x01\x01" + data, int.from_bytes(data[11:13], "little"), "it")
+        elf.all_symbols()
+        for section in elf.sections:
+            read_notes(section.content)
+    except BinaryError as error:
+        assert str(error).endswith(".")  # noqa: PT017

@@ -1,0 +1,102 @@
+"""The nearest cliffs are those that a scan of every amount finds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from occupancy_lab.gpus import Architecture, CudaArchitecture, architectures
+from occupancy_lab.occupancy import exact_rules, next_steps, occupancy
+from occupancy_lab.occupancy.evaluate import programs
+from occupancy_lab.values import NextStep, Resources
+
+ARCHITECTURES = st.sampled_from(list(architectures().values()))
+FIELDS = ("n_regs", "num_warps", "shared", "static_shared", "barriers", "sgprs", "allocated_vgprs")
+MOST_SGPRS = 108
+
+
+def scan(
+    resources: Resources, architecture: Architecture, resource: str
+) -> tuple[int | None, int | None]:
+    """Give the most of *resource* for one program more and the least for one fewer."""
+    usage = SimpleNamespace(**{field: getattr(resources, field) for field in FIELDS})
+    if resource == "registers":
+        cuda = isinstance(architecture, CudaArchitecture)
+        most = architecture.max_registers_per_thread if cuda else architecture.max_vgprs
+        usage.n_regs, usage.allocated_vgprs = np.arange(1, most + 1), None
+        amounts = usage.n_regs
+    else:
+        most = MOST_SGPRS if resource == "sgprs" else architecture.max_shared
+        amounts = np.arange(0, most + 1)
+        setattr(usage, resource, amounts)
+    limit = programs(exact_rules(architecture), usage, architecture, np.where)[resource]
+    now = occupancy(resources, architecture).programs_per_multiprocessor
+    more, fewer = amounts[limit > now], amounts[limit < now]
+    return (int(more[-1]) if len(more) else None, int(fewer[0]) if len(fewer) else None)
+
+
+@settings(max_examples=300)
+@given(st.from_type(Resources), ARCHITECTURES)
+def test_equals_a_scan_of_every_amount(resources: Resources, architecture: Architecture) -> None:
+    """For each resource the cliffs on both sides are where the scan puts them."""
+    for step in next_steps(resources, architecture):
+        found = (step.most_for_one_more, step.least_for_one_fewer)
+        assert found == scan(resources, architecture, step.resource)
+
+
+@settings(max_examples=300)
+@given(st.from_type(Resources), ARCHITECTURES)
+def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) -> None:
+    """At the amount a step names, programs fall; where it alone limits them, they rise."""
+    now = occupancy(resources, architecture)
+    for step in next_steps(resources, architecture):
+        field = "n_regs" if step.resource == "registers" else step.resource
+
+        def at(amount: int, field: str = field) -> int:
+            changes = {field: amount} | ({"allocated_vgprs": None} if field == "n_regs" else {})
+            return occupancy(
+                resources.replace(**changes), architecture
+            ).programs_per_multiprocessor
+
+        if step.least_for_one_fewer is not None:
+            assert at(step.least_for_one_fewer) < now.programs_per_multiprocessor
+        if step.most_for_one_more is not None and now.limiters == (step.resource,):
+            assert at(step.most_for_one_more) > now.programs_per_multiprocessor
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "expected"),
+    [
+        (
+            "sm_90",
+            Resources(32, 8, 12320),
+            [NextStep("registers", 32, 24, 33), NextStep("shared", 12320, 24832, 28161)],
+        ),
+        (
+            "gfx942",
+            Resources(91, 8, 32, sgprs=60),
+            [
+                NextStep("registers", 91, 80, 129),
+                NextStep("sgprs", 60, 108, None),
+                NextStep("shared", 32, 21504, 32769),
+            ],
+        ),
+        (
+            "gfx942",
+            Resources(16, 4, 0, static_shared=8192),
+            [NextStep("registers", 16, 56, 65), NextStep("shared", 0, None, 1)],
+        ),
+        (
+            "gfx942",
+            Resources(23, 8, 32, allocated_vgprs=176),
+            [NextStep("registers", 176, 128, 257), NextStep("shared", 32, 32768, None)],
+        ),
+    ],
+)
+def test_known_cliffs(name: str, resources: Resources, expected: list[NextStep]) -> None:
+    """Cliffs worked out by hand: each resource that the kernel uses, in the formula's order."""
+    assert next_steps(resources, architectures()[name]) == tuple(expected)

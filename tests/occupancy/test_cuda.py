@@ -1,0 +1,101 @@
+"""The CUDA formula gives what NVIDIA's own cuda_occupancy.h gives."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.gpus import CudaArchitecture, architectures
+from occupancy_lab.occupancy import cuda, occupancy
+from occupancy_lab.occupancy.evaluate import programs
+from occupancy_lab.occupancy.rule import UNLIMITED
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Points = Mapping[str, np.ndarray]
+    AskHeader = Callable[[CudaArchitecture, Points], Points]
+
+CUDA = [item for item in architectures().values() if isinstance(item, CudaArchitecture)]
+POINTS_PER_ARCHITECTURE = 200_000
+
+
+def points_of(sm: CudaArchitecture) -> Points:
+    """Give points for *sm*: one half from the whole range, the other such as kernels really are.
+
+    The first half holds much that cannot be launched, a little beyond each maximum included.
+    """
+    random = np.random.default_rng(int(sm.target.arch))
+    half = POINTS_PER_ARCHITECTURE // 2
+    most = sm.max_shared + 2048
+
+    def mixed(whole_range: np.ndarray, likely: np.ndarray) -> np.ndarray:
+        return np.concatenate([whole_range, likely])
+
+    small = random.integers(0, 2048, half)
+    quarter = random.integers(0, most // 4, half)
+    return {
+        "num_warps": mixed(random.integers(1, 34, half), 2 ** random.integers(0, 6, half)),
+        "n_regs": mixed(random.integers(0, 260, half), random.integers(16, 129, half)),
+        "shared": mixed(
+            random.integers(0, most, half), np.where(random.random(half) < 0.5, small, quarter)
+        ),
+        "static_shared": mixed(
+            np.where(random.random(half) < 0.5, random.integers(0, 49153, half), 0),
+            np.where(random.random(half) < 0.1, random.integers(0, 4096, half), 0),
+        ),
+        "barriers": mixed(random.integers(0, 17, half), random.integers(0, 3, half)),
+    }
+
+
+def limits_of(sm: CudaArchitecture, points: Points) -> Points:
+    """Give what the formula says of all *points* at once, and the least of its limits."""
+    found = programs(cuda.RULES, SimpleNamespace(**points), sm, np.where)
+    every = {"barriers": UNLIMITED, **found}
+    return every | {"active": np.minimum.reduce(np.broadcast_arrays(*every.values()))}
+
+
+@pytest.mark.parametrize("sm", CUDA, ids=lambda sm: sm.target_name)
+def test_equals_nvidias_header(ask_header: AskHeader, sm: CudaArchitecture) -> None:
+    """The programs of an SM and each of the limits are those of the header, at every point."""
+    points = points_of(sm)
+    said = ask_header(sm, points)
+    assert not said["error"].any()
+    for name, found in limits_of(sm, points).items():
+        differing = np.flatnonzero(found != said[name])
+        first = {key: int(column[differing[0]]) for key, column in points.items() if len(differing)}
+        assert len(differing) == 0, f"{len(differing)} points differ in {name}, first {first}"
+
+
+@pytest.mark.parametrize("sm", CUDA, ids=lambda sm: sm.target_name)
+def test_points_reach_everything(ask_header: AskHeader, sm: CudaArchitecture) -> None:
+    """Most points can be launched, and each limit decides some of them alone."""
+    said = ask_header(sm, points_of(sm))
+    assert np.mean(said["active"] > 0) > 0.6
+    resources = ["warps", "registers", "shared", "programs"]
+    if sm.compute_capability >= "9.0" or len(sm.compute_capability) > 3:
+        resources.append("barriers")
+    attained = np.stack([said[resource] == said["active"] for resource in resources])
+    alone = attained & (attained.sum(axis=0) == 1) & (said["active"] > 0)
+    assert alone.any(axis=1).all()
+
+
+@given(st.from_type(Resources), st.from_type(CudaArchitecture))
+def test_one_kernel_is_worked_out_like_a_table(resources: Resources, sm: CudaArchitecture) -> None:
+    """The scalar road gives the limits, and their least, that the vectorised road gives."""
+    fields = ("n_regs", "num_warps", "shared", "static_shared", "barriers")
+    values = {field: getattr(resources, field) for field in fields}
+    points = {key: value if value is None else np.array([value]) for key, value in values.items()}
+    vectorised = limits_of(sm, points)
+    scalar = occupancy(resources, sm)
+    assert scalar.programs_per_multiprocessor == vectorised["active"]
+    for limit in scalar.limits:
+        assert vectorised[limit.resource] == (
+            UNLIMITED if limit.programs is None else limit.programs
+        )
