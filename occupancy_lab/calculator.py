@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking import check_num_warps
+from occupancy_lab.checking import check_fits, check_num_warps
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.occupancy import next_steps, occupancy, tutorial_occupancy
@@ -86,7 +86,8 @@ def calculate_for(
 
     *others* are further fields of Resources: sgprs, static_shared, barriers.
 
-    Raises InputError for an unknown GPU, a negative amount, or a num_warps that no program has.
+    Raises InputError for an unknown GPU, a negative amount, or a num_warps that no program has,
+    and DoesNotFitError where a GPU holds not one such program.
     """
     amounts = {"n_regs": n_regs, "shared": shared, **others}
     for name, amount in amounts.items():
@@ -97,4 +98,7 @@ def calculate_for(
     gpus = find_gpus(names)
     for gpu in gpus:
         check_num_warps(num_warps, gpu.architecture)
-    return tuple(calculate(resources, gpu) for gpu in gpus)
+    calculations = tuple(calculate(resources, gpu) for gpu in gpus)
+    for calculation in calculations:
+        check_fits(calculation)
+    return calculations

@@ -61,8 +61,14 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
         raise InputError(msg)
     block_size = config.block_size
     needed = 1 if kernel.grid is Grid.BLOCKS else next_power_of_two(problem.cols)
+    if needed > MAX_BLOCK_SIZE:
+        msg = (
+            f"a row of {problem.cols} cols takes a BLOCK_SIZE of {needed}; Triton holds at most"
+            f" {MAX_BLOCK_SIZE} elements in a program"
+        )
+        raise InputError(msg)
     if not _is_power_of_two(block_size):
-        at_least = max(needed, next_power_of_two(max(block_size, 1)))
+        at_least = min(max(needed, next_power_of_two(max(block_size, 1))), MAX_BLOCK_SIZE)
         msg = f"BLOCK_SIZE is {block_size}; tl.arange takes a power of two, such as {at_least}"
         raise InputError(msg)
     if block_size < needed:
@@ -73,41 +79,44 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
         raise InputError(msg)
     if block_size > MAX_BLOCK_SIZE:
         msg = (
-            f"a row of {problem.cols} cols takes a BLOCK_SIZE of {block_size}; Triton holds at most"
-            f" {MAX_BLOCK_SIZE} elements in a program"
+            f"BLOCK_SIZE is {block_size}; Triton holds at most {MAX_BLOCK_SIZE} elements in a"
+            " program"
         )
         raise InputError(msg)
 
 
-def check_fits(config: Config, calculation: Calculation) -> None:
+def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
     """Raise DoesNotFitError, saying what would fit, where a GPU holds not one program."""
-    gpu, resources, occupancy = calculation.gpu, calculation.resources, calculation.occupancy
+    resources, occupancy = calculation.resources, calculation.occupancy
     if occupancy.programs_per_multiprocessor > 0:
         return
-    architecture = gpu.architecture
-    needed = resources.shared + resources.static_shared
-    if occupancy.limit("shared").programs == 0:
+    title, architecture = calculation.title, calculation.architecture
+    if "shared" in occupancy.limiters:
+        needed = resources.shared + resources.static_shared
         msg = (
-            f"{gpu.title} gives a program at most {architecture.max_shared} B of shared memory, and"
-            f" this one needs {needed} B; {_what_would_fit(config, resources, architecture)}"
+            f"{title} gives a program at most {architecture.max_shared} B of shared memory, and"
+            f" this one needs {needed} B; {_what_would_fit(resources, architecture, num_stages)}"
         )
         raise DoesNotFitError(msg, needed=needed, available=architecture.max_shared)
-    available = architecture.registers // (resources.num_warps * architecture.warp_size)
-    msg = (
-        f"{gpu.title} cannot hold one program of {resources.num_warps} {architecture.warp_word}s"
-        f" with {resources.n_regs} registers a thread; at {resources.num_warps}"
-        f" {architecture.warp_word}s a thread may have {available}"
-    )
-    raise DoesNotFitError(msg, needed=resources.n_regs, available=available)
+    if "registers" in occupancy.limiters:
+        steps = {step.resource: step.most_for_one_more for step in calculation.next_steps}
+        available = steps["registers"] or 0
+        warps = f"{resources.num_warps} {architecture.warp_word}s"
+        msg = (
+            f"{title} cannot hold one program of {warps} with {resources.n_regs} registers a"
+            f" thread; with {warps} a thread may have {available}"
+        )
+        raise DoesNotFitError(msg, needed=resources.n_regs, available=available)
+    msg = f"{title} holds not one program of this kernel, for want of {occupancy.limiters[0]}"
+    raise DoesNotFitError(msg, needed=1, available=0)
 
 
-def _what_would_fit(config: Config, resources: Resources, architecture: Architecture) -> str:
+def _what_would_fit(resources: Resources, architecture: Architecture, num_stages: int) -> str:
     pipeline = resources.pipeline_shared or 0
-    if config.num_stages > 1 and pipeline:
-        buffer = pipeline // (config.num_stages - 1)
+    if num_stages > 1 and pipeline:
+        buffer = pipeline // (num_stages - 1)
         spare = architecture.max_shared - (resources.shared + resources.static_shared - pipeline)
         if spare >= 0:
-            return (
-                f"num_stages {1 + spare // buffer} would fit, at {buffer} B a stage after the first"
-            )
-    return f"{architecture.max_shared} B would fit: fewer columns a program"
+            fits = 1 + spare // buffer
+            return f"num_stages {fits} would fit, at {buffer} B a stage after the first"
+    return f"{architecture.max_shared} B would fit"

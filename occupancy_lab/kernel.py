@@ -110,7 +110,7 @@ def load_kernel(name: str) -> Kernel:
     if name in kernel_names():
         module = import_module(f"occupancy_lab.kernels.{name}")
     elif name.endswith(".py"):
-        module = _load_file(Path(name))
+        module = _load_file(Path(name).resolve())
     else:
         known = ", ".join(kernel_names())
         msg = f"there is no kernel {name!r}; give one of {known}, or the path of a Python file"
@@ -136,7 +136,8 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
         msg = f"{path} cannot be imported: {type(error).__name__}: {error}"
         raise InputError(msg) from error
     return module

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import Calculation, calculate
 from occupancy_lab.checking import check_config, check_fits, check_problem
-from occupancy_lab.compiling import compile_resources, triton_version
+from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.planning import plan_launch, traffic
 
 if TYPE_CHECKING:
-    from occupancy_lab.compiling import Store
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import (
@@ -119,7 +118,7 @@ def make_record(  # noqa: PLR0913 - the values that the road starts from
     check_config(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
     calculation = calculate(resources, gpu)
-    check_fits(config, calculation)
+    check_fits(calculation, config.num_stages)
 
     def plan(programs: int | None) -> LaunchPlan:
         return plan_launch(kernel, problem, config, programs, gpu.multiprocessors)

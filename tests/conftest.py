@@ -5,6 +5,11 @@ from __future__ import annotations
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let golden files be rewritten."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
 def _why_no_gpu() -> str | None:
     try:
         import torch

@@ -1,6 +1,11 @@
 """From kernel source to the resources of its binary, for any GPU or none."""
 
-from occupancy_lab.compiling.compile import compile_resources, resource_key, triton_version
+from occupancy_lab.compiling.compile import (
+    compile_resources,
+    load_compiled,
+    resource_key,
+    triton_version,
+)
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.store import Store, store_directory
 
@@ -8,6 +13,7 @@ __all__ = [
     "Launch",
     "Store",
     "compile_resources",
+    "load_compiled",
     "resource_key",
     "store_directory",
     "triton_version",

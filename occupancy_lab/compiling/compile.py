@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.assembly import (
@@ -29,6 +30,21 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, Problem, Target
 
 
+KEY_VARIABLES = (
+    "AMDGCN_ANALYZE_SMALL_TENSOR_RANGE",
+    "AMDGCN_SCALARIZE_PACKED_FOPS",
+    "PTXAS_OPTIONS",
+    "TRITON_AMD_CODEGEN_PATH",
+    "TRITON_DEBUG",
+    "TRITON_INSTRUMENTATION_MODE",
+    "TRITON_LIBDEVICE_PATH",
+    "TRITON_MOCK_PTX_VERSION",
+    "TRITON_PTXAS_BLACKWELL_PATH",
+    "TRITON_PTXAS_PATH",
+)
+"""Variables that change a binary and that `get_cache_invalidating_env_vars` leaves out."""
+
+
 def triton_version() -> str:
     """Give the installed Triton's version, without importing it."""
     from importlib.metadata import version
@@ -46,8 +62,12 @@ def resource_key(kernel: Kernel, launch: Launch, target: Target) -> dict[str, An
         "target": str(target),
         "arguments": launch.specialization(target),
         "keywords": launch.keywords,
-        "environment": get_cache_invalidating_env_vars(),
+        "environment": get_cache_invalidating_env_vars() | _variables(),
     }
+
+
+def _variables() -> dict[str, str]:
+    return {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ}
 
 
 def compile_resources(  # noqa: PLR0913 - these five make the road's first step, and one is named
@@ -70,8 +90,8 @@ def compile_resources(  # noqa: PLR0913 - these five make the road's first step,
     if kernel.function is None:
         msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
         raise InputError(msg)
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        msg = "TRITON_INTERPRET=1 makes Triton interpret kernels; unset it to compile them"
+    if _interprets():
+        msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
         raise InputError(msg)
     launch = Launch.of(kernel, problem, config)
     key = resource_key(kernel, launch, target)
@@ -83,6 +103,12 @@ def compile_resources(  # noqa: PLR0913 - these five make the road's first step,
             _check_loaded(compiled, resources)
         store.put(key, resources)
     return resources
+
+
+def _interprets() -> bool:
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
 
 
 def _warmup(function: Any, launch: Launch, target: Target, *, present: bool) -> Any:
@@ -99,8 +125,10 @@ def _compile(kernel: Kernel, launch: Launch, target: Target, *, present: bool) -
         if not can_compile(target):
             msg = f"Triton {triton_version()} has no compiler for {target.name}"
             raise TargetError(msg) from error
-        reason = _first_line(printed.text) or _first_line(str(error)) or type(error).__name__
-        msg = f"Triton {triton_version()} cannot compile {kernel.name} for {target.name}: {reason}"
+        msg = (
+            f"Triton {triton_version()} cannot compile {kernel.name} for {target.name}:"
+            f" {_reason(error, printed.text)}"
+        )
         raise CompileError(msg) from error
 
 
@@ -116,7 +144,18 @@ def can_compile(target: Target) -> bool:
     return True
 
 
-def _first_line(text: str) -> str:
+def _reason(error: BaseException, printed: str) -> str:
+    """Give in one line what a compiler printed, or else what *error* came from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    # Triton's own errors begin with the source of the kernel; their message comes after it.
+    said = getattr(error, "error_message", None) or str(error)
+    return _telling_line(printed) or _telling_line(said) or type(error).__name__
+
+
+def _telling_line(text: str) -> str:
+    if match := re.search(r"\b(?:error|fatal) *: *(\S.*)", text):
+        return match[1]
     lines = (line.strip("= ").strip() for line in text.splitlines())
     return next((line for line in lines if line), "")
 
@@ -164,6 +203,16 @@ def _read_hip(compiled: Any) -> Resources:
         load_bytes=widest_load_bytes(asm["amdgcn"], "amdgcn"),
         store_bytes=widest_store_bytes(asm["amdgcn"], "amdgcn"),
     )
+
+
+def load_compiled(kernel: Kernel, launch: Launch, target: Target) -> Any:
+    """Compile *launch* on Triton's own driver and load it on the GPU at hand.
+
+    Gives Triton's CompiledKernel. Raises CompileError where Triton cannot compile it.
+    """
+    compiled = _compile(kernel, launch, target, present=True)
+    compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without launching it
+    return compiled
 
 
 def _check_loaded(compiled: Any, resources: Resources) -> None:

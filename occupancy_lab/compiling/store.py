@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
 _FIELDS = {field.name for field in dataclasses.fields(Resources)}
+_NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
 
 
 def store_directory() -> Path:
@@ -48,10 +49,10 @@ class Store:
             return None
         try:
             entry = json.loads(_path(self._directory, key).read_bytes())
-            if entry["key"] != key or entry["resources"].keys() != _FIELDS:
+            if entry["key"] != key or not _is_whole(entry["resources"]):
                 return None
             return Resources(**entry["resources"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def put(self, key: Mapping[str, Any], resources: Resources) -> None:
@@ -70,12 +71,19 @@ def _path(directory: Path, key: Mapping[str, Any]) -> Path:
     return directory / "resources" / digest[:2] / f"{digest[2:]}.json"
 
 
+def _is_whole(fields: dict[str, Any]) -> bool:
+    numbers = all(isinstance(value, int | None) for value in fields.values())
+    return numbers and fields.keys() == _FIELDS and None not in map(fields.get, _NEEDED)
+
+
 def _write(path: Path, entry: bytes) -> None:
     """Write *entry* beside *path* and move it there in one step."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(entry)
+        if path.is_dir():
+            path.rmdir()
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -15,21 +15,32 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
 
+MOST_PADDING = 1.1
+"""Columns after padding over columns before it, up to which wider loads can be worth it."""
 
-def _command(case: Case, **options: object) -> str:
-    """Give the explain command of this case with *options* changed."""
+
+def _command(case: Case, **changes: object) -> str:
+    """Give the explain command of this case with *changes* made; None leaves an option out."""
     record = case.record
-    chosen: dict[str, object] = {
-        "gpu": record.gpu.key,
-        "rows": record.problem.rows,
-        "cols": record.problem.cols,
-        **options,
+    problem, config = record.problem, record.config
+    default = record.kernel.default_config(problem, case.architecture.max_shared)
+    asked = {
+        "cols": (problem.cols, None),
+        "rows": (problem.rows, 4096),
+        "dtype": (problem.dtype, "float32"),
+        "kernel": (record.kernel.name, "softmax"),
+        "block_size": (config.block_size, default.block_size),
+        "num_warps": (config.num_warps, default.num_warps),
+        "num_stages": (config.num_stages, default.num_stages),
     }
-    if record.problem.dtype != "float32":
-        chosen.setdefault("dtype", record.problem.dtype)
-    if record.kernel.name != "softmax":
-        chosen.setdefault("kernel", record.kernel.name)
-    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+    options: dict[str, object] = {"gpu": record.gpu.key}
+    options |= {name: value for name, (value, usual) in asked.items() if value != usual}
+    options |= changes
+    words = " ".join(
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in options.items()
+        if value is not None
+    )
     return f"`occupancy-lab explain {words}`"
 
 
@@ -53,19 +64,20 @@ def _fewer_warps(case: Case) -> Iterator[str]:
     threads = config.block_size * item_bytes // WIDEST_ACCESS
     num_warps = max(1, threads // architecture.warp_size)
     if num_warps < config.num_warps:
+        more = config.block_size / (num_warps * architecture.warp_size)
         yield (
-            f"{count(num_warps, architecture.warp_word)} a program would give each thread"
-            f" {config.block_size // (num_warps * architecture.warp_size)} elements instead of"
-            f" {elements:g}, and the reduction fewer {architecture.warp_word}s to cross:"
-            f" {_command(case, num_warps=num_warps)}"
+            f"{count(num_warps, architecture.warp_word)} a program would give each thread {more:g}"
+            f" elements instead of {elements:g}, and a reduction fewer {architecture.warp_word}s to"
+            f" cross: {_command(case, num_warps=num_warps)}"
         )
 
 
 def _wider_loads(case: Case) -> Iterator[str]:
     problem, resources = case.record.problem, case.record.resources
     narrow = resources.load_bytes is not None and resources.load_bytes < WIDEST_ACCESS
-    if narrow and problem.cols % DIVISIBILITY and case.record.kernel.grid is not Grid.BLOCKS:
-        padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
+    padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
+    worth_it = problem.cols < padded <= problem.cols * MOST_PADDING
+    if narrow and worth_it and case.record.kernel.grid is not Grid.BLOCKS:
         yield (
             f"If the matrix can be padded with -inf to {padded} columns (stride and n_cols both:"
             f" the mask counts too), loads get wider: {_command(case, cols=padded)}"
@@ -86,7 +98,7 @@ def _row_kernel(case: Case) -> Iterator[str]:
     if case.record.kernel.name == "softmax":
         yield (
             "One program a row leaves the scheduling of rows to the GPU and needs no num_programs:"
-            f" {_command(case, kernel='softmax_row')}"
+            f" {_command(case, kernel='softmax_row', num_warps=None, num_stages=None)}"
         )
 
 

@@ -45,18 +45,19 @@ def _stage_sentences(case: Case) -> Iterator[str]:
     record, single = case.record, case.single_stage
     stages, resources = record.config.num_stages, record.resources
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
+    if record.kernel.grid is not Grid.PERSISTENT:
+        if stages > 1:
+            yield f"num_stages {stages} has no effect: the kernel has no loop to pipeline."
+        return
     if stages == 1:
         yield "num_stages 1 asks for nothing ahead of time: no row is loaded before it is needed."
-        return
-    if record.kernel.grid is not Grid.PERSISTENT:
-        yield f"num_stages {stages} has no effect: the kernel has no loop to pipeline."
         return
     ahead = count(stages - 1, "row")
     if resources.pipeline_shared:
         buffer = resources.pipeline_shared // (stages - 1)
         yield (
             f"num_stages {stages} keeps {ahead} in flight in {shared}, {buffer} B each:"
-            f" {resources.shared} B against {single.shared} B with num_stages 1, and"
+            f" {resources.shared} B against {single.shared} B with num_stages 1, with"
             f" {resources.n_regs} {registers} against {single.n_regs}."
         )
     elif resources.n_regs != single.n_regs:

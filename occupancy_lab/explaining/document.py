@@ -23,12 +23,12 @@ class Table:
         """Give the table in GitHub's markdown."""
         from tabulate import tabulate
 
-        rows = [[cell.replace("|", r"\|") for cell in row] for row in self.rows]
+        headers, *rows = (
+            [cell.replace("|", r"\|") for cell in row] for row in (self.headers, *self.rows)
+        )
         others = "left" if self.prose else "right"
         aligned = ["left", *[others] * (len(self.headers) - 1)]
-        body = tabulate(
-            rows, self.headers, tablefmt="pipe", disable_numparse=True, colalign=aligned
-        )
+        body = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=aligned)
         return f"{self.caption}\n\n{body}" if self.caption else body
 
 

@@ -18,6 +18,7 @@ from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.memory import the_memory
+from occupancy_lab.explaining.words import listed
 from occupancy_lab.gpus import find_gpus, present_gpus
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
@@ -101,7 +102,7 @@ def _answer(case: Case) -> str:
 def write_document(cases: tuple[Case, ...]) -> Document:
     """Give the whole explanation of *cases*, which are one kernel and problem on several GPUs."""
     kernel, problem = cases[0].record.kernel, cases[0].record.problem
-    titles = " and ".join(case.title for case in cases)
+    titles = listed([case.title for case in cases])
     calculations = tuple(case.calculation for case in cases)
     return Document(
         f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on {titles}",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.values import Problem
 
 WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
@@ -43,11 +44,27 @@ def _block_sentences(case: Case) -> Iterator[str]:
             f" last program's {masked} spare lanes out of memory."
         )
         return
+    spare = "every lane holds an element."
+    if masked:
+        spare = (
+            f"{masked} of the {block_size} lanes are masked: they move no memory, but they take"
+            " registers and instructions like the others."
+        )
     yield (
         f"A program holds a whole row, and `tl.arange` takes a power of two: {block_size} for"
-        f" {problem.cols} columns. {masked} of the {block_size} lanes are masked: they move no"
-        " memory, but they take registers and instructions like the others."
+        f" {problem.cols} columns; {spare}"
     )
+
+
+def _row_start(problem: Problem) -> str:
+    row_bytes = problem.cols * problem.item_bytes
+    past = row_bytes % WIDEST_ACCESS
+    if past:
+        return (
+            f"a row is {row_bytes} bytes, so row 1 starts {past} bytes past a {WIDEST_ACCESS}-byte"
+            " boundary."
+        )
+    return f"a row is {row_bytes} bytes, which would do, but Triton does not look at bytes."
 
 
 def _load_sentences(case: Case) -> Iterator[str]:
@@ -58,18 +75,21 @@ def _load_sentences(case: Case) -> Iterator[str]:
         yield f"Loads are {resources.load_bytes} bytes a thread, the widest there are."
         return
     if problem.cols % DIVISIBILITY and case.record.kernel.grid is not Grid.BLOCKS:
-        row_bytes = problem.cols * problem.item_bytes
         padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
         yield (
-            f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: a row is {row_bytes} bytes,"
-            f" so row 1 starts {row_bytes % WIDEST_ACCESS} bytes past a {WIDEST_ACCESS}-byte"
-            f" boundary, and {problem.cols} is not a multiple of {DIVISIBILITY}, which is all that"
-            f" Triton looks at. Each load moves {resources.load_bytes} bytes; {padded} columns"
-            " would let it be wider."
+            f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: {_row_start(problem)}"
+            f" Triton asks whether {problem.cols} is a multiple of {DIVISIBILITY}, and it is not."
+            f" Each load moves {resources.load_bytes} bytes; {padded} columns would let it be"
+            " wider."
         )
         return
     elements = elements_per_thread(case)
-    if elements * problem.item_bytes < WIDEST_ACCESS:
+    if elements < 1:
+        yield (
+            f"Only {case.record.config.block_size} of the {case.threads} threads hold an element of"
+            " their own; the others repeat it."
+        )
+    elif elements * problem.item_bytes < WIDEST_ACCESS:
         yield (
             f"A thread holds {elements:g} elements of {problem.item_bytes} bytes, too few for a"
             f" {WIDEST_ACCESS}-byte load; its loads are {resources.load_bytes} bytes."

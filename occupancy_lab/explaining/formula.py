@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.document import Section, Table
 from occupancy_lab.explaining.words import article, compared, said_of_each
+from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy import Rocm, tutorial_occupancy
+from occupancy_lab.occupancy.tutorial import used_registers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from occupancy_lab.calculator import Calculation
+    from occupancy_lab.gpus import Architecture
     from occupancy_lab.values import TutorialOccupancy
 
 TERM_WORDS: Mapping[str, str] = {
@@ -26,10 +29,7 @@ TERM_WORDS: Mapping[str, str] = {
     "shared granule": "shared memory is given out in steps of {shared_unit} B",
     "static shared": "the binary has shared memory of its own",
     "named barriers": "named barriers run out",
-    "register file": (
-        "NUM_GPRS is not the register file: ROCm reports the whole of it today, and the tutorial"
-        " still doubles it on CDNA"
-    ),
+    "register file": "NUM_GPRS is {num_gprs}, and {an_mp} has {registers} registers",
     "wave slots": "HIP keeps {max_warps} waves {on_mp}, fewer than the threads it reports",
     "registers per SIMD": (
         "each of the {simds} SIMDs has its own registers, and what is left over in one is no use"
@@ -46,21 +46,25 @@ TERM_WORDS: Mapping[str, str] = {
 
 
 class _ArchitectureWords(dict[str, str]):
-    def __init__(self, case: Calculation) -> None:
-        word = case.architecture.multiprocessor_word
+    """The names in TERM_WORDS: the architecture's fields, and what the tutorial takes for them."""
+
+    def __init__(self, architecture: Architecture, rocm: Rocm) -> None:
+        word = architecture.multiprocessor_word
         super().__init__(an_mp=f"{article(word)} {word}", on_mp=f"on {article(word)} {word}")
-        self._architecture = case.architecture
+        if isinstance(architecture, HipArchitecture):
+            self["num_gprs"] = str(used_registers(architecture, rocm))
+        self._architecture = architecture
 
     def __missing__(self, name: str) -> str:
         return str(getattr(self._architecture, name))
 
 
-def _reason(case: Calculation, copied: TutorialOccupancy) -> str:
-    words = _ArchitectureWords(case)
-    return " and ".join(TERM_WORDS[term].format_map(words) for term in copied.missing_terms)
+def _reason(case: Calculation, copied: TutorialOccupancy, rocm: Rocm) -> str:
+    words = _ArchitectureWords(case.architecture, rocm)
+    return "; and ".join(TERM_WORDS[term].format_map(words) for term in copied.missing_terms)
 
 
-def _verdict(case: Calculation, copied: TutorialOccupancy) -> str:
+def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
     truth = case.occupancy.programs_per_multiprocessor
     word = case.architecture.multiprocessor_word
     said = copied.programs_per_multiprocessor
@@ -73,7 +77,7 @@ def _verdict(case: Calculation, copied: TutorialOccupancy) -> str:
         return f"the formula is right for this kernel: {truth} programs {article(word)} {word}"
     return (
         f"the formula says {said} programs {article(word)} {word} where {truth} fit:"
-        f" {_reason(case, copied)}"
+        f" {_reason(case, copied, rocm)}"
     )
 
 
@@ -82,7 +86,8 @@ def _sentences(case: Calculation) -> Iterator[str]:
     yield f"{verdict[0].upper()}{verdict[1:]}."
     if case.architecture.vendor == "AMD":
         old = tutorial_occupancy(case.resources, case.architecture, Rocm.OLD)
-        yield f"With what ROCm reported up to 6.3 (65536 registers), {_verdict(case, old)}."
+        verdict = _verdict(case, old, Rocm.OLD)
+        yield f"With what ROCm reported up to 6.3 (65536 registers), {verdict}."
 
 
 def the_tutorial(cases: tuple[Calculation, ...]) -> Section:

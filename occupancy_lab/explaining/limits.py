@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.document import Section, Table
-from occupancy_lab.explaining.words import article, said_of_each
+from occupancy_lab.explaining.words import article, count, listed, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,7 @@ def resource_word(case: Calculation, resource: str) -> str:
 
 def limiter_words(case: Calculation) -> str:
     """Give the limiters as a phrase: "warps and registers"."""
-    words = [resource_word(case, resource) for resource in case.occupancy.limiters]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
 
 
 def held_in_short(case: Calculation) -> str:
@@ -39,7 +38,8 @@ def held_in_short(case: Calculation) -> str:
     held, architecture = case.occupancy, case.architecture
     word = architecture.multiprocessor_word
     return (
-        f"**{case.title}**: {held.programs_per_multiprocessor} programs {article(word)} {word},"
+        f"**{case.title}**: {count(held.programs_per_multiprocessor, 'program')} {article(word)}"
+        f" {word},"
         f" {held.warps_per_multiprocessor} of {held.max_warps} {architecture.warp_word}s"
         f" ({held.occupancy:.0%}), limited by {limiter_words(case)}"
     )
@@ -65,10 +65,10 @@ def _limiter_sentences(case: Calculation) -> Iterator[str]:
     held = case.occupancy
     architecture = case.architecture
     word = architecture.multiprocessor_word
+    programs = f"{count(held.programs_per_multiprocessor, 'program')} {article(word)} {word}"
     yield (
-        f"{limiter_words(case)} set the limit: {held.programs_per_multiprocessor} programs"
-        f" {article(word)} {word}, {held.warps_per_multiprocessor} of its {held.max_warps}"
-        f" {architecture.warp_word}s, an occupancy of {held.occupancy:.0%}."
+        f"The limiter is {limiter_words(case)}: {programs}, {held.warps_per_multiprocessor} of its"
+        f" {held.max_warps} {architecture.warp_word}s, an occupancy of {held.occupancy:.0%}."
     )
 
 
@@ -106,8 +106,13 @@ def _steps_table(case: Calculation) -> Table:
         )
         for step in case.next_steps
     )
-    headers = ("", "now", f"for {now + 1} programs at most", f"for {now - 1} programs at least")
-    return Table(headers, rows, f"**{case.title}**, {now} programs now")
+    headers = (
+        "",
+        "now",
+        f"at most, for {count(now + 1, 'program')}",
+        f"at least, for {count(now - 1, 'program')}",
+    )
+    return Table(headers, rows, f"**{case.title}**, {count(now, 'program')} now")
 
 
 def _step_sentences(case: Calculation) -> Iterator[str]:
@@ -134,7 +139,7 @@ def _step_sentences(case: Calculation) -> Iterator[str]:
         if step.resource in held.limiters and step.most_for_one_more is not None
     ]
     if len(needs) == len(held.limiters):
-        yield f"Program {more} takes {' and '.join(needs)}."
+        yield f"Program {more} takes {listed(needs)}."
     else:
         yield f"No amount of {limiter_words(case)} brings program {more}."
 

@@ -8,18 +8,22 @@ from occupancy_lab.explaining.document import Section, Table
 from occupancy_lab.explaining.words import said_of_each
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.planning import traffic
+from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Traffic
+
+FEW_BYTES = 1_000_000
 
 
 def megabytes(number: int) -> str:
-    """Give bytes as "25.6 MB", of 1e6 bytes."""
-    return f"{number / 1e6:.3g} MB"
+    """Give bytes as "25.6 MB", of 1e6 bytes; few bytes as they are."""
+    return f"{number} B" if number < FEW_BYTES else f"{number / 1e6:.1f} MB"
 
 
 def _baseline(case: Case) -> tuple[str, Traffic] | None:
@@ -54,14 +58,28 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
         return
     name, moved = baseline
     problem = case.record.problem
-    steps = load_kernel(name).memory_steps(problem)
-    reads = sum(step.reads for step in steps)
-    writes = sum(step.writes for step in steps)
+    kernel = load_kernel(name)
+    passes = len(kernel.memory_steps(problem))
+    reads, writes = _polynomials(kernel)
     ratio = moved.total_bytes / case.record.traffic.total_bytes
     yield (
-        f"{name} makes {len(steps)} passes: {reads} elements read (5MN + 2M) and {writes} written"
-        f" (3MN + 2M), {ratio:.1f} times the traffic of one fused read and write."
+        f"{name} makes {passes} passes over the matrix of M rows and N columns: {reads} elements"
+        f" read and {writes} written, {ratio:.1f} times the traffic of one fused read and write."
     )
+
+
+def _polynomials(kernel: Kernel) -> tuple[str, str]:
+    """Give a kernel's reads and writes as "5MN + 2M"."""
+    cols = 1000
+    row = Problem(1, cols)
+    steps = kernel.memory_steps(row)
+    reads, writes = sum(step.reads for step in steps), sum(step.writes for step in steps)
+    return _polynomial(reads, cols), _polynomial(writes, cols)
+
+
+def _polynomial(elements: int, cols: int) -> str:
+    matrices, columns = divmod(elements, cols)
+    return f"{matrices}MN + {columns}M" if columns else f"{matrices}MN"
 
 
 def _floor_table(cases: tuple[Case, ...]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 
 class Titled(Protocol):
@@ -17,6 +17,11 @@ class Titled(Protocol):
 
 
 Item = TypeVar("Item", bound=Titled)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Give "a", "a and b", "a, b and c"."""
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def article(word: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 REQUIRED = ("target", "n_regs", "shared", "num_warps")
 OPTIONAL = ("sgprs", "static_shared", "barriers")
+FIRST_LINE = 2
+"""The line of the file on which the first row is."""
 LIMITS = ("warps", "registers", "shared", "programs")
 """The limits that every table has; "sgprs" and "barriers" join them when their column is given."""
 
@@ -94,25 +97,32 @@ def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
     static_shared, barriers and others; whole numbers where they are numbers. Added are
     programs_per_multiprocessor, a limit_* column a resource (empty where it sets no limit),
     limiter (joined by "+" on a tie), occupancy and tutorial_programs (empty where that formula
-    divides by zero); limit_sgprs and limit_barriers follow where their column was given.
+    divides by zero); limit_sgprs and limit_barriers follow where their column was given. A column
+    that already has one of these names is replaced.
 
     Raises InputError for an unknown target.
     """
     import pandas as pd
 
+    numbered = table.reset_index(drop=True)
     parts = [
         _evaluate(rows, find_gpu(str(target)).architecture)
-        for target, rows in table.groupby("target", sort=False)
+        for target, rows in numbered.groupby("target", sort=False)
     ]
-    return table.join(
-        pd.concat(parts) if parts else _evaluate(table, find_gpu("sm_90").architecture)
-    )
+    found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90").architecture)
+    given = numbered.drop(columns=found.columns, errors="ignore")
+    return given.join(found).set_axis(table.index)
 
 
-def _check(table: pd.DataFrame, name: str) -> None:
-    """Raise InputError, naming the line, where the table cannot be evaluated."""
+def _check_columns(table: pd.DataFrame, name: str) -> None:
+    """Raise InputError where the header and the fields below it are not those of points."""
     import pandas as pd
 
+    if not isinstance(table.index, pd.RangeIndex):
+        # Where the first row has more fields than the header, pandas makes an index of some.
+        columns = len(table.columns)
+        msg = f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}"
+        raise InputError(msg)
     missing = [column for column in REQUIRED if column not in table]
     if missing:
         msg = (
@@ -120,12 +130,23 @@ def _check(table: pd.DataFrame, name: str) -> None:
             f" a points file has the columns {', '.join(REQUIRED)}"
         )
         raise InputError(msg)
-    for target in pd.unique(table["target"]):
+
+
+def _line(column: pd.Series[Any], at: int) -> int:
+    """Give the line of the file on which row *at* of *column* is."""
+    return int(column.index.to_numpy()[at]) + FIRST_LINE
+
+
+def _check_targets(targets: pd.Series[Any], name: str) -> None:
+    """Raise InputError, naming the line, for the first target that no GPU is called."""
+    import pandas as pd
+
+    for target in targets.unique():
         try:
             find_gpu(str(target))
         except InputError as error:
-            line = int((table["target"] == target).to_numpy().argmax()) + 2
-            msg = f"{name}: line {line}: {error}"
+            line = _line(targets, int(targets.isin([target]).to_numpy().argmax()))
+            msg = f"{name}: line {line}: {'target is blank' if pd.isna(target) else error}"
             raise InputError(msg) from error
 
 
@@ -139,37 +160,57 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
     bad = ~((numbers >= least) & (numbers <= UNLIMITED) & (numbers % 1 == 0))
     if bad.any():
         at = int(bad.to_numpy().argmax())
-        msg = (
-            f"{name}: line {at + 2}: {column.name} is {column.iloc[at]!r},"
-            f" expected a whole number from {least}"
-        )
+        found = "blank" if pd.isna(column.iloc[at]) else column.iloc[at]
+        line = _line(column, at)
+        msg = f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
         raise InputError(msg)
     return numbers.astype("int64")
+
+
+def _unreadable(error: Exception) -> str:
+    """Say what pandas's *error* means, with the line where it tells one."""
+    text = str(error)
+    if fields := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text):
+        return f"line {fields[2]}: found {fields[3]} fields, expected {fields[1]}"
+    if quote := re.search(r"EOF inside string starting at row (\d+)", text):
+        return f"line {int(quote[1]) + 1}: found no end of the quoted field"
+    return f"expected a CSV file in UTF-8: {text.strip()}"
 
 
 def read_points(file: TextIO, name: str) -> pd.DataFrame:
     """Give the points of a CSV *file*; *name* is what errors call it.
 
-    Raises InputError with the line number where a row cannot be read.
+    Blank lines are left out. Raises InputError with the line number where a row cannot be read.
     """
     import pandas as pd
 
     try:
-        table = pd.read_csv(file, skipinitialspace=True, skip_blank_lines=False)
+        # Blank lines are read, for the rows to be numbered as the lines of the file are.
+        table = pd.read_csv(
+            file,
+            skipinitialspace=True,
+            skip_blank_lines=False,
+            keep_default_na=False,
+            na_values=[""],
+            low_memory=False,
+        )
     except pd.errors.EmptyDataError:
         msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
         raise InputError(msg) from None
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        msg = f"{name}: {error}"
+        msg = f"{name}: {_unreadable(error)}"
         raise InputError(msg) from error
-    _check(table, name)
+    table.columns = table.columns.str.strip()
+    _check_columns(table, name)
+    table = table.dropna(how="all")
+    _check_targets(table["target"], name)
     for column in REQUIRED[1:]:
         least = 1 if column == "num_warps" else 0
         table[column] = _whole_numbers(table[column], name, least=least, blank=None)
     for column in OPTIONAL:
         if column in table:
             table[column] = _whole_numbers(table[column], name, least=0, blank=0)
-    return table
+    return table.reset_index(drop=True)
 
 
 def calculate_points(file: TextIO, name: str, output: TextIO) -> None:

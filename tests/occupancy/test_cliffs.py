@@ -58,9 +58,7 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
 
         def at(amount: int, field: str = field) -> int:
             changes = {field: amount} | ({"allocated_vgprs": None} if field == "n_regs" else {})
-            return occupancy(
-                resources.replace(**changes), architecture
-            ).programs_per_multiprocessor
+            return occupancy(resources.replace(**changes), architecture).programs_per_multiprocessor
 
         if step.least_for_one_fewer is not None:
             assert at(step.least_for_one_fewer) < now.programs_per_multiprocessor

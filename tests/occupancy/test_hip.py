@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,15 +22,168 @@ GROWING = ("n_regs", "num_warps", "shared", "static_shared", "sgprs")
 @pytest.mark.parametrize(
     ("resources", "waves"),
     [
-        pytest.param(Resources(126, 4, 0), 16, id="122 VGPRs and 4 AGPRs"),
-        pytest.param(Resources(16, 4, 65536), 16, id="64 KiB of LDS"),
-        pytest.param(Resources(64, 16, 0, sgprs=76), 32, id="1024 threads"),
+        pytest.param(Resources(126, 4, 0), 1661, id="122 VGPRs and 4 AGPRs"),
+        pytest.param(Resources(16, 4, 65536), 415.5, id="64 KiB of LDS"),
+        pytest.param(Resources(64, 16, 0, sgprs=76), 3292, id="1024 threads"),
     ],
 )
-def test_equals_measured_waves_on_mi250(resources: Resources, waves: int) -> None:
-    """A CU holds the waves that rocprof-compute measured on an MI250 (104 CUs).
+def test_equals_measured_waves_on_mi250(resources: Resources, waves: float) -> None:
+    """The 104 CUs of an MI250 hold the waves that rocprof-compute measured on one, within 2 %.
 
-    Source: rocprof-compute's docs, occupancy-limiters-example.rst: wavefront occupancies of 1661,
-    416 and 3292 on the GPU. The LDS kernel's 4 waves are of 16-wave rows: 4 waves a CU.
+    Source: rocprof-compute's documentation, occupancy-limiters-example.rst.
     """
-    assert occupancy(resources, architectures()["gfx90a"]).warps_per_multiprocessor == waves
+    found = occupancy(resources, architectures()["gfx90a"])
+    assert found.warps_per_multiprocessor * 104 == pytest.approx(waves, rel=0.02)
+
+
+@pytest.mark.parametrize(("sgprs", "programs"), [(29, 32), (92, 28), (106, 24)])
+def test_equals_what_a_cu_held_of_one_wave_programs(sgprs: int, programs: int) -> None:
+    """A CU of gfx942 holds 28 programs of one wave with 92 SGPRs, where 32 hung a launch.
+
+    Source: ROCm/rocm-systems#10618; by its formula 106 SGPRs cost a wave a SIMD more.
+    """
+    found = occupancy(Resources(16, 1, 0, sgprs=sgprs), architectures()["gfx942"])
+    assert found.programs_per_multiprocessor == programs
+
+
+SOFTMAX = [
+    ("gfx942", 8, 1024, (17, 23, 25, 27), (35, 41, 41, 46), (4, 4, 4, 4), "warps"),
+    ("gfx942", 8, 4096, (33, 51, 59, 67), (48, 58, 70, 86), (4, 4, 4, 3), "registers+sgprs"),
+    ("gfx942", 8, 8192, (49, 91, 107, 123), (64, 86, 102, 102), (4, 2, 2, 2), "registers"),
+    ("gfx942", 4, 4096, (36, 78, 94, 110), (64, 86, 102, 102), (8, 6, 5, 4), "registers"),
+    ("gfx942", 4, 16384, (131, 285, 325, 416), (106,) * 4, (3, 1, 1, 1), "registers"),
+    ("gfx942", 8, 32768, (180, 256, 256, 256), (106,) * 4, (1, 1, 1, 1), "registers"),
+    (
+        "gfx942",
+        16,
+        32768,
+        (60, 128, 128, 128),
+        (95, 106, 106, 106),
+        (1, 1, 1, 1),
+        "registers+sgprs",
+    ),
+    ("gfx1100", 8, 4096, (52, 78, 94, 106), (42, 60, 70, 82), (8, 8, 8, 6), "registers"),
+    ("gfx1100", 8, 8192, (70, 142, 175, 207), (58, 102, 102, 102), (8, 5, 4, 3), "registers"),
+    ("gfx1100", 8, 16384, (119, 256, 256, 256), (89, 107, 107, 107), (6, 2, 2, 2), "registers"),
+    ("gfx908", 8, 4096, (33, 61, 77), (45, 60, 84), (3, 2, 1), "registers"),
+    ("gfx1250", 8, 4096, (50, 74, 106), (41, 60, 81), (8, 6, 4), "registers"),
+]
+"""Softmax as Triton 3.6.0 compiled it, by stages: VGPRs, SGPRs, programs; and the last limiter."""
+
+
+@pytest.mark.parametrize(
+    ("name", "num_warps", "block_size", "vgprs", "sgprs", "held", "limiter"), SOFTMAX
+)
+def test_equals_worked_examples(  # noqa: PLR0913, PLR0917
+    name: str,
+    num_warps: int,
+    block_size: int,
+    vgprs: tuple[int, ...],
+    sgprs: tuple[int, ...],
+    held: tuple[int, ...],
+    limiter: str,
+) -> None:
+    """Real kernels' resources give the programs and the limiter that were worked out by hand."""
+    assert block_size >= num_warps
+    found = [
+        occupancy(Resources(each, num_warps, 4 * num_warps, sgprs=scalars), architectures()[name])
+        for each, scalars in zip(vgprs, sgprs, strict=True)
+    ]
+    assert tuple(each.programs_per_multiprocessor for each in found) == held
+    assert "+".join(found[-1].limiters) == limiter
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "resource", "programs"),
+    [
+        pytest.param("gfx1201", Resources(16, 1, 512), "shared", 128, id="RDNA steps of 1 KiB"),
+        pytest.param("gfx942", Resources(16, 1, 513), "shared", 64, id="CDNA 3 steps of 512 B"),
+        pytest.param("gfx950", Resources(16, 1, 1281), "shared", 64, id="CDNA 4 steps of 1280 B"),
+        pytest.param("gfx1250", Resources(16, 1, 2049), "shared", 80, id="gfx1250 steps of 2 KiB"),
+        pytest.param("gfx1100", Resources(16, 1, 65536), "shared", 2, id="a WGP has two pools"),
+        pytest.param("gfx1100", Resources(16, 1, 65537), "shared", 0, id="one program has one"),
+        pytest.param("gfx942", Resources(16, 2, 0), "programs", 16, id="barrier slots of a CU"),
+        pytest.param("gfx1100", Resources(16, 2, 0), "programs", 32, id="barrier slots of a WGP"),
+        pytest.param("gfx942", Resources(16, 1, 0), "programs", None, id="one wave needs no slot"),
+        pytest.param("gfx942", Resources(16, 1, 0), "shared", None, id="no LDS, no limit"),
+        pytest.param("gfx942", Resources(16, 17, 0), "warps", 0, id="1024 threads a program"),
+        pytest.param("gfx1100", Resources(257, 1, 0), "registers", 0, id="256 VGPRs a wave"),
+        pytest.param("gfx942", Resources(512, 1, 0), "registers", 4, id="512 VGPRs a wave"),
+        pytest.param(
+            "gfx942", Resources(23, 8, 0, allocated_vgprs=176), "registers", 1, id="waves_per_eu=2"
+        ),
+        pytest.param(
+            "gfx1201", Resources(97, 1, 0, allocated_vgprs=104), "registers", 48, id="steps of 24"
+        ),
+        pytest.param("gfx942", Resources(16, 1, 0, sgprs=0), "sgprs", None, id="no SGPRs"),
+    ],
+)
+def test_each_limit(name: str, resources: Resources, resource: str, programs: int | None) -> None:
+    """Each granule, pool, slot and maximum sets the limit that its source gives."""
+    limit = occupancy(resources, architectures()[name]).limit(resource)
+    assert limit.programs == programs
+    assert (limit.steps == ()) == (programs is None)
+
+
+def test_only_gfx9_has_a_limit_of_sgprs() -> None:
+    """RDNA and gfx1250 give each wave its scalar registers: there is no such limit to tell."""
+    told = {
+        name: any(
+            limit.resource == "sgprs"
+            for limit in occupancy(Resources(16, 1, 0, sgprs=60), architecture).limits
+        )
+        for name, architecture in architectures().items()
+        if isinstance(architecture, HipArchitecture)
+    }
+    assert [name for name, has in told.items() if has] == ["gfx908", "gfx90a", "gfx942", "gfx950"]
+
+
+@settings(max_examples=1000)
+@given(
+    st.from_type(Resources),
+    st.from_type(HipArchitecture),
+    st.sampled_from(GROWING),
+    st.integers(1, 64),
+)
+def test_more_of_a_resource_never_holds_more(
+    resources: Resources, mp: HipArchitecture, field: str, more: int
+) -> None:
+    """With more of one resource a multiprocessor holds no more programs; never more than slots."""
+    grown = resources.replace(**{field: (getattr(resources, field) or 0) + more})
+    found = occupancy(resources, mp)
+    assert occupancy(grown, mp).programs_per_multiprocessor <= found.programs_per_multiprocessor
+    assert 0 <= found.warps_per_multiprocessor <= mp.max_warps
+    assert found.limiters
+
+
+@settings(max_examples=300)
+@given(st.from_type(Resources), st.from_type(HipArchitecture))
+def test_programs_fit_and_no_more_would(resources: Resources, mp: HipArchitecture) -> None:
+    """Registers hold the programs that placing wave after wave on the emptiest SIMD finds."""
+    resources = resources.replace(allocated_vgprs=None, sgprs=None, shared=0, static_shared=0)
+    held = occupancy(resources, mp).limit("registers").programs
+    if held is None or resources.n_regs > mp.max_vgprs:
+        return
+    free = [mp.vgprs_per_simd // mp.vgpr_granule] * mp.simds
+    granules = -(-resources.n_regs // mp.vgpr_granule)
+    placed = 0
+    while max(free) >= granules:
+        free[free.index(max(free))] -= granules
+        placed += 1
+    assert held == placed // resources.num_warps
+
+
+@given(st.from_type(Resources), st.from_type(HipArchitecture))
+def test_one_kernel_is_worked_out_like_a_table(resources: Resources, mp: HipArchitecture) -> None:
+    """The scalar road gives the limits that the vectorised road gives."""
+    values = {field: getattr(resources, field) for field in (*FIELDS, "barriers")}
+    usage = {key: value if value is None else np.array([value]) for key, value in values.items()}
+    vectorised = programs(hip.RULES, SimpleNamespace(**usage), mp, np.where)
+    found = occupancy(resources, mp)
+    least = np.minimum.reduce(np.broadcast_arrays(*vectorised.values()))
+    assert found.programs_per_multiprocessor == least
+    assert {limit.resource for limit in found.limits} == set(vectorised)
+    for limit in found.limits:
+        assert vectorised[limit.resource] == (
+            UNLIMITED if limit.programs is None else limit.programs
+        )

@@ -1,4 +1,4 @@
-"""The tutorial's formula is the one that the tutorial prints, on the numbers that drivers report."""
+"""The tutorial's formula is the one it prints, with the numbers that drivers report."""
 
 from __future__ import annotations
 

@@ -1,0 +1,88 @@
+"""How fast the tool is: prints a table, asserts nothing. `make bench` runs it.
+
+Cold is with an empty store and an empty Triton cache, warm the run after it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from occupancy_lab.occupancy.points import evaluate_points
+
+POINTS = 1_000_000
+REPEATS = 5
+TOOL = Path(sys.executable).with_name("occupancy-lab")
+
+
+def seconds(*arguments: str, **environment: str) -> float:
+    """Give the wall-clock seconds of one run of the tool."""
+    start = time.perf_counter()
+    subprocess.run(
+        [TOOL, *arguments], check=True, stdout=subprocess.DEVNULL, env=os.environ | environment
+    )
+    return time.perf_counter() - start
+
+
+def explain_seconds() -> tuple[float, float]:
+    """Give the median seconds of `explain --cols 781`, cold and warm."""
+    cold, warm = [], []
+    for _ in range(REPEATS):
+        with tempfile.TemporaryDirectory() as directory:
+            places = {"OCCUPANCY_LAB_CACHE_DIR": directory, "TRITON_CACHE_DIR": directory}
+            cold.append(seconds("explain", "--cols", "781", **places))
+            warm.append(seconds("explain", "--cols", "781", **places))
+    return statistics.median(cold), statistics.median(warm)
+
+
+def points_table() -> pd.DataFrame:
+    """Give random points over NVIDIA and AMD targets."""
+    random = np.random.default_rng(0)
+    targets = np.array(["sm_80", "sm_90", "sm_100", "gfx942", "gfx1100"])
+    return pd.DataFrame(
+        {
+            "target": targets[random.integers(0, len(targets), POINTS)],
+            "n_regs": random.integers(16, 256, POINTS),
+            "shared": random.integers(0, 100_000, POINTS),
+            "num_warps": 2 ** random.integers(0, 5, POINTS),
+        }
+    )
+
+
+def points_per_second() -> tuple[float, float]:
+    """Give points a second in memory, and from a CSV file to a CSV file."""
+    table = points_table()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        evaluate_points(table)
+        times.append(time.perf_counter() - start)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "points.csv"
+        table.to_csv(path, index=False)
+        whole = seconds("occupancy", "--points", str(path))
+    return POINTS / statistics.median(times), POINTS / whole
+
+
+def main() -> None:
+    """Print the table."""
+    help_ = statistics.median(seconds("--help") for _ in range(REPEATS))
+    cold, warm = explain_seconds()
+    in_memory, through_files = points_per_second()
+    print(f"--help                     {help_:8.2f} s    goal 0.2 s")
+    print(f"explain --cols 781, cold   {cold:8.2f} s    goal 4 s")
+    print(f"explain --cols 781, warm   {warm:8.2f} s    goal 0.6 s")
+    print(f"points, in memory          {in_memory / 1e6:8.2f} M/s  goal 2 M/s")
+    print(f"points, CSV to CSV         {through_files / 1e6:8.2f} M/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The HIP formula's waves are those that LLVM writes into the assembly of the same kernel.
+
+LLVM's `; Occupancy:` counts the waves of one SIMD, by VGPRs, SGPRs and wave slots; it knows neither
+the LDS of a Triton kernel nor how whole programs fit.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from occupancy_lab.gpus import HipArchitecture, architectures
+from occupancy_lab.occupancy import hip
+from occupancy_lab.occupancy.rule import scalar_where
+from occupancy_lab.values import Config, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RECORDED = Path(__file__).with_name("recorded")
+RULES = {rule.resource: rule for rule in hip.RULES}
+HIP = [item for item in architectures().values() if isinstance(item, HipArchitecture)]
+LLVMS_MAX_WAVES = {"gfx908": 10}
+"""Where LLVM's waves a SIMD are not those of HIP's runtime, which the table follows."""
+RESERVE_COUNTED_FROM = "3.9"
+"""The first Triton whose LLVM counts the SGPRs of the trap handler, as the formula does."""
+
+
+def waves(resource: str, resources: Resources, mp: HipArchitecture) -> int:
+    """Give the waves a SIMD that the formula works out on its way to the limit of *resource*."""
+    work = RULES[resource].work(resources, mp, scalar_where)
+    assert work is not None
+    return work["waves_per_simd"]
+
+
+def steps_of_sgprs(sgprs: int) -> int:
+    """Give the waves of LLVM's getOccupancyWithNumSGPRs before it counted the trap handler's."""
+    return next(waves for most, waves in ((80, 10), (88, 9), (100, 8), (999, 7)) if sgprs <= most)
+
+
+def expected(resources: Resources, mp: HipArchitecture, triton: str) -> int:
+    """Give what LLVM should say: the formula's waves a SIMD by VGPRs, by SGPRs and by slots."""
+    limits = [LLVMS_MAX_WAVES.get(mp.target_name, mp.max_waves_per_simd)]
+    limits.append(waves("registers", resources, mp))
+    if mp.sgprs_per_simd is not None:
+        assert resources.sgprs is not None
+        counted = version(triton) >= version(RESERVE_COUNTED_FROM)
+        limits.append(waves("sgprs", resources, mp) if counted else steps_of_sgprs(resources.sgprs))
+    return min(limits)
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Give the first two numbers of a version, to be compared."""
+    return tuple(map(int, text.split(".")[:2]))
+
+
+def check(row: dict[str, Any]) -> None:
+    """Hold one row, recorded or fresh, to the formula."""
+    numbers = {key: int(value) for key, value in row.items() if key not in {"arch", "triton"}}
+    resources = Resources(
+        n_regs=numbers["vgprs"],
+        num_warps=numbers["num_warps"],
+        shared=0,
+        sgprs=numbers["sgprs"],
+        agprs=numbers["agprs"],
+        allocated_vgprs=numbers["allocated_vgprs"],
+    )
+    mp = architectures()[row["arch"]]
+    assert isinstance(mp, HipArchitecture)
+    assert numbers["llvm_occupancy"] == expected(resources, mp, row["triton"]), row
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[dict[str, str]]:
+    """Give the rows of llvm_occupancy.csv."""
+    text = (RECORDED / "llvm_occupancy.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def test_equals_llvm_on_recorded_kernels(recorded: list[dict[str, str]]) -> None:
+    """On each kernel of the recording the formula's waves a SIMD are LLVM's."""
+    for row in recorded:
+        check(row)
+
+
+def test_the_recording_reaches_everything(recorded: list[dict[str, str]]) -> None:
+    """The recording has each architecture, padded and scarce registers, and many occupancies."""
+    assert len(recorded) > 600
+    assert {row["arch"] for row in recorded} == {mp.target_name for mp in HIP}
+    assert len({row["llvm_occupancy"] for row in recorded}) > 8
+    padded = [row for row in recorded if int(row["allocated_vgprs"]) - int(row["vgprs"]) > 24]
+    scalar = [row for row in recorded if row["arch"] == "gfx942" and int(row["sgprs"]) > 100]
+    assert padded
+    assert scalar
+
+
+@pytest.fixture
+def compile_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., dict[str, str | int]]:
+    """Give the function that made the recording, with an empty cache of its own."""
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return runpy.run_path(str(RECORDED / "remake.py"))["compile_row"]
+
+
+@pytest.mark.parametrize("mp", HIP, ids=lambda mp: mp.target_name)
+def test_equals_llvm_on_fresh_kernels(
+    compile_row: Callable[..., dict[str, str | int]], mp: HipArchitecture
+) -> None:
+    """On kernels that the installed Triton compiles the formula's waves a SIMD are LLVM's."""
+    for cols, config, waves_per_eu in (
+        (1024, Config(1024, 8, 2), 0),
+        (1011, Config(1024, 1, 2), 0),
+        (1011, Config(1024, 8, 2), 4),
+    ):
+        check(compile_row(mp.target_name, cols, config, waves_per_eu))
+
+
+def assembly(clobbered: list[str], arch: str) -> Iterator[tuple[int, int, int]]:
+    """Compile one kernel for each text of registers; give each's SGPRs, VGPRs and occupancy."""
+    llvm = pytest.importorskip("triton._C.libtriton").llvm
+    triton = pytest.importorskip("triton")
+    kernels = (
+        f'define amdgpu_kernel void @kernel{number}() #0 {{ call void asm sideeffect "",'
+        f' "{registers}"() ret void }}'
+        for number, registers in enumerate(clobbered)
+    )
+    text = "\n".join((*kernels, 'attributes #0 = { "amdgpu-flat-work-group-size"="1,256" }'))
+    # The arguments that later versions of Triton added are switches, off.
+    switches = [True, False] + [False] * (version(triton.__version__) >= (3, 8))
+    llvm.init_targets()
+    said = llvm.translate_to_asm(text, "amdgcn-amd-amdhsa", arch, "", [], *switches)
+    for kernel in said.split(".amdhsa_kernel ")[1:]:
+        numbers = dict(re.findall(r"; (Total\w+|NumVgprs|Occupancy): +(\d+)", kernel))
+        vgprs = numbers.get("TotalNumVgprs", numbers["NumVgprs"])
+        yield int(numbers["TotalNumSgprs"]), int(vgprs), int(numbers["Occupancy"])
+
+
+@pytest.mark.parametrize("mp", HIP, ids=lambda mp: mp.target_name)
+def test_equals_llvm_at_every_number_of_registers(mp: HipArchitecture) -> None:
+    """From the first register of each kind to the last, the formula's waves a SIMD are LLVM's."""
+    triton = pytest.importorskip("triton")
+    numbered = [
+        f"~{{v{last}}}" for last in range(min(mp.max_vgprs, 512) if mp.agpr_file is None else 256)
+    ]
+    if mp.sgprs_per_simd is not None:
+        numbered += [f"~{{s{last}}}" for last in range(102)]
+    if mp.agpr_file is not None:
+        numbered += [
+            f"~{{v{last}}},~{{a{agpr}}}"
+            for last, agpr in itertools.product((9, 100, 255), range(0, 256, 5))
+        ]
+    found = list(assembly(numbered, mp.target_name))
+    assert len(found) == len(numbered)
+    for sgprs, vgprs, occupancy in found:
+        resources = Resources(vgprs, 1, 0, sgprs=sgprs)
+        assert occupancy == expected(resources, mp, triton.__version__), (sgprs, vgprs)

@@ -1,0 +1,201 @@
+"""The calculator for tables: row by row the scalar formulas, and errors that name the line."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy import occupancy, tutorial_occupancy
+from occupancy_lab.occupancy.points import calculate_points, evaluate_points, read_points
+from occupancy_lab.values import Resources
+
+TARGETS = st.sampled_from(["h100", "sm_75", "sm_120", "cuda:90:32", "mi300x", "gfx1201", "gfx908"])
+COLUMNS = ("n_regs", "shared", "num_warps", "sgprs", "static_shared", "barriers")
+HEADER = "target,n_regs,shared,num_warps"
+
+
+def read(text: str) -> pd.DataFrame:
+    """Read points from a text."""
+    return read_points(io.StringIO(text), "points.csv")
+
+
+def by_hand(target: str, resources: Resources) -> dict[str, object]:
+    """Give what the scalar formulas say of one row, under the table's names."""
+    architecture = find_gpu(target).architecture
+    found = occupancy(resources, architecture)
+    limits = {limit.resource: limit.programs for limit in found.limits}
+    said = tutorial_occupancy(resources, architecture).programs_per_multiprocessor
+    names = ("warps", "registers", "shared", "programs", "sgprs", "barriers")
+    return {
+        "programs_per_multiprocessor": found.programs_per_multiprocessor,
+        "limiter": "+".join(found.limiters),
+        "occupancy": found.occupancy,
+        "tutorial_programs": said,
+        **{f"limit_{name}": limits.get(name) for name in names},
+    }
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(TARGETS, st.from_type(Resources)), min_size=1, max_size=20))
+def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> None:
+    """Every added cell is what the formulas give for one kernel, and rows keep their order."""
+    points = [
+        (target, resources.replace(sgprs=resources.sgprs or 0, barriers=resources.barriers or 0))
+        for target, resources in rows
+    ]
+    table = pd.DataFrame(
+        [
+            {"target": target, **{name: getattr(resources, name) for name in COLUMNS}}
+            for target, resources in points
+        ]
+    )
+    found = evaluate_points(table).astype(object)
+    found = found.where(found.notna(), None)
+    for (target, resources), row in zip(points, found.to_dict("records"), strict=True):
+        expected = by_hand(target, resources.replace(allocated_vgprs=None))
+        assert {name: row[name] for name in expected} == expected
+        assert row["target"] == target
+
+
+def test_columns_come_in_the_order_told() -> None:
+    """The table's own columns stay first, whatever they are; the added ones follow."""
+    table = evaluate_points(read(f"label,{HEADER},note\na,gfx942,32,16,8,5\nb,sm_90,32,0,8,x\n"))
+    assert list(table.columns) == [
+        *("label", "target", "n_regs", "shared", "num_warps", "note"),
+        "programs_per_multiprocessor",
+        *("limit_warps", "limit_registers", "limit_shared", "limit_programs"),
+        *("limiter", "occupancy", "tutorial_programs"),
+    ]
+    assert table["label"].tolist() == ["a", "b"]
+    assert table["note"].tolist() == ["5", "x"]
+
+
+def test_optional_columns_count_and_bring_their_limits() -> None:
+    """SGPRs, static shared memory and barriers count where they are given; a blank is none."""
+    text = f"{HEADER},sgprs,static_shared,barriers\ngfx942,16,0,4,92,,\nsm_90,16,0,4,,20000,8\n"
+    table = evaluate_points(read(text))
+    assert table["programs_per_multiprocessor"].tolist() == [7, 8]
+    assert table["limiter"].tolist() == ["sgprs", "barriers"]
+    assert table["limit_sgprs"].astype(object).where(lambda cell: cell.notna(), None).tolist() == [
+        7,
+        None,
+    ]
+    assert table["limit_barriers"].isna().tolist() == [True, False]
+    assert table["limit_shared"].isna().tolist() == [True, False]
+
+
+def test_no_points_give_no_rows() -> None:
+    """A file with a header alone gives a table with every column and no row."""
+    table = evaluate_points(read(f"{HEADER},sgprs\n"))
+    assert len(table) == 0
+    assert {"programs_per_multiprocessor", "limiter", "limit_sgprs"} <= set(table.columns)
+
+
+def test_a_table_keeps_its_index() -> None:
+    """Rows are told apart by their place, even where the index repeats."""
+    table = read(f"{HEADER}\nsm_90,32,16,8\ngfx942,64,16,8\n").set_axis([7, 7])
+    found = evaluate_points(table)
+    assert found.index.tolist() == [7, 7]
+    assert found["programs_per_multiprocessor"].tolist() == [8, 4]
+
+
+def test_output_can_be_put_in_again() -> None:
+    """The calculator's own output gives the same output: its columns are made anew."""
+    points = io.StringIO(f"{HEADER},barriers\nsm_90,168,16,8,1\ngfx1201,97,0,4,0\nh100,300,1,1,1\n")
+    once, twice = io.StringIO(), io.StringIO()
+    calculate_points(points, "points.csv", once)
+    once.seek(0)
+    calculate_points(once, "once.csv", twice)
+    assert twice.getvalue() == once.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"{HEADER}\r\nsm_90,32,16,8\r\n", id="carriage returns"),
+        pytest.param(f"\ufeff{HEADER}\nsm_90,32,16,8\n", id="byte order mark"),
+        pytest.param("target , n_regs, shared ,num_warps\n sm_90 , 32 , 16, 8 \n", id="spaces"),
+        pytest.param(f"{HEADER}\n\nsm_90,32,16,8\n\n\n", id="blank lines"),
+        pytest.param(f"{HEADER}\n,,,\nsm_90,32,16,8\n,,,\n", id="blank rows of a spreadsheet"),
+        pytest.param(f"{HEADER}\nsm_90,32.0,16,8", id="no newline at the end"),
+        pytest.param(f'{HEADER}\n"sm_90","32",16,8\n', id="quotes"),
+        pytest.param("num_warps,shared,n_regs,target\n8,16,32,sm_90\n", id="another order"),
+    ],
+)
+def test_forms_of_one_file(text: str) -> None:
+    """What editors and spreadsheets make of a file does not change its points."""
+    table = read(text)
+    assert table.index.tolist() == [0]
+    assert table["target"].str.strip().tolist() == ["sm_90"]
+    assert table[["n_regs", "shared", "num_warps"]].to_numpy().tolist() == [[32, 16, 8]]
+    assert {str(table[name].dtype) for name in ("n_regs", "shared", "num_warps")} == {"int64"}
+
+
+GOOD = "sm_90,32,16,8"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["target,n_regs,shared", "sm_90,1,2"], "line 1: the column num_warps is missing"),
+        ([HEADER.replace(",", ";"), "sm_90;1;2;3"], "line 1: the column target is missing"),
+        (["\x00\x01\x02,,\x7f"], "line 1: the column target is missing"),
+        ([], "line 1: the file is empty"),
+        (["", ""], "line 1: the file is empty"),
+        ([HEADER, GOOD, "sm_90,abc,16,8"], "line 3: n_regs is abc, expected a whole number from 0"),
+        ([HEADER, GOOD, "", "sm_90,abc,16,8"], "line 4: n_regs is abc"),
+        ([HEADER, GOOD, "sm_90,32,-1,8"], "line 3: shared is -1, expected a whole number from 0"),
+        ([HEADER, GOOD, "sm_90,32,16,0"], "line 3: num_warps is 0, expected a whole number from 1"),
+        ([HEADER, GOOD, "sm_90,32.5,16,8"], "line 3: n_regs is 32.5"),
+        ([HEADER, GOOD, "sm_90,inf,16,8"], "line 3: n_regs is inf"),
+        ([HEADER, GOOD, "sm_90,NA,16,8"], "line 3: n_regs is NA"),
+        ([HEADER, GOOD, "sm_90,99999999999,16,8"], "line 3: n_regs is 99999999999"),
+        ([HEADER, GOOD, "sm_90,9999999999999999999999,16,8"], "line 3: n_regs is 9999999999999"),
+        ([HEADER, GOOD, "sm_90,32,,8"], "line 3: shared is blank"),
+        ([HEADER, GOOD, "sm_90,32"], "line 3: shared is blank"),
+        ([HEADER, GOOD, ",32,16,8"], "line 3: target is blank"),
+        ([HEADER, GOOD, "sm_1,32,16,8"], "line 3: No GPU is called 'sm_1'"),
+        ([HEADER, GOOD, "NA,32,16,8"], "line 3: No GPU is called 'NA'"),
+        ([HEADER, GOOD, "sm_90,32,16,8,9"], "line 3: found 5 fields, expected 4"),
+        ([HEADER, "sm_90,32,16,8,9", "sm_90,1,2,8,9"], "line 2: found 5 fields, expected 4"),
+        ([HEADER, "sm_90,32,16,8,", "sm_90,1,2,8,"], "line 2: found 5 fields, expected 4"),
+        ([HEADER, GOOD, '"sm_90,32,16,8'], "line 3: found no end of the quoted field"),
+        ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},x"], "line 3: sgprs is x"),
+        ([f"{HEADER},barriers", f"{GOOD},-", f"{GOOD},1"], "line 2: barriers is -"),
+        ([f"{HEADER},static_shared", f"{GOOD},-5"], "line 2: static_shared is -5"),
+    ],
+)
+def test_errors_name_the_file_and_the_line(lines: list[str], message: str) -> None:
+    """A file that cannot be read is refused with its name, the first bad line and the reason."""
+    with pytest.raises(InputError) as raised:
+        read("".join(f"{line}\n" for line in lines))
+    assert str(raised.value).startswith(f"points.csv: {message}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_bad_line_far_down_is_named() -> None:
+    """In a file that pandas reads in pieces the line is still the right one."""
+    rows = [GOOD] * 300_000
+    rows[290_000] = "sm_90,thirty,16,8"
+    with pytest.raises(InputError, match="line 290002: n_regs is thirty"):
+        read("\n".join([HEADER, *rows]))
+
+
+def test_a_binary_file_is_refused() -> None:
+    """Bytes that are no text are told to be none."""
+    file = io.TextIOWrapper(io.BytesIO(b"\x7fELF\xff\xfe\x00\x80"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"points\.csv: expected a CSV file in UTF-8"):
+        read_points(file, "points.csv")
+
+
+def test_an_unknown_target_of_a_table_is_refused() -> None:
+    """A table made without a file has no lines, and names the target alone."""
+    table = pd.DataFrame({"target": ["sm_1"], "n_regs": [1], "shared": [1], "num_warps": [1]})
+    with pytest.raises(InputError, match="No GPU is called 'sm_1'"):
+        evaluate_points(table)

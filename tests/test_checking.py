@@ -1,0 +1,202 @@
+"""What cannot be asked for, and the sentence that says what can."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.calculator import calculate
+from occupancy_lab.checking import (
+    check_config,
+    check_fits,
+    check_num_warps,
+    check_problem,
+    next_power_of_two,
+)
+from occupancy_lab.compiling import Store
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.gpus import bare_gpus, find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import make_record
+from occupancy_lab.values import Config, Problem, Resources
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+
+SOFTMAX, VECTOR_ADD = load_kernel("softmax"), load_kernel("vector_add")
+H100 = find_gpu("h100")
+MOST_ELEMENTS = 2**20
+
+
+@given(st.integers(1, 2**70))
+def test_next_power_of_two(number: int) -> None:
+    """It is a power of two, large enough, and half of it would not be."""
+    power = next_power_of_two(number)
+    assert power.bit_count() == 1
+    assert power >= number
+    assert power // 2 < number
+
+
+@pytest.mark.parametrize(
+    ("problem", "part"),
+    [
+        (Problem(0, 781), "rows is 0;"),
+        (Problem(-4, 781), "rows is -4;"),
+        (Problem(4096, 0), "cols is 0;"),
+        (Problem(4096, -1), "cols is -1;"),
+        (Problem(4096, 781, "float64"), "'float64' is not known; give one of float32, float16, b"),
+        (Problem(4096, 781, ""), "dtype '' is not known"),
+    ],
+)
+def test_impossible_problems(problem: Problem, part: str) -> None:
+    """A matrix without rows or columns or of an unknown dtype is refused, and what is wrong named."""
+    with pytest.raises(InputError) as caught:
+        check_problem(problem)
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_possible_problems(dtype: str) -> None:
+    """One element is a matrix, and so is one too large for any GPU."""
+    check_problem(Problem(1, 1, dtype))
+    check_problem(Problem(2**40, 2**20, dtype))
+
+
+@pytest.mark.parametrize(
+    ("cols", "config", "part"),
+    [
+        (781, Config(1000, 8, 4), "BLOCK_SIZE is 1000; tl.arange takes a power of two, such as 1024"),
+        (781, Config(0, 8, 4), "BLOCK_SIZE is 0; tl.arange takes a power of two, such as 1024"),
+        (781, Config(-1024, 8, 4), "such as 1024"),
+        (781, Config(5000, 8, 4), "such as 8192"),
+        (781, Config(1_500_000, 8, 4), f"such as {MOST_ELEMENTS}"),
+        (781, Config(512, 8, 4), "BLOCK_SIZE is 512, below 781 cols"),
+        (781, Config(512, 8, 4), "use 1024"),
+        (1025, Config(1024, 8, 4), "use 2048"),
+        (781, Config(2 * MOST_ELEMENTS, 8, 4), f"BLOCK_SIZE is {2 * MOST_ELEMENTS}; Triton holds"),
+        (MOST_ELEMENTS + 1, Config(1024, 8, 4), f"a row of {MOST_ELEMENTS + 1} cols takes"),
+        (MOST_ELEMENTS + 1, Config(2 * MOST_ELEMENTS, 8, 4), f"at most {MOST_ELEMENTS} elements"),
+        (781, Config(1024, 8, 0), "num_stages is 0;"),
+        (781, Config(1024, 8, -2), "num_stages is -2;"),
+        (781, Config(1024, 0, 4), "num_warps is 0; Triton takes a power of two"),
+        (781, Config(1024, -8, 4), "num_warps is -8;"),
+        (781, Config(1024, 12, 4), "num_warps is 12; Triton takes a power of two"),
+        (781, Config(1024, 64, 4), "a program on sm_90 has at most 32 warps of 32 threads"),
+    ],
+)
+def test_impossible_configurations(cols: int, config: Config, part: str) -> None:
+    """A knob that Triton does not take is refused, and the message names one that it does."""
+    with pytest.raises(InputError) as caught:
+        check_config(SOFTMAX, Problem(4096, cols), config, H100)
+    assert part in str(caught.value)
+
+
+@given(st.integers(1, MOST_ELEMENTS), st.integers(-10, 2 * MOST_ELEMENTS))
+def test_the_named_block_size_is_taken(cols: int, block_size: int) -> None:
+    """What a message says to use instead is never refused in its turn."""
+    problem = Problem(4096, cols)
+    try:
+        check_config(SOFTMAX, problem, Config(block_size, 8, 4), H100)
+    except InputError as error:
+        if named := re.search(r"(?:such as|use) (\d+)$", str(error)):
+            check_config(SOFTMAX, problem, Config(int(named[1]), 8, 4), H100)
+        else:
+            assert block_size > MOST_ELEMENTS
+            assert str(error).endswith(f"at most {MOST_ELEMENTS} elements in a program")
+    else:
+        assert cols <= block_size <= MOST_ELEMENTS
+        assert block_size.bit_count() == 1
+
+
+@pytest.mark.parametrize("cols", [1, 2, 781, 1024, MOST_ELEMENTS])
+def test_the_smallest_block_size_holds_a_row(cols: int) -> None:
+    """The power of two from cols on is enough, and so is any larger one that Triton holds."""
+    for block_size in (next_power_of_two(cols), MOST_ELEMENTS):
+        check_config(SOFTMAX, Problem(4096, cols), Config(block_size, 1, 1), H100)
+
+
+def test_blocks_need_not_hold_a_row() -> None:
+    """A kernel over blocks of elements takes any power of two up to Triton's largest tensor."""
+    problem = Problem(4096, 2 * MOST_ELEMENTS)
+    for block_size in (1, 256, MOST_ELEMENTS):
+        check_config(VECTOR_ADD, problem, Config(block_size, 4, 1), H100)
+    with pytest.raises(InputError, match=f"^BLOCK_SIZE is {2 * MOST_ELEMENTS}; Triton holds"):
+        check_config(VECTOR_ADD, problem, Config(2 * MOST_ELEMENTS, 4, 1), H100)
+
+
+@pytest.mark.parametrize("gpu", bare_gpus().values(), ids=lambda gpu: gpu.key)
+def test_a_program_has_at_most_1024_threads(gpu: Gpu) -> None:
+    """NVIDIA and RDNA take 32 warps a program, AMD's GPUs of 64-wide waves 16."""
+    most = 16 if gpu.target.warp_size == 64 else 32
+    for num_warps in (1, 2, 4, 8, 16, most):
+        check_num_warps(num_warps, gpu.architecture)
+    with pytest.raises(InputError, match=f"at most {most} (warps|waves) of {1024 // most} threads"):
+        check_num_warps(2 * most, gpu.architecture)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cols", "num_warps", "num_stages"),
+    [
+        ("sm_86", 8192, 8, 6),
+        ("sm_89", 781, 8, 40),
+        ("sm_120", 3000, 16, 9),
+        ("sm_120", 16000, 16, 4),
+        ("rtx5090", 32768, 32, 2),
+        ("h100", 32768, 32, 4),
+    ],
+)
+def test_the_stages_said_to_fit_do(gpu: str, cols: int, num_warps: int, num_stages: int) -> None:
+    """Of too many stages the message names the most that really fit: one more does not."""
+    problem, block_size = Problem(4096, cols), next_power_of_two(cols)
+
+    def record(stages: int) -> int:
+        config = Config(block_size, num_warps, stages)
+        return make_record(SOFTMAX, problem, config, find_gpu(gpu), Store(None)).resources.shared
+
+    with pytest.raises(DoesNotFitError) as caught:
+        record(num_stages)
+    error = caught.value
+    assert error.available == find_gpu(gpu).architecture.max_shared < error.needed
+    assert f"at most {error.available} B of shared memory" in str(error)
+    assert f"this one needs {error.needed} B" in str(error)
+    said = re.search(r"num_stages (\d+) would fit, at (\d+) B a stage", str(error))
+    assert said is not None
+    fits, stage_bytes = int(said[1]), int(said[2])
+    assert stage_bytes == block_size * 4
+    assert record(fits) <= error.available
+    with pytest.raises(DoesNotFitError) as one_more:
+        record(fits + 1)
+    assert one_more.value.needed == record(fits) + stage_bytes
+
+
+@pytest.mark.parametrize("gpu", bare_gpus().values(), ids=lambda gpu: gpu.key)
+def test_the_registers_said_to_fit_do(gpu: Gpu) -> None:
+    """Of too many registers a thread the message names the most that fit with these warps."""
+    num_warps = 1
+    while num_warps <= gpu.architecture.max_warps_per_program:
+        with pytest.raises(DoesNotFitError) as caught:
+            check_fits(calculate(Resources(600, num_warps, 0), gpu))
+        error = caught.value
+        assert (error.needed, f"may have {error.available}" in str(error)) == (600, True)
+        check_fits(calculate(Resources(error.available, num_warps, 0), gpu))
+        with pytest.raises(DoesNotFitError):
+            check_fits(calculate(Resources(error.available + 1, num_warps, 0), gpu))
+        num_warps *= 2
+
+
+def test_shared_memory_without_stages_to_take_away() -> None:
+    """Where no stages can go, the message says how many bytes would fit, static memory counted."""
+    with pytest.raises(DoesNotFitError, match="needs 232449 B; 232448 B would fit") as caught:
+        check_fits(calculate(Resources(32, 8, 232_000, static_shared=449), H100), num_stages=1)
+    assert (caught.value.needed, caught.value.available) == (232_449, 232_448)
+    check_fits(calculate(Resources(32, 8, 232_000, static_shared=448), H100))
+
+
+def test_other_limits_are_named() -> None:
+    """Where neither memory nor registers are in the way, the message names what is."""
+    with pytest.raises(DoesNotFitError, match="for want of sgprs"):
+        check_fits(calculate(Resources(32, 16, 0, sgprs=400), find_gpu("mi300x")))

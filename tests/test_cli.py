@@ -1,0 +1,260 @@
+"""The command line as its user meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(sys.executable).with_name("occupancy-lab")
+
+
+def run(
+    *arguments: str, text: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the tool as a user at a prompt does."""
+    inherited = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+    return subprocess.run(
+        [TOOL, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=inherited | environment,
+    )
+
+
+def json_of(*arguments: str) -> object:
+    """Give what the tool prints with --json."""
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_explain_prints_every_part_in_order() -> None:
+    """The explanation goes from what fits to what to try."""
+    done = run("explain", "--cols", "781", "--gpu", "h100,mi300x", "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    headings = [line[3:] for line in done.stdout.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "What fits",
+        "What was compiled",
+        "The limits",
+        "The next step",
+        "The tutorial's formula",
+        "The launch",
+        "Memory",
+        "What to try",
+    ]
+
+
+def test_forms_say_the_same() -> None:
+    """Terminal, markdown and JSON carry the same answer."""
+    asked = ("explain", "--cols", "781", "--gpu", "h100")
+    values = json_of(*asked)
+    num_programs = f"num_programs = {values['records'][0]['num_programs']}"
+    assert num_programs in run(*asked, "--format", "markdown").stdout
+    assert num_programs in " ".join(run(*asked).stdout.split())
+
+
+@pytest.mark.parametrize(
+    "name", ["sm_90", "sm90", "sm_90a", "cuda:90", "cuda:90:32", "h100", "H200", "NVIDIA H200"]
+)
+def test_target_takes_every_spelling(name: str) -> None:
+    """--target and --gpu take a GPU or a target in any usual spelling."""
+    values = json_of("explain", "--cols", "100", "--target", name)
+    assert values["records"][0]["target"] == "sm_90"
+
+
+def test_gpus_may_be_repeated_or_listed() -> None:
+    """Several GPUs come with commas, with several options, or with both."""
+    values = json_of(
+        "explain", "--cols", "100", "--gpu", "h100,gfx942", "--target", "hip:gfx1100:32"
+    )
+    assert [record["target"] for record in values["records"]] == ["sm_90", "gfx942", "gfx1100"]
+
+
+def test_options_reach_the_compiler() -> None:
+    """Rows, dtype, kernel, block size, warps and stages are those that were asked for."""
+    options = "--rows 7 --dtype float16 --kernel softmax --block-size 2048 --num-warps 4"
+    values = json_of(
+        "explain", "--cols", "257", "--gpu", "h100", "--num-stages", "2", *options.split()
+    )
+    record = values["records"][0]
+    asked = ("rows", "cols", "dtype", "kernel", "BLOCK_SIZE", "num_warps", "num_stages")
+    assert [record[name] for name in asked] == [7, 257, "float16", "softmax", 2048, 4, 2]
+    assert record["num_programs"] == 7
+
+
+BAD = {
+    "explain --cols 0": "cols is 0",
+    "explain --cols -3": "cols is -3",
+    "explain --cols many": "--cols",
+    "explain": "--cols",
+    "explain --cols 781 --rows 0": "rows is 0",
+    "explain --cols 781 --block-size 1000": "1024",
+    "explain --cols 781 --block-size 512": "1024",
+    "explain --cols 781 --num-warps 6": "power of two",
+    "explain --cols 781 --gpu h100 --num-warps 64": "at most 32 warps",
+    "explain --cols 781 --gpu mi300x --num-warps 32": "at most 16 waves",
+    "explain --cols 781 --num-stages 0": "num_stages is 0",
+    "explain --cols 781 --dtype int4": "bfloat16",
+    "explain --cols 781 --gpu h10": "h100",
+    "explain --cols 781 --gpu sm_61": "sm_61",
+    "explain --cols 781 --gpu gfx940": "gfx940",
+    "explain --cols 781 --gpu h100,,a100": "empty",
+    "explain --cols 781 --kernel softmaxx": "softmax_row",
+    "explain --cols 781 --kernel softmax_naive": "torch",
+    "explain --cols 781 --kernel nowhere.py": "nowhere.py",
+    "explain --cols 12672 --num-stages 8 --gpu rtx4090": "num_stages 2 would fit",
+    "occupancy": "--target",
+    "occupancy --target sm_90 --n-regs -1 --shared 0 --num-warps 8": "n_regs is -1",
+    "occupancy --target sm_90 --n-regs 32 --shared 0 --num-warps 3": "power of two",
+    "occupancy --target sm_90 --n-regs 32 --shared 300000 --num-warps 8": "232448 B would fit",
+    "occupancy --points nowhere.csv": "nowhere.csv",
+    "gpus h10": "h100",
+    "nonsense": "nonsense",
+    "--nonsense": "--nonsense",
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_one_sentence(command: str) -> None:
+    """Bad input gives exit 2, one line on standard error that helps, and nothing else."""
+    done = run(*command.split())
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert BAD[command] in done.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    """--debug gives the traceback that is otherwise kept away."""
+    done = run("--debug", "explain", "--cols", "0")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "InputError" in done.stderr
+
+
+POINTS = "target,n_regs,shared,num_warps\nsm_90,32,12320,8\nmi300x,91,32,8\n"
+
+
+def test_points_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
+    """A points file and `-` give the same rows back with the promised columns."""
+    file = tmp_path / "points.csv"
+    file.write_text(POINTS)
+    through_file = run("occupancy", "--points", str(file))
+    through_input = run("occupancy", "--points", "-", text=POINTS)
+    assert through_file.returncode == 0, through_file.stderr
+    assert through_file.stdout == through_input.stdout
+    rows = list(csv.DictReader(io.StringIO(through_file.stdout)))
+    assert list(rows[0]) == [
+        "target",
+        "n_regs",
+        "shared",
+        "num_warps",
+        "programs_per_multiprocessor",
+        "limit_warps",
+        "limit_registers",
+        "limit_shared",
+        "limit_programs",
+        "limiter",
+        "occupancy",
+        "tutorial_programs",
+    ]
+    assert rows[0] | {} == {
+        "target": "sm_90",
+        "n_regs": "32",
+        "shared": "12320",
+        "num_warps": "8",
+        "programs_per_multiprocessor": "8",
+        "limit_warps": "8",
+        "limit_registers": "8",
+        "limit_shared": "17",
+        "limit_programs": "32",
+        "limiter": "warps+registers",
+        "occupancy": "1.0",
+        "tutorial_programs": "8",
+    }
+    # 91 VGPRs: 96 of 512 a SIMD hold 5 waves, 20 a CU, 2 programs; the tutorial says 4.
+    assert (rows[1]["programs_per_multiprocessor"], rows[1]["tutorial_programs"]) == ("2", "4")
+
+
+def test_unreadable_points_name_the_line() -> None:
+    """A row that cannot be read is named by its line, and nothing is printed of the others."""
+    done = run("occupancy", "--points", "-", text=POINTS + "sm_90,many,0,8\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "line 4" in done.stderr
+
+
+def test_calculator_gives_json() -> None:
+    """The calculator's JSON has the limits with their steps."""
+    arguments = "occupancy --target sm_90 --n-regs 32 --shared 12320 --num-warps 8"
+    (calculation,) = json_of(*arguments.split())
+    assert calculation["programs_per_multiprocessor"] == 8
+    assert calculation["limiters"] == ["warps", "registers"]
+    assert all(limit["steps"] for limit in calculation["limits"])
+
+
+def test_gpus_lists_every_device() -> None:
+    """`gpus` lists every device and, with a name, every number with its source."""
+    listed = run("gpus").stdout
+    assert all(name in listed for name in ("h100", "mi300x", "rx7900xtx", "gfx1250", "sm_121"))
+    (gpu,) = json_of("gpus", "h100")["gpus"]
+    assert gpu["numbers"]["multiprocessors"]["value"] == 132
+    assert all(number["source"] for number in gpu["numbers"].values())
+
+
+def test_doctor_reports() -> None:
+    """`doctor` finds Triton, torch and a compiler for each vendor."""
+    findings = {finding["subject"]: finding for finding in json_of("doctor")}
+    for subject in ("triton", "torch", "compiler for sm_90", "compiler for gfx942", "store"):
+        assert findings[subject]["status"] == "ok"
+
+
+def test_output_fits_80_columns_without_colour() -> None:
+    """A pipe gets plain text of at most 80 columns; NO_COLOR says the same to a terminal."""
+    done = run("explain", "--cols", "781", "--gpu", "h100,mi300x", NO_COLOR="1", COLUMNS="80")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_narrow_terminals_lose_no_word() -> None:
+    """At 60 columns words are folded, not cut off."""
+    done = run("gpus", "h100", COLUMNS="60")
+    assert max(map(len, done.stdout.splitlines())) <= 60
+    assert "…" not in done.stdout
+
+
+def test_closed_pipe_is_quiet() -> None:
+    """A reader that stops reading leaves no traceback."""
+    script = f"{TOOL} gpus | head -1"
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_module_is_the_command() -> None:
+    """`python -m occupancy_lab` is the same program."""
+    done = subprocess.run(
+        [sys.executable, "-m", "occupancy_lab", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == run("--version").stdout
+
+
+def test_cache_directory_is_used(tmp_path: Path) -> None:
+    """--cache-dir is where compiled kernels are kept, and --no-cache keeps none."""
+    asked = ("explain", "--cols", "100", "--gpu", "sm_90")
+    run(*asked, "--cache-dir", str(tmp_path / "none"), "--no-cache")
+    assert not list(tmp_path.rglob("*.json"))
+    run(*asked, "--cache-dir", str(tmp_path / "kept"))
+    assert list((tmp_path / "kept").rglob("*.json"))

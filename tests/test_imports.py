@@ -1,0 +1,55 @@
+"""Start-up is part of the product: what is imported, and when."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "triton", "numpy", "pandas", "matplotlib", "rich", "tabulate", "platformdirs"}
+
+
+def imported_by(code: str) -> set[str]:
+    """Give the top-level modules that *code* leaves imported in a fresh interpreter."""
+    script = f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+HELP = """
+from occupancy_lab.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+"""
+
+
+def test_help_imports_click_alone() -> None:
+    """--help imports click, the package and the standard library."""
+    outside = imported_by(HELP) - sys.stdlib_module_names - imported_by("import click")
+    assert {name for name in outside if not name.startswith("_")} <= {"occupancy_lab"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import occupancy_lab",
+        "import occupancy_lab; occupancy_lab.find_gpu('h100')",
+        "import occupancy_lab.occupancy, occupancy_lab.calculator",
+        "import occupancy_lab; occupancy_lab.Problem(1, 2)",
+    ],
+)
+def test_values_and_formulas_import_nothing_heavy(code: str) -> None:
+    """The table of GPUs, the values and the formulas need the standard library alone."""
+    assert not imported_by(code) & HEAVY
+
+
+def test_stored_kernel_needs_no_torch() -> None:
+    """What the store holds is explained without importing torch or pandas."""
+    code = "import occupancy_lab\noccupancy_lab.explain(cols=781, gpu='sm_90,gfx942')"
+    imported_by(code)
+    assert not imported_by(code) & {"torch", "pandas", "numpy", "matplotlib"}

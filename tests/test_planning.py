@@ -1,0 +1,127 @@
+"""How work is spread over programs and rounds, and the bytes that it moves."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.kernel import Grid, MemoryStep, load_kernel
+from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.values import Config, LaunchPlan, Problem, Traffic
+
+PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")
+BLOCKS, NAIVE = load_kernel("vector_add"), load_kernel("softmax_naive")
+CONFIG = Config(1024, 8, 4)
+COUNTS = st.integers(1, 64)
+
+
+def simulate(work: int, places: int) -> tuple[int, int]:
+    """Give the rounds that *places* workers need for *work*, and what is left for the last."""
+    rounds = done = 0
+    while work > 0:
+        rounds, done = rounds + 1, min(work, places)
+        work -= done
+    return rounds, done
+
+
+@given(st.integers(1, 3000), COUNTS, st.integers(1, 300))
+def test_persistent_programs_share_the_rows(rows: int, programs: int, multiprocessors: int) -> None:
+    """Every row is done by exactly one program, and no program is left without a row."""
+    plan = plan_launch(PERSISTENT, Problem(rows, 781), CONFIG, programs, multiprocessors)
+    assert plan.num_programs is not None
+    assert plan.resident_programs == programs * multiprocessors
+    assert 1 <= plan.num_programs <= min(rows, plan.resident_programs)
+    shares = [plan.work_of(program) for program in range(plan.num_programs)]
+    assert sorted(chain.from_iterable(shares)) == list(range(rows))
+    assert all(shares)
+    assert plan.rounds == max(map(len, shares))
+    assert plan.last_round == sum(len(share) == plan.rounds for share in shares)
+    assert plan.waves == plan.num_programs / plan.resident_programs
+
+
+@pytest.mark.parametrize("kernel", [PERSISTENT, ROWS, NAIVE], ids=lambda kernel: kernel.name)
+@given(rows=st.integers(1, 3000), programs=COUNTS, multiprocessors=st.integers(1, 300))
+def test_rounds(kernel: object, rows: int, programs: int, multiprocessors: int) -> None:
+    """Rounds and tail are those of workers who each take a row at a time until none is left."""
+    plan = plan_launch(kernel, Problem(rows, 781), CONFIG, programs, multiprocessors)
+    assert (plan.rounds, plan.last_round) == simulate(rows, programs * multiprocessors)
+    assert plan.at_once == min(rows, programs * multiprocessors)
+
+
+@given(st.integers(1, 200), st.integers(1, 3000), st.integers(0, 11), COUNTS)
+def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: int) -> None:
+    """A launch over blocks has just as many programs as cover all elements, one block each."""
+    block_size = 2**power
+    plan = plan_launch(BLOCKS, Problem(rows, cols), Config(block_size, 4, 1), programs, 132)
+    assert plan.num_programs == plan.work == len(range(0, rows * cols, block_size))
+    assert plan.work_of(plan.work - 1) == range(plan.work - 1, plan.work, plan.work)
+    assert (plan.rounds, plan.last_round) == simulate(plan.work, programs * 132)
+
+
+def test_one_program_a_row() -> None:
+    """A launch of one program a row has as many programs as rows, in more waves than one."""
+    plan = plan_launch(ROWS, Problem(4096, 781), CONFIG, 8, 132)
+    assert plan == LaunchPlan(work=4096, num_programs=4096, resident_programs=1056)
+    assert (plan.rounds, plan.last_round) == (4, 4096 - 3 * 1056)
+    assert plan.waves == pytest.approx(3.879, abs=1e-3)
+
+
+@pytest.mark.parametrize(("programs", "multiprocessors"), [(8, None), (None, 132), (None, None)])
+def test_the_unknown_is_none(programs: int | None, multiprocessors: int | None) -> None:
+    """Without the size of the GPU or the programs on it, nothing that needs them is a number."""
+    problem = Problem(4096, 781)
+    persistent = plan_launch(PERSISTENT, problem, CONFIG, programs, multiprocessors)
+    assert persistent == LaunchPlan(work=4096, num_programs=None, resident_programs=None)
+    rows = plan_launch(ROWS, problem, CONFIG, programs, multiprocessors)
+    assert rows == LaunchPlan(work=4096, num_programs=4096, resident_programs=None)
+    for plan in (persistent, rows):
+        assert (plan.waves, plan.at_once, plan.rounds, plan.last_round) == (None,) * 4
+    assert rows.work_of(3) == range(3, 4096, 4096)
+    with pytest.raises(ValueError, match="not known"):
+        persistent.work_of(0)
+
+
+def test_each_kernel_has_the_grid_of_its_launch() -> None:
+    """The softmax is persistent, its other forms go by rows and the addition by blocks."""
+    assert [kernel.grid for kernel in (PERSISTENT, ROWS, NAIVE, BLOCKS)] == [
+        Grid.PERSISTENT,
+        Grid.ROWS,
+        Grid.ROWS,
+        Grid.BLOCKS,
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@given(rows=st.integers(1, 10**6), cols=st.integers(1, 10**6))
+def test_traffic(dtype: str, rows: int, cols: int) -> None:
+    """The tutorial's counts: 5MN + 2M read and 3MN + 2M written naively, MN and MN fused."""
+    problem = Problem(rows, cols, dtype)
+    item, elements = problem.item_bytes, rows * cols
+    naive = traffic(NAIVE.memory_steps(problem), problem)
+    assert naive.read_bytes == (5 * elements + 2 * rows) * item
+    assert naive.written_bytes == (3 * elements + 2 * rows) * item
+    assert naive.total_bytes == (8 * elements + 4 * rows) * item
+    for kernel in (PERSISTENT, ROWS):
+        fused = traffic(kernel.memory_steps(problem), problem)
+        assert fused == Traffic(problem.matrix_bytes, problem.matrix_bytes)
+    added = traffic(BLOCKS.memory_steps(problem), problem)
+    assert added == Traffic(2 * problem.matrix_bytes, problem.matrix_bytes)
+
+
+def test_no_steps_move_nothing() -> None:
+    """Without steps there is no traffic; with several it is their sum."""
+    problem = Problem(2, 3, "float16")
+    steps = (MemoryStep("one", reads=6, writes=1), MemoryStep("two", reads=1, writes=6))
+    assert traffic((), problem) == Traffic(0, 0)
+    assert traffic(steps, problem) == Traffic(14, 14)
+
+
+def test_the_floor_is_bytes_over_bandwidth() -> None:
+    """A gigabyte at 2 GB/s takes half a second; at an unknown bandwidth the time is unknown."""
+    moved = Traffic(600_000_000, 400_000_000)
+    assert moved.floor_us(2.0) == 500_000.0
+    assert moved.floor_us(3350.0) == pytest.approx(298.507, abs=1e-3)
+    assert moved.floor_us(None) is None
