@@ -179,9 +179,9 @@ def test_the_registers_said_to_fit_do(gpu: Gpu) -> None:
     num_warps = 1
     while num_warps <= gpu.architecture.max_warps_per_program:
         with pytest.raises(DoesNotFitError) as caught:
-            check_fits(calculate(Resources(600, num_warps, 0), gpu))
+            check_fits(calculate(Resources(2000, num_warps, 0), gpu))
         error = caught.value
-        assert (error.needed, f"may have {error.available}" in str(error)) == (600, True)
+        assert (error.needed, f"may have {error.available}" in str(error)) == (2000, True)
         check_fits(calculate(Resources(error.available, num_warps, 0), gpu))
         with pytest.raises(DoesNotFitError):
             check_fits(calculate(Resources(error.available + 1, num_warps, 0), gpu))

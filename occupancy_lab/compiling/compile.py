@@ -81,8 +81,8 @@ def compile_resources(  # noqa: PLR0913 - these five make the road's first step,
 ) -> Resources:
     """Give what one program of *kernel* takes on *target*, from *store* or a compile.
 
-    With *present* the target's GPU is here: Triton's own driver compiles, the kernel is loaded,
-    and what the driver says of it must equal what the binary says.
+    With *present* the target's GPU is here: where Triton can use it, its own driver compiles, the
+    kernel is loaded, and what the driver says of it must equal what the binary says.
 
     Raises TargetError where the installed Triton has no compiler for *target*, CompileError where
     it cannot compile this kernel, BinaryError where the binary and the driver disagree.
@@ -97,9 +97,10 @@ def compile_resources(  # noqa: PLR0913 - these five make the road's first step,
     key = resource_key(kernel, launch, target)
     resources = store.get(key)
     if resources is None:
-        compiled = _compile(kernel, launch, target, present=present)
+        loadable = present and _has_active_driver()
+        compiled = _compile(kernel, launch, target, present=loadable)
         resources = _read(compiled, target)
-        if present:
+        if loadable:
             _check_loaded(compiled, resources)
         store.put(key, resources)
     return resources
@@ -109,6 +110,16 @@ def _interprets() -> bool:
     from triton import knobs
 
     return bool(knobs.runtime.interpret)
+
+
+def _has_active_driver() -> bool:
+    """Tell whether Triton finds a driver: a GPU can be here and torch be built without it."""
+    from triton.runtime import driver
+
+    try:
+        return driver.active is not None
+    except RuntimeError:
+        return False
 
 
 def _warmup(function: Any, launch: Launch, target: Target, *, present: bool) -> Any:

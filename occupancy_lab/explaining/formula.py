@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import TutorialOccupancy
 
 TERM_WORDS: Mapping[str, str] = {
+    "launch limits": "a program may have at most {max_threads_per_program} threads",
     "warp slots": "{an_mp} holds at most {max_warps} {warp_word}s, whatever the registers allow",
     "program slots": "{an_mp} has slots for a fixed number of programs",
     "driver reserve": "the driver takes {reserved_shared} B of shared memory for each program",

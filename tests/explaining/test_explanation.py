@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import occupancy_lab
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.explaining import write_document
+from occupancy_lab.explaining.formula import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
+from occupancy_lab.occupancy.terms import CUDA_TERMS, HIP_TERMS
 from occupancy_lab.values import Config, Problem, Resources
 
 if TYPE_CHECKING:
@@ -207,3 +209,9 @@ def test_explain_takes_the_gpu_at_hand() -> None:
     (record,) = occupancy_lab.explain(cols=781).records
     properties = torch.cuda.get_device_properties(0)
     assert record.gpu.multiprocessors == properties.multi_processor_count
+
+
+def test_every_missing_term_has_words() -> None:
+    """Whatever term the tutorial misses, there is a reason to give for it."""
+    names = {term.name for term in (*CUDA_TERMS, *HIP_TERMS)}
+    assert names == set(TERM_WORDS)

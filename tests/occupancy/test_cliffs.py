@@ -90,6 +90,11 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
         ),
         (
             "gfx942",
+            Resources(23, 8, 32, allocated_vgprs=24),
+            [NextStep("registers", 23, 48, 65), NextStep("shared", 32, 12800, 16385)],
+        ),
+        (
+            "gfx942",
             Resources(23, 8, 32, allocated_vgprs=176),
             [NextStep("registers", 176, 128, 257), NextStep("shared", 32, 32768, None)],
         ),

@@ -91,6 +91,7 @@ def test_missing_terms_are_the_fewest_that_give_the_truth(
         ("gfx908", Resources(20, 4, 32), ("wave slots",)),
         ("gfx1201", Resources(97, 4, 16), ("register granule",)),
         ("gfx1201", Resources(97, 4, 16, allocated_vgprs=104), ("register granule",)),
+        ("gfx950", Resources(100, 4, 16, allocated_vgprs=104), ("register granule",)),
         ("gfx950", Resources(88, 2, 16), ("registers per SIMD",)),
         ("gfx950", Resources(24, 8, 32, allocated_vgprs=176), ("padded registers",)),
         ("gfx942", Resources(32, 8, 32, sgprs=102), ("SGPRs",)),

@@ -1,0 +1,111 @@
+"""The occupancy of resources that somebody names, without a kernel or a compile."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from occupancy_lab.calculator import calculate, calculate_for
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy import next_steps, occupancy, tutorial_occupancy
+from occupancy_lab.values import Resources
+
+
+def test_each_gpu_is_worked_out_in_its_turn() -> None:
+    """A list of GPUs gives a calculation each, in order, of the same resources."""
+    found = calculate_for("mi300x,h100,sm_90", n_regs=32, shared=8192, num_warps=8)
+    assert [one.gpu for one in found] == [find_gpu(name) for name in ("mi300x", "h100", "sm_90")]
+    for one in found:
+        assert one.resources == Resources(n_regs=32, num_warps=8, shared=8192)
+        assert one == calculate(one.resources, one.gpu)
+
+
+@pytest.mark.parametrize("name", ["h100", "rtx5090", "sm_75", "mi300x", "rx7900xtx", "gfx1250"])
+def test_a_calculation_holds_what_every_formula_says(name: str) -> None:
+    """Exact occupancy, next cliffs and the tutorial's answer are those of the formulas' room."""
+    (found,) = calculate_for(name, n_regs=40, shared=4128, num_warps=4)
+    architecture = find_gpu(name).architecture
+    assert found.architecture is architecture
+    assert found.title == find_gpu(name).title
+    assert found.occupancy == occupancy(found.resources, architecture)
+    assert found.next_steps == next_steps(found.resources, architecture)
+    assert found.tutorial == tutorial_occupancy(found.resources, architecture)
+
+
+def test_nvidias_calculator_by_hand() -> None:
+    """An H100 holds 8 programs of 8 warps with 32 registers, 132 times as many on all its SMs."""
+    (found,) = calculate_for("h100", n_regs=32, shared=12320, num_warps=8)
+    assert found.occupancy.programs_per_multiprocessor == 8
+    assert found.occupancy.occupancy == 1.0
+    assert found.resident_programs == 8 * 132
+
+
+def test_a_bare_architecture_has_no_size() -> None:
+    """Without a number of multiprocessors the programs of the whole GPU are unknown."""
+    (found,) = calculate_for("gfx942", n_regs=32, shared=0, num_warps=4)
+    assert found.resident_programs is None
+    assert found.to_dict()["multiprocessors"] is None
+
+
+def test_other_resources_count() -> None:
+    """Scalar registers, static shared memory and barriers are taken along into the formulas."""
+    (sgprs,) = calculate_for("mi300x", n_regs=16, shared=0, num_warps=4, sgprs=100)
+    assert sgprs.occupancy.limiters == ("sgprs",)
+    (static,) = calculate_for("h100", n_regs=16, shared=0, num_warps=4, static_shared=48000)
+    assert static.occupancy.limiters == ("shared",)
+    assert static.occupancy.programs_per_multiprocessor == 233472 // 49152
+    (barriers,) = calculate_for("b200", n_regs=16, shared=0, num_warps=1, barriers=16)
+    assert barriers.occupancy.limiters == ("barriers",)
+
+
+@pytest.mark.parametrize(
+    ("names", "amounts", "part"),
+    [
+        ("h100", {"n_regs": -1}, "n_regs is -1; "),
+        ("h100", {"shared": -8}, "shared is -8; "),
+        ("mi300x", {"sgprs": -2}, "sgprs is -2; "),
+        ("h100", {"static_shared": -2}, "static_shared is -2; "),
+        ("h100", {"num_warps": 0}, "num_warps is 0; "),
+        ("h100", {"num_warps": -4}, "num_warps is -4; "),
+        ("h100", {"num_warps": 6}, "power of two"),
+        ("h100,mi300x", {"num_warps": 32}, "a program on gfx942 has at most 16 waves"),
+        ("h1000", {}, "No GPU is called 'h1000'"),
+        ("h100,,mi300x", {}, "empty part"),
+    ],
+)
+def test_impossible_questions(names: str, amounts: dict[str, int], part: str) -> None:
+    """A negative amount, a num_warps that no program has and an unknown GPU are refused by name."""
+    with pytest.raises(InputError) as caught:
+        calculate_for(names, **({"n_regs": 32, "shared": 0, "num_warps": 8} | amounts))
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "amounts", "available"),
+    [
+        ("h100,rtx4090", {"shared": 150_000}, 101_376),
+        ("h100", {"n_regs": 300}, 255),
+        ("h100", {"n_regs": 128, "num_warps": 32}, 64),
+        ("mi300x", {"n_regs": 513, "num_warps": 1}, 512),
+    ],
+)
+def test_what_fits_nowhere(names: str, amounts: dict[str, int], available: int) -> None:
+    """Where one of the GPUs holds not one program, the error says what that GPU would give it."""
+    with pytest.raises(DoesNotFitError) as caught:
+        calculate_for(names, **({"n_regs": 32, "shared": 0, "num_warps": 8} | amounts))
+    assert caught.value.available == available
+    assert caught.value.needed in amounts.values()
+
+
+def test_a_calculation_is_plain_json() -> None:
+    """All of a calculation survives JSON, with what Triton calls n_spills among its resources."""
+    (found,) = calculate_for("mi300x", n_regs=32, shared=0, num_warps=1, local_bytes=24)
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain)) == json.loads(json.dumps(plain, allow_nan=False))
+    assert plain["resources"]["n_spills"] == 6
+    assert plain["resources"]["sgprs"] is None
+    assert plain["tutorial"]["programs_per_multiprocessor"] is None
+    assert plain["limiters"] == list(found.occupancy.limiters)
+    assert plain["resident_programs"] == found.resident_programs

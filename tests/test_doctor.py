@@ -1,0 +1,162 @@
+"""What is found, what is missing, and what each missing thing would give."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import pytest
+
+import occupancy_lab
+from occupancy_lab import doctor
+from occupancy_lab.compiling import Store
+from occupancy_lab.doctor import Finding, examine, write_findings
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def finding(subject: str) -> Finding:
+    """Give the one finding about *subject*."""
+    (found,) = [one for one in examine() if one.subject == subject]
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place of a store that does not exist yet."""
+    directory = tmp_path / "not yet" / "there"
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(directory))
+    return directory
+
+
+def test_versions_are_told() -> None:
+    """The lab, Python and each package it needs are found in the version that is installed."""
+    assert finding("occupancy-lab") == Finding("occupancy-lab", "ok", occupancy_lab.__version__)
+    assert sys.executable in finding("Python").detail
+    for name in doctor.REQUIRED:
+        assert finding(name) == Finding(name, "ok", version(name))
+
+
+def test_every_requirement_is_looked_for() -> None:
+    """The packages that are looked for are those that an installation requires."""
+    required = [item.split(";")[0] for item in version_requirements() if "extra ==" not in item]
+    names = {item.split(">")[0].split("<")[0].split("=")[0].strip() for item in required}
+    assert names == set(doctor.REQUIRED)
+
+
+def version_requirements() -> list[str]:
+    """Give what the installed lab says that it requires."""
+    from importlib.metadata import requires
+
+    return requires("occupancy-lab") or []
+
+
+def test_a_missing_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is not installed is named with the command that installs it."""
+
+    def without_pandas(name: str) -> str:
+        if name == "pandas":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor, "version", without_pandas)
+    assert finding("pandas") == Finding("pandas", "problem", "not installed; `pip install pandas`")
+    assert finding("rich").status == "ok"
+    assert write_findings(examine()).answer == ("Needs attention: pandas.",)
+
+
+@pytest.mark.parametrize("name", doctor.PROBED_TARGETS)
+def test_both_vendors_compilers_work(name: str) -> None:
+    """The installed Triton compiles for NVIDIA and AMD, whatever GPU is here."""
+    assert finding(f"compiler for {name}").status == "ok"
+
+
+def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Triton without a compiler for a target is a problem, not an exception."""
+    monkeypatch.setattr(doctor, "can_compile", lambda target: target.backend == "cuda")
+    assert finding("compiler for sm_90").status == "ok"
+    assert finding("compiler for gfx942").status == "problem"
+
+
+def test_a_triton_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken Triton is a problem that is told with its reason."""
+
+    def broken(_target: object) -> bool:
+        msg = "libtriton.so: file too short"
+        raise ImportError(msg)
+
+    monkeypatch.setattr(doctor, "can_compile", broken)
+    found = finding("compiler for sm_90")
+    assert (found.status, "file too short" in found.detail) == ("problem", True)
+
+
+def test_no_gpu_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU the lab explains all the same, and the finding says so."""
+    monkeypatch.setattr(doctor, "present_gpus", tuple)
+    assert finding("GPU").status == "missing"
+    assert "explained" in finding("GPU").detail
+
+
+def test_each_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each GPU at hand is found with its driver's name, its target and its size."""
+    here = [
+        PresentGpu(find_gpu(key), name, {}, index, find_gpu(key))
+        for index, (key, name) in enumerate([("h100", "NVIDIA H100"), ("mi300x", "AMD MI300X")])
+    ]
+    monkeypatch.setattr(doctor, "present_gpus", lambda: tuple(here))
+    found = [one.detail for one in examine() if one.subject == "GPU"]
+    assert found == ["NVIDIA H100, sm_90, 132 SMs", "AMD MI300X, gfx942, 304 CUs"]
+
+
+def test_the_store_is_made_and_counted(store: Path) -> None:
+    """A store that is not there yet is made, and the compiled kernels in it are counted."""
+    assert finding("store") == Finding("store", "ok", f"0 compiled kernels in {store}")
+    for cols in range(3):
+        Store(store).put({"cols": cols}, Resources(32, 8, 0))
+    assert finding("store").detail == f"3 compiled kernels in {store}"
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_an_unwritable_store_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A store that nothing can be written to is told with its place and the reason."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / name))
+    found = finding("store")
+    assert found.status == "problem"
+    assert f"{tmp_path / name} cannot be written: " in found.detail
+
+
+def test_tools_are_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A tool that is not on the PATH is missing and said what for; one that is has its path."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert finding("ncu").status == "missing"
+    assert "Nsight Compute" in finding("ncu").detail
+    tool = tmp_path / "ncu"
+    tool.touch(mode=0o755)
+    assert finding("ncu") == Finding("ncu", "ok", str(tool))
+
+
+def test_findings_are_written_as_a_table() -> None:
+    """The document's answer is whether anything needs attention; its table has a row a finding."""
+    found = (Finding("a", "ok", "1.0"), Finding("b", "missing", "not there"))
+    document = write_findings(found)
+    assert document.answer == ("Everything needed is here.",)
+    (table,) = document.sections[0].tables
+    assert table.rows == (("a", "ok", "1.0"), ("b", "missing", "not there"))
+    problems = (*found, Finding("c", "problem", "broken"), Finding("d", "problem", "worse"))
+    assert write_findings(problems).answer == ("Needs attention: c, d.",)
+
+
+def test_findings_are_plain_json() -> None:
+    """Every finding survives JSON."""
+    found = [one.to_dict() for one in examine()]
+    assert json.loads(json.dumps(found)) == found
+    assert {one["status"] for one in found} <= {"ok", "missing", "problem"}

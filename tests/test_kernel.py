@@ -1,0 +1,180 @@
+"""Where kernels are found: by name, and in a file of the user's own."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from occupancy_lab.compiling import Store
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import Grid, Kernel, Pointer, kernel_names, load_kernel
+from occupancy_lab.record import make_record
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN_KERNEL = '''
+"""Scale each row by a number."""
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep, Pointer
+from occupancy_lab.values import Config
+
+
+@triton.jit
+def scale_kernel(y_ptr, x_ptr, stride, n_cols, BLOCK_SIZE: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK_SIZE)
+    x = tl.load(x_ptr + row * stride + cols, mask=cols < n_cols)
+    tl.store(y_ptr + row * stride + cols, x * 2, mask=cols < n_cols)
+
+
+def arguments(problem):
+    matrix = Pointer(problem.dtype, problem.matrix_bytes)
+    return (matrix, matrix, problem.cols, problem.cols)
+
+
+def memory_steps(problem):
+    elements = problem.rows * problem.cols
+    return (MemoryStep("scale", elements, elements),)
+
+
+KERNEL = Kernel(
+    name="scale",
+    title="Scaled rows",
+    grid=Grid.ROWS,
+    function=scale_kernel,
+    arguments=arguments,
+    constexprs=lambda config: {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages},
+    default_config=lambda problem, max_shared: Config(1024, 4, 1),
+    memory_steps=memory_steps,
+    run=print,
+)
+'''
+
+
+@pytest.fixture
+def own_kernel(tmp_path: Path) -> Path:
+    """A user's kernel file."""
+    file = tmp_path / "scale.py"
+    file.write_text(OWN_KERNEL, encoding="utf-8")
+    return file
+
+
+def test_the_lab_comes_with_four_kernels() -> None:
+    """The names that a kernel can be asked by are the four files of the package, in order."""
+    assert kernel_names() == ("softmax", "softmax_naive", "softmax_row", "vector_add")
+
+
+@pytest.mark.parametrize("name", kernel_names())
+def test_a_kernel_is_loaded_by_its_name(name: str) -> None:
+    """Each name gives the kernel that calls itself so, and the same one each time."""
+    kernel = load_kernel(name)
+    assert isinstance(kernel, Kernel)
+    assert kernel.name == name
+    assert load_kernel(name) is kernel
+
+
+@pytest.mark.parametrize("name", kernel_names())
+def test_a_kernel_is_compared_with_one_there_is(name: str) -> None:
+    """The kernel whose traffic is set beside another's can be loaded too."""
+    other = load_kernel(name).compared_with
+    assert other is None or load_kernel(other).function is None
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_a_users_kernel_takes_the_whole_road(own_kernel: Path, target: str) -> None:
+    """A kernel from a file of the user's own is compiled, held and planned like the lab's own."""
+    kernel = load_kernel(str(own_kernel))
+    assert (kernel.name, kernel.grid) == ("scale", Grid.ROWS)
+    problem = Problem(4096, 781)
+    assert kernel.arguments(problem)[0] == Pointer("float32", problem.matrix_bytes)
+    config = kernel.default_config(problem, 0)
+    record = make_record(kernel, problem, config, find_gpu(target), Store(None))
+    assert 0 < record.resources.n_regs < 64
+    assert record.resources.shared == 0
+    assert record.occupancy.occupancy > 0.5
+    assert record.plan.num_programs == 4096
+    assert record.traffic.total_bytes == 2 * problem.matrix_bytes
+
+
+def test_a_file_is_meant_where_the_tool_is_run(
+    own_kernel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A relative path is one from the working directory, also after that has changed."""
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    source = OWN_KERNEL.replace('name="scale"', 'name="other"')
+    (other / own_kernel.name).write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_kernel("scale.py").name == "scale"
+    monkeypatch.chdir(other)
+    assert load_kernel("scale.py").name == "other"
+    assert load_kernel(str(own_kernel)).name == "scale"
+
+
+def test_a_files_own_helpers_can_be_pickled_and_found(own_kernel: Path) -> None:
+    """The module of a kernel file is known to Python under the name that it gives itself."""
+    kernel = load_kernel(str(own_kernel))
+    module = sys.modules[kernel.arguments.__module__]
+    assert module.KERNEL is kernel
+
+
+def test_unknown_names() -> None:
+    """A name that is neither a kernel nor a Python file is answered with those there are."""
+    with pytest.raises(InputError) as caught:
+        load_kernel("sofmax")
+    assert "'sofmax'" in str(caught.value)
+    assert ", ".join(kernel_names()) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "__init__", "softmax.txt", "os"])
+def test_only_kernels_are_loaded_by_name(name: str) -> None:
+    """Neither other modules nor other files are taken for kernels."""
+    with pytest.raises(InputError, match="there is no kernel"):
+        load_kernel(name)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    """A path that leads to no file is named, and so is a folder with the name of one."""
+    (tmp_path / "folder.py").mkdir()
+    for name in ("nowhere.py", "folder.py"):
+        with pytest.raises(InputError, match=f"there is no file .*{name}"):
+            load_kernel(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("source", ["", "KERNEL = 42", "kernel = None", "from triton import jit"])
+def test_files_without_a_kernel(tmp_path: Path, source: str) -> None:
+    """A file that holds no KERNEL, or something else under that name, is refused by name."""
+    file = tmp_path / "empty.py"
+    file.write_text(source, encoding="utf-8")
+    with pytest.raises(InputError, match=r"empty\.py holds no KERNEL"):
+        load_kernel(str(file))
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import nothing_of_this_name", "ModuleNotFoundError: No module named"),
+        ("def f(:", "SyntaxError: "),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+    ],
+)
+def test_files_that_fail(tmp_path: Path, source: str, reason: str) -> None:
+    """A file that raises is refused with its reason, leaves nothing behind, and can be mended."""
+    file = tmp_path / "failing.py"
+    file.write_text(source, encoding="utf-8")
+    before = set(sys.modules)
+    with pytest.raises(InputError, match="cannot be imported") as caught:
+        load_kernel(str(file))
+    assert reason in str(caught.value)
+    assert not {name for name in set(sys.modules) - before if "failing" in name}
+    file.write_text(OWN_KERNEL, encoding="utf-8")
+    assert load_kernel(str(file)).default_config(Problem(1, 1), 0) == Config(1024, 4, 1)

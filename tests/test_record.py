@@ -1,0 +1,133 @@
+"""The whole road, from a problem to a launch plan, on GPUs that are not here."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from occupancy_lab.calculator import calculate
+from occupancy_lab.compiling import Store, compile_resources, triton_version
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.record import Record, make_record
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
+
+
+def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> Record:
+    """Give the record of a kernel on the example of the tutorial."""
+    return make_record(load_kernel(kernel), PROBLEM, config, find_gpu(gpu), Store(None))
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "softmax_row", "vector_add"])
+@pytest.mark.parametrize("name", ["h100", "mi300x", "gfx1100"])
+def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
+    """Resources, occupancy, plans and traffic are what each room gives by itself."""
+    found, gpu = record(name, kernel), find_gpu(name)
+    own = load_kernel(kernel)
+    assert found.gpu is gpu
+    assert found.resources == compile_resources(own, PROBLEM, CONFIG, gpu.target, Store(None))
+    assert found.calculation == calculate(found.resources, gpu)
+    assert found.occupancy == found.calculation.occupancy
+    assert found.tutorial == found.calculation.tutorial
+    for plan, held in ((found.plan, found.occupancy), (found.tutorial_plan, found.tutorial)):
+        programs = held.programs_per_multiprocessor
+        assert plan == plan_launch(own, PROBLEM, CONFIG, programs, gpu.multiprocessors)
+    assert found.traffic == traffic(own.memory_steps(PROBLEM), PROBLEM)
+    assert found.triton_version == triton_version()
+
+
+def test_softmax_on_an_h100() -> None:
+    """The tutorial's softmax fills an H100: eight programs of eight warps on each of 132 SMs."""
+    row = record().row()
+    assert row["shared"] == 12320
+    assert (row["programs_per_multiprocessor"], row["occupancy"]) == (8, 1.0)
+    assert (row["num_programs"], row["waves"]) == (8 * 132, 1.0)
+    assert (row["gpu"], row["target"], row["kernel"]) == ("h100", "sm_90", "softmax")
+    assert (row["rows"], row["cols"], row["dtype"]) == (4096, 781, "float32")
+    assert (row["BLOCK_SIZE"], row["num_warps"], row["num_stages"]) == (1024, 8, 4)
+
+
+def test_a_row_is_flat() -> None:
+    """A row holds plain values only, under the same names for every GPU and kernel."""
+    rows = [record().row(), record("gfx942", "vector_add").row()]
+    assert rows[0].keys() == rows[1].keys()
+    for row in rows:
+        assert all(isinstance(value, str | int | float | None) for value in row.values())
+
+
+def test_limiters_share_a_cell() -> None:
+    """Where several resources limit, the row names them all."""
+    found = record(config=Config(1024, 8, 1))
+    assert len(found.occupancy.limiters) > 1
+    assert found.row()["limiter"] == "+".join(found.occupancy.limiters)
+
+
+def test_a_bare_architecture_leaves_the_launch_open() -> None:
+    """Without the GPU's size the occupancy is known, the launch and the time are not."""
+    plain = record("sm_90").to_dict()
+    assert plain["programs_per_multiprocessor"] == 8
+    unknown = ("num_programs", "waves", "rounds", "last_round", "floor_us", "bandwidth_gbs")
+    assert {plain[name] for name in unknown} == {None}
+    assert plain["read_bytes"] == plain["written_bytes"] == 4096 * 781 * 4
+
+
+def test_a_record_is_plain_json() -> None:
+    """Everything of a record survives JSON, the row and the calculation included."""
+    found = record("mi300x")
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False))["floor_us"] == plain["floor_us"]
+    assert plain["floor_us"] == pytest.approx(2 * 4096 * 781 * 4 / (5300 * 1e9) * 1e6, rel=0.01)
+    assert found.row().items() <= plain.items()
+    assert found.calculation.to_dict().items() <= plain.items()
+
+
+def test_one_warp_has_no_answer_of_the_tutorial() -> None:
+    """Where the tutorial divides by no shared memory, its programs and its plan are unknown."""
+    found = record(config=Config(1024, 1, 1))
+    assert found.resources.shared == 0
+    row = found.row()
+    assert (row["tutorial_programs"], row["tutorial_num_programs"]) == (None, None)
+    assert row["num_programs"] is not None
+
+
+def test_the_store_is_filled_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second record of the same configuration compiles nothing and is equal to the first."""
+    made = [load_kernel("softmax"), PROBLEM, CONFIG, find_gpu("h100"), Store(tmp_path)]
+    first = make_record(*made)
+    monkeypatch.setattr("occupancy_lab.compiling.compile._compile", None)
+    assert make_record(*made) == first
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "part"),
+    [
+        (Problem(0, 781), CONFIG, "rows"),
+        (Problem(4096, 781, "int8"), CONFIG, "dtype"),
+        (PROBLEM, Config(512, 8, 4), "BLOCK_SIZE"),
+        (PROBLEM, Config(1024, 64, 4), "num_warps"),
+        (PROBLEM, Config(1024, 8, 0), "num_stages"),
+    ],
+)
+def test_nothing_impossible_is_compiled(
+    problem: Problem, config: Config, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be asked for is refused before any compile."""
+    monkeypatch.setattr("occupancy_lab.record.compile_resources", None)
+    with pytest.raises(InputError, match=f"^{part}"):
+        make_record(load_kernel("softmax"), problem, config, find_gpu("h100"), Store(None))
+
+
+def test_what_does_not_fit_has_no_record() -> None:
+    """A GPU that holds not one program gives an error, not a record of zeros."""
+    made = (load_kernel("softmax"), Problem(4096, 16384), Config(16384, 8, 5))
+    with pytest.raises(DoesNotFitError, match="num_stages 4 would fit"):
+        make_record(*made, find_gpu("h100"), Store(None))

@@ -1,0 +1,127 @@
+"""Markdown on terminals of every width, with and without colour."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.terminal import print_markdown
+
+LONG_WORD = "/home/somebody/" + "a_directory_with_a_rather_long_name/" * 6 + "kernel.py"
+MARKDOWN = Document(
+    "softmax on H100 SXM",
+    ("It holds **8 programs** of 8 warps, which is all that the SM has room for.", LONG_WORD),
+    (
+        Section(
+            "Limits",
+            (
+                Table(
+                    ("resource", "a program takes", "an SM has", "programs"),
+                    (
+                        ("registers", "`ceil(32 * 32 / 256) * 256 * 8 = 8192`", "65536", "8"),
+                        ("shared", LONG_WORD, "233472", "17"),
+                    ),
+                    caption="What limits it",
+                ),
+            ),
+            ("num_stages 4 keeps three rows in flight. " * 5, f"`{LONG_WORD}`"),
+        ),
+        Section("Found", (Table(("", "", ""), (("store", "ok", LONG_WORD),), prose=True),)),
+    ),
+).to_markdown()
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d|10\d)[;m]")
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave only what a test says of the terminal."""
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def printed(capsys: pytest.CaptureFixture[str], markdown: str = MARKDOWN) -> list[str]:
+    """Give the lines that *markdown* makes on standard output."""
+    print_markdown(markdown)
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out.endswith("\n")
+    return captured.out.split("\n")[:-1]
+
+
+def test_without_a_terminal_lines_have_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe gets plain text whose lines fill 80 columns and no more, with no blanks at the end."""
+    lines = printed(capsys)
+    assert 60 < max(map(len, lines)) <= 80
+    assert all(line == line.rstrip() for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 400])
+def test_no_line_is_longer_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """Every line fits COLUMNS, whatever long words are in it."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert max(map(len, printed(capsys))) <= columns
+
+
+@pytest.mark.parametrize("columns", [60, 80, 400])
+def test_long_words_are_folded_and_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """Every character of a long word is there, in a sentence as in a table; no ellipsis is."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    markdown = Table(("a", "b"), (("x", LONG_WORD),), prose=True).to_markdown()
+    for text in (LONG_WORD, f"- `{LONG_WORD}`", f"# {LONG_WORD}", markdown):
+        lines = printed(capsys, text)
+        together = re.sub(r"[\s•━─│┃]", "", "".join(lines))
+        assert LONG_WORD in together
+        assert "…" not in together
+        assert "..." not in together
+
+
+def test_all_of_a_table_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every number and word of a wide table is on an 80 column terminal."""
+    text = "\n".join(printed(capsys))
+    for word in ("resource", "registers", "65536", "233472", "17", "What limits it", "Limits"):
+        assert word in text
+    assert "…" not in text
+    assert "`" not in text
+
+
+def test_a_terminal_gets_colour(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FORCE_COLOR stands for a terminal, which is given colour."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert COLOUR.search("\n".join(printed(capsys)))
+
+
+def test_no_color_is_obeyed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NO_COLOR leaves no colour, even where colour is forced."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not COLOUR.search("\n".join(printed(capsys)))
+
+
+def test_styles_do_not_count_as_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With colour the visible part of a line is no longer than COLUMNS either."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "72")
+    visible = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in printed(capsys)]
+    assert 50 < max(map(len, visible)) <= 72
+
+
+def test_a_dumb_terminal_gets_no_codes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but text is written to a terminal that understands no codes."""
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in "".join(printed(capsys))
