@@ -86,7 +86,7 @@ def test_impossible_questions(names: str, amounts: dict[str, int], part: str) ->
     ("names", "amounts", "available"),
     [
         ("h100,rtx4090", {"shared": 150_000}, 101_376),
-        ("h100", {"n_regs": 300}, 255),
+        ("h100", {"n_regs": 300}, 256),
         ("h100", {"n_regs": 128, "num_warps": 32}, 64),
         ("mi300x", {"n_regs": 513, "num_warps": 1}, 512),
     ],

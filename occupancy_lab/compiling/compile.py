@@ -227,8 +227,16 @@ def load_compiled(kernel: Kernel, launch: Launch, target: Target) -> Any:
 
 
 def _check_loaded(compiled: Any, resources: Resources) -> None:
-    """Load the kernel on the GPU and compare what the driver says with *resources*."""
-    compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without launching it
+    """Load the kernel on the GPU and compare what the driver says with *resources*.
+
+    A kernel that takes more than the GPU has cannot be loaded, so there is nothing to compare.
+    """
+    from triton.runtime.errors import OutOfResources
+
+    try:
+        compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without a launch
+    except OutOfResources:
+        return
     said = {"n_regs": compiled.n_regs, "n_spills": compiled.n_spills}
     read = {"n_regs": resources.n_regs, "n_spills": resources.n_spills}
     if said != read:

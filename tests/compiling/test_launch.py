@@ -1,0 +1,204 @@
+"""A launch without tensors is, to Triton, the launch that the kernel's own `run` makes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton import knobs
+
+from occupancy_lab.compiling import Launch
+from occupancy_lab.compiling.compile import _warmup
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import Pointer, load_kernel
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Target
+
+SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target
+SOFTMAX = load_kernel("softmax")
+KERNELS = [load_kernel(name) for name in ("softmax", "softmax_row", "vector_add")]
+CONFIG = Config(1024, 4, 2)
+COLS = (1, 16, 781, 784, 1024)
+ROWS = (1, 16, 17)
+TWO_GIB = 2**31
+PROBLEMS = [
+    *(Problem(rows, cols) for rows in ROWS for cols in COLS),
+    Problem(16, 784, "float16"),
+    Problem(2**19, 1024),
+    Problem(2**19 - 1, 1024),
+    Problem(2**19 + 1, 1024),
+    Problem(2**31 - 1, 16),
+    Problem(2**31, 16),
+    Problem(17, 2**31 - 1),
+    Problem(17, 2**31),
+    Problem(17, 2**31 + 1),
+]
+
+
+def asked(function: Any, call: Callable[[], object], target: Target) -> dict[str, Any]:
+    """Give what Triton is asked to compile when *call* launches or warms up *function*."""
+    seen: list[dict[str, Any]] = []
+
+    def hook(*, compile: dict[str, Any], **_others: object) -> bool:  # noqa: A002 - Triton's name
+        seen.append(compile)
+        return True
+
+    function.device_caches.clear()
+    with pytest.MonkeyPatch.context() as patch, offline(target):
+        patch.setattr(knobs.runtime, "jit_cache_hook", hook)
+        call()
+    (compile_request,) = seen
+    names = ("signature", "constants", "configs", "num_warps", "num_stages", "enable_fp_fusion")
+    return {name: compile_request[name] for name in names}
+
+
+def asked_by_stand_ins(launch: Launch, kernel: Kernel, target: Target) -> dict[str, Any]:
+    """Give what Triton is asked to compile for a launch without tensors."""
+
+    def warm_up() -> None:
+        kernel.function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
+
+    return asked(kernel.function, warm_up, target)
+
+
+def triton_class(signature: dict[str, str], attributes: Any, index: int) -> str:
+    """Give Triton's own class of argument *index* in the words of a specialization."""
+    kind = list(signature.values())[index]
+    traits = dict(attributes.get((index,), []))
+    if kind == "constexpr":
+        return "= 1"
+    if kind.startswith("*"):
+        assert traits.pop("tt.divisibility") == 16
+        return f"{kind}{' 32-bit range' if traits.pop('tt.pointer_range', None) == 32 else ''}"
+    return f"{kind}{' % 16 = 0' if traits.pop('tt.divisibility', None) == 16 else ''}"
+
+
+def own_class(argument: str) -> str:
+    """Give the class as Triton tells it: what is 1 is a constant, of whatever width."""
+    return "= 1" if argument.endswith("= 1") else argument
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: f"{problem.rows}x{problem.cols}")
+def test_classes_are_tritons(problem: Problem, target: Target) -> None:
+    """Each argument's class is what Triton compiles for: dtype, width, 1, 16 and pointer range."""
+    launch = Launch.of(SOFTMAX, problem, CONFIG)
+    request = asked_by_stand_ins(launch, SOFTMAX, target)
+    (attributes,) = request["configs"]
+    own = launch.specialization(target)
+    assert [own_class(one) for one in own] == [
+        triton_class(request["signature"], attributes, index) for index in range(len(own))
+    ]
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+@pytest.mark.parametrize("cols", COLS)
+def test_classes_are_those_of_the_compiled_kernel(cols: int, target: Target) -> None:
+    """A kernel that is really compiled carries the attributes that its specialization tells."""
+    launch = Launch.of(SOFTMAX, Problem(17, cols), CONFIG)
+    source = _warmup(SOFTMAX.function, launch, target, present=False).src
+    own = launch.specialization(target)
+    assert [own_class(one) for one in own] == [
+        triton_class(source.signature, source.attrs, index) for index in range(len(own))
+    ]
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_problems_compile_alike_just_where_their_classes_are_equal(target: Target) -> None:
+    """Of every two problems Triton is asked for one binary if the lists are equal, else for two."""
+    launches = [Launch.of(SOFTMAX, problem, CONFIG) for problem in PROBLEMS]
+    told = [launch.specialization(target) for launch in launches]
+    requests = [asked_by_stand_ins(launch, SOFTMAX, target) for launch in launches]
+    pairs = list(itertools.combinations(range(len(PROBLEMS)), 2))
+    assert {told[one] == told[other] for one, other in pairs} == {True, False}
+    for one, other in pairs:
+        equal = told[one] == told[other]
+        assert equal == (requests[one] == requests[other]), (PROBLEMS[one], PROBLEMS[other])
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_equal_classes_give_one_binary(target: Target) -> None:
+    """Triton's own hash of the compile is one for 781 and 783 cols and another for 784."""
+    hashes = {}
+    for rows, cols in ((4096, 781), (4096, 783), (8192, 781), (4096, 784), (4095, 781)):
+        launch = Launch.of(SOFTMAX, Problem(rows, cols), CONFIG)
+        compiled = _warmup(SOFTMAX.function, launch, target, present=False)
+        hashes.setdefault(compiled.hash, []).append((rows, cols))
+    assert list(hashes.values()) == [
+        [(4096, 781), (4096, 783), (8192, 781)],
+        [(4096, 784)],
+        [(4095, 781)],
+    ]
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.sampled_from([1, 2, 16, 17, 4096]) | st.integers(1, 10**6),
+    cols=st.sampled_from([1, 2, 16, 781, 1024]) | st.integers(1, 1024),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    warps=st.sampled_from([1, 4, 16]),
+    stages=st.integers(1, 5),
+)
+def test_stand_ins_are_the_launch_itself(  # noqa: PLR0913, PLR0917 - all that a launch depends on
+    kernel: Kernel, target: Target, rows: int, cols: int, dtype: str, warps: int, stages: int
+) -> None:
+    """The kernel's own `run` on a torch tensor asks for the very compile that the stand-ins do."""
+    problem, config = Problem(rows, cols, dtype), Config(1024, warps, stages)
+    matrix = torch.empty((rows, cols), dtype=getattr(torch, dtype), device="meta")
+    launched = asked(kernel.function, lambda: kernel.run(matrix, config, 1056), target)
+    assert launched == asked_by_stand_ins(Launch.of(kernel, problem, config), kernel, target)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("rows", [2**19 - 1, 2**19, 2**19 + 1])
+def test_tensors_around_two_gib(kernel: Kernel, rows: int) -> None:
+    """On AMD a torch tensor of 2 GiB and its stand-in alike lose their 32-bit range."""
+    matrix = torch.empty((rows, 1024), device="meta")
+    launched = asked(kernel.function, lambda: kernel.run(matrix, CONFIG, 1216), GFX942)
+    launch = Launch.of(kernel, Problem(rows, 1024), CONFIG)
+    assert launched == asked_by_stand_ins(launch, kernel, GFX942)
+    near = matrix.nbytes < TWO_GIB
+    pointers = [one for one in launch.specialization(GFX942) if one.startswith("*")]
+    assert set(pointers) == {"*fp32 32-bit range" if near else "*fp32"}
+    assert set(launch.specialization(SM_90)[: len(pointers)]) == {"*fp32"}
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_tensors_in_memory_compile_to_the_same_binary(target: Target, dtype: str) -> None:
+    """A warmup with torch tensors in the CPU's memory gives the stand-ins' binary, bit for bit."""
+    launch = Launch.of(SOFTMAX, Problem(64, 784, dtype), CONFIG)
+    tensors = [
+        torch.empty(64, 784, dtype=getattr(torch, dtype)) if isinstance(one, Pointer) else one
+        for one in launch.arguments
+    ]
+    binary = "cubin" if target is SM_90 else "hsaco"
+    with offline(target):
+        SOFTMAX.function.device_caches.clear()
+        real = SOFTMAX.function.warmup(*tensors, grid=(1,), **launch.keywords)
+    SOFTMAX.function.device_caches.clear()
+    own = _warmup(SOFTMAX.function, launch, target, present=False)
+    assert own.asm[binary] == real.asm[binary]
+    assert own.metadata.shared == real.metadata.shared
+
+
+def test_keywords_are_complete() -> None:
+    """A launch passes the constexprs, num_warps and the options that every compile has."""
+    assert Launch.of(SOFTMAX, Problem(4, 781), CONFIG).keywords == {
+        "BLOCK_SIZE": 1024,
+        "num_stages": 2,
+        "num_warps": 4,
+        "enable_fp_fusion": True,
+    }

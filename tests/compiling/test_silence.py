@@ -1,0 +1,117 @@
+"""What is written below Python, taken and kept."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+from occupancy_lab.compiling.silence import captured
+
+
+def test_descriptors_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    """What is written to descriptors 1 and 2 is given after the block and goes nowhere else."""
+    with captured() as printed:
+        os.write(1, b"to one, ")
+        os.write(2, b"to two")
+        assert printed.text == ""
+    assert printed.text == "to one, to two"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_libraries_in_c_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    """What C writes without Python's knowledge is taken as well."""
+    library = ctypes.CDLL(None)
+    with captured() as printed:
+        library.dprintf(1, b"ptxas fatal: %d\n", ctypes.c_int(42))
+        library.perror(b"from C")
+    assert printed.text.startswith("ptxas fatal: 42\nfrom C: ")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_child_processes_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    """A process that is started inside the block writes there too."""
+    with captured() as printed:
+        subprocess.run(["/bin/sh", "-c", "echo out; echo err >&2"], check=True)
+    assert printed.text == "out\nerr\n"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_pythons_own_streams_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    """What is printed before, inside and after the block each lands on its own side."""
+    print("before")  # noqa: T201
+    with captured() as printed:
+        print("inside")  # noqa: T201
+        print("inside too", file=sys.stderr)  # noqa: T201
+    print("after")  # noqa: T201
+    assert sorted(printed.text.splitlines()) == ["inside", "inside too"]
+    assert capfd.readouterr() == ("before\nafter\n", "")
+
+
+def test_the_streams_work_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
+    """After any number of blocks both streams and descriptors write where they did."""
+    for _ in range(50):
+        with captured():
+            pass
+    print("out")  # noqa: T201
+    print("err", file=sys.stderr)  # noqa: T201
+    sys.stdout.flush()
+    os.write(1, b"fd one")
+    os.write(2, b"fd two")
+    assert capfd.readouterr() == ("out\nfd one", "err\nfd two")
+
+
+def test_blocks_nest(capfd: pytest.CaptureFixture[str]) -> None:
+    """An inner block takes its own, the outer one what is around it."""
+    with captured() as outer:
+        os.write(1, b"one ")
+        with captured() as inner:
+            os.write(1, b"two")
+        os.write(1, b"three")
+    assert (outer.text, inner.text) == ("one three", "two")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_errors_go_out_and_the_text_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    """An exception leaves the block; what was printed before it is there to be read."""
+    with pytest.raises(ZeroDivisionError), captured() as printed:
+        os.write(2, b"the reason")
+        1 / 0  # noqa: B018
+    assert printed.text == "the reason"
+    os.write(1, b"works")
+    assert capfd.readouterr() == ("works", "")
+
+
+def test_no_descriptor_is_left_open() -> None:
+    """A block closes what it opens, also where it fails."""
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), captured():
+            1 / 0  # noqa: B018
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_what_is_no_text_does_not_fail(capfd: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are no UTF-8 and more than a pipe would hold are given all the same."""
+    with captured() as printed:
+        os.write(1, b"\xff\xfe")
+        os.write(1, b"x" * 200_000)
+    assert printed.text == "\ufffd\ufffd" + "x" * 200_000
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&-"])
+def test_closed_streams_do_not_fail(closed: str) -> None:
+    """A process that was started without standard output or error captures all the same."""
+    program = (
+        "from occupancy_lab.compiling.silence import captured\n"
+        "import os\n"
+        "with captured() as printed: os.write(1, b'one'); os.write(2, b'two')\n"
+        "raise SystemExit(0 if printed.text == 'onetwo' else 3)\n"
+    )
+    command = f'"$0" -c "$1" {closed}'
+    done = subprocess.run(["/bin/sh", "-c", command, sys.executable, program], check=False)
+    assert done.returncode == 0
