@@ -147,6 +147,61 @@ def _print_markdown(markdown: str) -> None:
     print_markdown(markdown)
 
 
+class Integers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers with commas between them."""
+
+    name = "N,N,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Give the numbers of *value*."""
+        try:
+            return tuple(int(part) for part in str(value).split(",") if value)
+        except ValueError:
+            self.fail(f"{value!r} is not whole numbers with commas between them", param, ctx)
+
+
+@main.command()
+@click.option("--cols", type=Integers(), required=True, help="Columns of the matrix.")
+@click.option("--rows", type=Integers(), default="4096", show_default=True, help="Rows of it.")
+@click.option("--dtype", default="float32", show_default=True, help="Of float32,float16,bfloat16.")
+@click.option(
+    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
+)
+@_gpu_option
+@click.option("--block-size", type=Integers(), default="", help="BLOCK_SIZE [default: fits a row].")
+@click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
+@click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
+@click.option(
+    "--compile-timeout", type=float, default=120, show_default=True, help="Seconds a compile."
+)
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
+@click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'.")
+@click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending.")
+@click.option("--top", type=int, help="Show this many rows.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV.")
+@click.option("--json", "form", flag_value="json", help="Print JSON.")
+@click.option("--export-csv", type=click.Path(dir_okay=False), help="Write CSV to a file too.")
+@click.option("--export-json", type=click.Path(dir_okay=False), help="Write JSON to a file too.")
+@click.option("--export-markdown", type=click.Path(dir_okay=False), help="Write markdown too.")
+@click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@_cache_options
+def sweep(gpus: tuple[str, ...], no_cache: bool, cache_dir: str | None, **asked: Any) -> None:
+    """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
+    from occupancy_lab.sweeping import run
+
+    _use_cache_directory(cache_dir)
+    text, fine = run.run(gpu=",".join(gpus) or None, cache=not no_cache, **asked)
+    if asked["form"] is None:
+        _print_markdown(text)
+    else:
+        click.echo(text, nl=False)
+    sys.exit(0 if fine else 1)
+
+
 @main.command()
 @_gpu_option
 @click.option("--n-regs", type=int, help="Registers a thread (VGPRs a lane on AMD).")

@@ -113,6 +113,17 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a kernel has no Resources."""
+
+    status: str
+    """compile failed, or timed out."""
+    reason: str
+    seconds: float | None = None
+    """The time that was given to a compile that took longer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
     """The programs of one multiprocessor that one resource allows."""
 

@@ -72,6 +72,47 @@ def points_per_second() -> tuple[float, float]:
     return POINTS / statistics.median(times), POINTS / whole
 
 
+PLAIN_LOOP = """
+import itertools
+from occupancy_lab.compiling.launch import Launch
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.values import Config, Problem
+
+kernel = load_kernel("softmax")
+for gpu, cols in itertools.product(("h100", "a100", "mi300x"), (781, 2000, 4000)):
+    for num_warps, num_stages in itertools.product((4, 8, 16), (1, 2, 3, 4)):
+        config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
+        launch = Launch.of(kernel, Problem(4096, cols), config)
+        with offline(find_gpu(gpu).target):
+            kernel.function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
+"""
+SWEEP = (
+    *("sweep", "--gpu", "h100,a100,mi300x", "--cols", "781,2000,4000", "--csv"),
+    *("--num-warps", "4,8,16", "--num-stages", "1,2,3,4"),
+)
+LARGE_SWEEP = (
+    *("sweep", "--gpu", "h100,h200,a100,b200,mi300x", "--cols", "700,781,900,1000,1023", "--csv"),
+    *("--num-warps", "1,2,4,8,16", "--num-stages", "1,2,3,4"),
+)
+
+
+def sweep_seconds() -> tuple[float, float, float]:
+    """Give seconds of a plain loop of warmup, of the same sweep cold, and of 500 rows warm."""
+    with tempfile.TemporaryDirectory() as directory:
+        cache = os.environ | {"TRITON_CACHE_DIR": directory}
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", PLAIN_LOOP], check=True, env=cache)
+        plain = time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as directory:
+        places = {"OCCUPANCY_LAB_CACHE_DIR": directory, "TRITON_CACHE_DIR": directory}
+        cold = seconds(*SWEEP, **places)
+        seconds(*LARGE_SWEEP, **places)
+        warm = statistics.median(seconds(*LARGE_SWEEP, **places) for _ in range(REPEATS))
+    return plain, cold, warm
+
+
 def main() -> None:
     """Print the table."""
     help_ = statistics.median(seconds("--help") for _ in range(REPEATS))
@@ -82,6 +123,10 @@ def main() -> None:
     print(f"explain --cols 781, warm   {warm:8.2f} s    goal 0.6 s")
     print(f"points, in memory          {in_memory / 1e6:8.2f} M/s  goal 2 M/s")
     print(f"points, CSV to CSV         {through_files / 1e6:8.2f} M/s")
+    plain, swept, again = sweep_seconds()
+    print(f"108 compiles, plain loop   {plain:8.2f} s")
+    print(f"the same swept, cold       {swept:8.2f} s    goal {plain / 1.7:.2f} s (1.7 times)")
+    print(f"500 rows swept, warm       {again:8.2f} s    goal 1 s")
 
 
 if __name__ == "__main__":

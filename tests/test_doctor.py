@@ -68,7 +68,7 @@ def test_a_missing_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(doctor, "version", without_pandas)
     assert finding("pandas") == Finding("pandas", "problem", "not installed; `pip install pandas`")
     assert finding("rich").status == "ok"
-    assert write_findings(examine()).answer == ("Needs attention: pandas.",)
+    assert "pandas" in write_findings(examine()).answer[0]
 
 
 @pytest.mark.parametrize("name", doctor.PROBED_TARGETS)

@@ -22,6 +22,7 @@ from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.silence import Printed, captured
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
+from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def can_compile(target: Target) -> bool:
 
     try:
         with captured(), offline(target):
-            probe_kernel.warmup(grid=(1,))
+            probe_kernel.warmup(grid=(1,), **OPTIONS)
     except Exception:  # noqa: BLE001 - any failure at all means that nothing compiles
         return False
     return True

@@ -20,10 +20,11 @@ class Printed:
 
 @contextlib.contextmanager
 def captured() -> Iterator[Printed]:
-    """Take what is written to file descriptors 1 and 2 inside the block.
+    """Take what is written to file descriptors 1 and 2, sys.stdout and sys.stderr in the block.
 
     LLVM and MLIR write their diagnostics to the descriptor itself, and Triton prints the whole
-    PTX to standard output where ptxas fails: either would end up in the middle of a JSON document.
+    PTX to sys.stdout, which in a notebook is not the descriptor, where ptxas fails: either would
+    end up in the middle of a JSON document.
     """
     printed = Printed()
     with tempfile.TemporaryFile() as file:
@@ -32,7 +33,12 @@ def captured() -> Iterator[Printed]:
         try:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-            yield printed
+            with (
+                open(1, "w", buffering=1, encoding="utf-8", closefd=False) as stream,
+                contextlib.redirect_stdout(stream),
+                contextlib.redirect_stderr(stream),
+            ):
+                yield printed
         finally:
             _flush()
             for descriptor, copy in enumerate(saved, start=1):

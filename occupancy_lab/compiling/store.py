@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.values import Resources
+from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,30 +45,53 @@ class Store:
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Give the resources kept under *key*, or None."""
-        if self._directory is None:
-            return None
-        try:
-            entry = json.loads(_path(self._directory, key).read_bytes())
-            if entry["key"] != key or not _is_whole(entry["resources"]):
-                return None
-            return Resources(**entry["resources"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
+        fields = self._read("resources", key)
+        return Resources(**fields) if fields is not None and _is_whole(fields) else None
 
     def put(self, key: Mapping[str, Any], resources: Resources) -> None:
         """Keep *resources* under *key*."""
+        self._keep("resources", key, dataclasses.asdict(resources))
+
+    def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
+        """Give why *key* did not compile, or None."""
+        fields = self._read("failures", key)
+        try:
+            return None if fields is None else Failure(**fields)
+        except TypeError:
+            return None
+
+    def put_failure(self, key: Mapping[str, Any], failure: Failure) -> None:
+        """Keep why *key* did not compile."""
+        self._keep("failures", key, dataclasses.asdict(failure))
+
+    def _read(self, kind: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        if self._directory is None:
+            return None
+        try:
+            entry = json.loads(_path(self._directory, kind, key).read_bytes())
+            fields = entry[kind] if entry["key"] == key else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return fields if isinstance(fields, dict) else None
+
+    def _keep(self, kind: str, key: Mapping[str, Any], fields: dict[str, Any]) -> None:
         if self._directory is None:
             return
-        path = _path(self._directory, key)
-        entry = json.dumps({"key": key, "resources": dataclasses.asdict(resources)}, indent=1)
+        path = _path(self._directory, kind, key)
+        entry = json.dumps({"key": key, kind: fields}, indent=1)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, entry.encode())
 
 
-def _path(directory: Path, key: Mapping[str, Any]) -> Path:
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    return directory / "resources" / digest[:2] / f"{digest[2:]}.json"
+def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
+    digest = key_digest(key)
+    return directory / kind / digest[:2] / f"{digest[2:]}.json"
+
+
+def key_digest(key: Mapping[str, Any]) -> str:
+    """Give a short name for *key*: equal keys have equal names."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 def _is_whole(fields: dict[str, Any]) -> bool:

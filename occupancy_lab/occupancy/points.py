@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture
 
 REQUIRED = ("target", "n_regs", "shared", "num_warps")
-OPTIONAL = ("sgprs", "static_shared", "barriers")
+OPTIONAL = ("sgprs", "static_shared", "barriers", "allocated_vgprs")
 FIRST_LINE = 2
 """The line of the file on which the first row is."""
 LIMITS = ("warps", "registers", "shared", "programs")
@@ -41,7 +41,7 @@ class _Columns:
         self.sgprs = column("sgprs")
         self.barriers = column("barriers")
         self.static_shared = column("static_shared") if "static_shared" in table else 0
-        self.allocated_vgprs = None
+        self.allocated_vgprs = column("allocated_vgprs")
 
 
 def _nullable(values: np.ndarray[Any, Any], unknown: np.ndarray[Any, Any]) -> Any:

@@ -34,6 +34,7 @@ TWO_GIB = 2**31
 PROBLEMS = [
     *(Problem(rows, cols) for rows in ROWS for cols in COLS),
     Problem(16, 784, "float16"),
+    Problem(8, 776),
     Problem(2**19, 1024),
     Problem(2**19 - 1, 1024),
     Problem(2**19 + 1, 1024),

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from hypothesis import given
@@ -228,7 +228,7 @@ def failing_file(step: str, fail: Callable[..., None]) -> Callable[[int, str], A
         def __init__(self, descriptor: int, _mode: str) -> None:
             self.descriptor = descriptor
 
-        def __enter__(self) -> Failing:
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_error: object) -> None:

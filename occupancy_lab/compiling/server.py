@@ -1,0 +1,85 @@
+"""The process that compiles for others: a request a line comes in, an answer a line goes out.
+
+It ends with its standard input, so that no compile outlives the process that asked for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling.compile import compile_resources, triton_version
+from occupancy_lab.compiling.request import Request
+from occupancy_lab.compiling.store import Store
+from occupancy_lab.errors import OccupancyLabError
+from occupancy_lab.kernel import load_kernel
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+class _NoTorch(ModuleType):
+    """Stands where torch is not: for AMD, Triton 3.6 and 3.7 import it to tell what a tensor is."""
+
+    class Tensor:
+        """No argument is one."""
+
+
+def answer(request: Request) -> dict[str, Any]:
+    """Give the resources that *request* compiles to, or why there are none."""
+    try:
+        resources = compile_resources(
+            load_kernel(request.kernel),
+            request.problem,
+            request.config,
+            request.target,
+            Store(None if request.store is None else Path(request.store)),
+        )
+    except OccupancyLabError as error:
+        return {"failure": {"status": "compile failed", "reason": str(error)}}
+    return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
+
+
+def _read_lines(lines: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)
+
+
+def serve(output: TextIO) -> None:
+    """Answer requests from standard input on *output* until standard input ends.
+
+    A first line says that all is imported, so that a time limit is a compile's alone.
+    """
+    import triton  # noqa: F401
+
+    try:
+        import torch  # noqa: F401 - Triton's argument binder would import it in the first compile
+    except ImportError:
+        sys.modules["torch"] = _NoTorch("torch")
+    output.write("ready\n")
+    output.flush()
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
+    while True:
+        request = Request.from_json(lines.get())
+        output.write(json.dumps(answer(request)) + "\n")
+        output.flush()
+
+
+def main() -> None:
+    """Serve, with standard output kept for answers alone."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    serve(answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+"""Pictures of occupancies: the cliffs around one kernel, and a sweep as a heat map.
+
+This room imports matplotlib; it is imported where a picture is asked for.
+"""
+
+from occupancy_lab.plotting.curves import draw_curves
+from occupancy_lab.plotting.heatmap import draw_heatmap
+from occupancy_lab.plotting.style import save
+
+__all__ = ["draw_curves", "draw_heatmap", "save"]

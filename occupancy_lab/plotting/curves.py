@@ -1,0 +1,203 @@
+"""The three classic occupancy curves of one kernel: over registers, shared memory and warps."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+from occupancy_lab.checking import next_power_of_two
+from occupancy_lab.explaining.limits import limiter_words, resource_word
+from occupancy_lab.explaining.words import article, count
+from occupancy_lab.plotting.placing import Placer, outline
+from occupancy_lab.plotting.series import FIELDS, make_series
+from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.plotting.series import Array, Series
+
+WIDTH, HEIGHT, ROW = 11.5, 3.9, 0.22
+"""Inches: the figure, and what is added to its height for each resource among the limiters."""
+KIB = 1024
+MOST_TICKS = 8
+HEADROOM = 1.4
+"""How far a panel reaches above its curves, as a factor: there is the room for labels."""
+CAPTION_WIDTH = 165
+"""Characters a line."""
+
+
+def _changes(values: Array) -> Array:
+    """Give where *values* differ from the one before, and the first and the last."""
+    changed = np.flatnonzero(np.diff(values)) + 1
+    return np.unique(np.concatenate(([0], changed, [len(values) - 1])))
+
+
+def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> Line2D | None:
+    """Draw *values* as steps, by the points alone at which they change; None for no values."""
+    known = ~np.isnan(values)
+    amounts, values = series.amounts[known], values[known]
+    if not len(values):
+        return None
+    if series.field == "num_warps":
+        style |= {"drawstyle": "steps-mid", "marker": "o", "markersize": 4}
+    else:
+        kept = _changes(values)
+        amounts, values = amounts[kept], values[kept]
+        style |= {"drawstyle": "steps-post"}
+    (line,) = axes.plot(amounts, values, **style)
+    return line
+
+
+def _axis_words(calculation: Calculation, field: str) -> str:
+    """Give the label of the axis over which *field* varies."""
+    architecture = calculation.architecture
+    return {
+        "n_regs": f"{architecture.register_word}s a thread",
+        "shared": f"{architecture.shared_word} a program (KiB)",
+        "num_warps": f"{architecture.warp_word}s a program",
+    }[field]
+
+
+def _amount_words(calculation: Calculation, series: Series) -> str:
+    """Give what this kernel takes: "32 registers"."""
+    architecture = calculation.architecture
+    if series.field == "shared":
+        return f"{series.here} B"
+    registers = series.field == "n_regs"
+    return count(series.here, architecture.register_word if registers else architecture.warp_word)
+
+
+def _scale(axes: Axes, series: Series) -> None:
+    """Set the panel's limits and ticks; it cuts off a tutorial that promises very much more."""
+    highest = float(series.exact.max())
+    said = np.nanmax(series.tutorial, initial=0.0)
+    highest = max(highest, series.at_kernel[1] or 0, min(said, 2 * highest))
+    axes.set_ylim(0, HEADROOM * highest)
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    if series.field == "num_warps":
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(series.amounts, [str(amount) for amount in series.amounts])
+        axes.set_xlim(series.edges[0], series.edges[-1])
+        return
+    most = int(series.amounts[-1])
+    axes.set_xlim(0, most)
+    axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
+    if series.field == "shared":
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size / KIB:g}"))
+
+
+def _draw_curves(axes: Axes, calculation: Calculation, series: Series) -> None:
+    """Draw both formulas, the mark at this kernel, and beside each what it is."""
+    exact = _draw_line(axes, series, series.exact, color=EXACT, linewidth=2.6)
+    dashed = {"color": TUTORIAL, "linewidth": 1.6, "linestyle": (0, (4, 2))}
+    said = _draw_line(axes, series, series.tutorial, **dashed)
+    held = series.at_kernel[0]
+    style = {"markersize": 8, "markeredgecolor": "white", "color": INK, "zorder": 4}
+    axes.plot([series.here], [held], "o", clip_on=False, **style)
+    _scale(axes, series)
+    word = calculation.architecture.multiprocessor_word
+    axes.set_ylabel(f"programs {article(word)} {word}")
+
+
+def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
+    """Write beside the mark and the curves what they are."""
+    *lines, mark = axes.lines
+    curves = [outline(line) for line in lines]
+    placer = Placer(axes, curves)
+    held = count(series.at_kernel[0], "program")
+    words = f"this kernel\n{_amount_words(calculation, series)}: {held}"
+    placer.place(words, outline(mark), color=INK, fontsize=9)
+    known = ~np.isnan(series.tutorial)
+    if not known.any():
+        words = "the tutorial's formula\ndivides by zero"
+        placer.place(words, curves[0], color=TUTORIAL, fontsize=9)
+    elif np.array_equal(series.exact[known], series.tutorial[known]):
+        words = "what fits, and the\ntutorial's formula"
+        placer.place(words, curves[0], color=INK, fontsize=9)
+        return
+    else:
+        placer.place("the tutorial's formula", curves[1], color=TUTORIAL, fontsize=9)
+    placer.place("what fits", curves[0], color=EXACT, fontsize=9, weight="bold")
+
+
+def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None:
+    """Draw for each resource of *words* a bar over the amounts at which it is a limiter."""
+    for row, resource in enumerate(words):
+        turns = np.flatnonzero(np.diff(series.limiting[resource], prepend=False, append=False))
+        bounds = series.edges[turns].reshape(-1, 2)
+        spans = [(first, last - first) for first, last in bounds.tolist()]
+        axes.broken_barh(spans, (row - 0.3, 0.6), color=MUTED, linewidth=0)
+    axes.set_yticks(range(len(words)), list(words.values()))
+    axes.set_ylim(len(words) - 0.5, -0.5)
+    axes.spines[["left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _limiters(calculation: Calculation, every: Iterable[Series]) -> dict[str, str]:
+    """Give the resources that limit somewhere, in the order of the rules, with their names."""
+    limiting = {
+        resource: any(series.limiting[resource].any() for series in every)
+        for resource in next(iter(every)).limiting
+    }
+    return {name: resource_word(calculation, name) for name, found in limiting.items() if found}
+
+
+def _headline(calculation: Calculation) -> str:
+    held, word = calculation.occupancy, calculation.architecture.multiprocessor_word
+    return (
+        f"{calculation.title}: {count(held.programs_per_multiprocessor, 'program')}"
+        f" {article(word)} {word}, {held.occupancy:.0%} occupancy,"
+        f" limited by {limiter_words(calculation)}"
+    )
+
+
+def _caption(calculation: Calculation) -> str:
+    architecture, resources = calculation.architecture, calculation.resources
+    return (
+        "Each panel varies one amount and leaves the others as this kernel has them:"
+        f" {count(resources.n_regs, architecture.register_word)} a thread,"
+        f" {resources.shared} B of {architecture.shared_word} and"
+        f" {count(resources.num_warps, architecture.warp_word)} a program."
+        f" Compiled with other num_warps, a kernel takes other {architecture.register_word}s too."
+    )
+
+
+def draw_curves(calculation: Calculation) -> Figure:
+    """Give a figure of the programs per multiprocessor over each amount that a kernel can change.
+
+    Three panels vary the registers a thread, the shared memory a program and the warps a program,
+    each with the other two as they are, by the exact and by the tutorial's formula. Under each a
+    strip names the limiters.
+    """
+    every = [make_series(calculation, field) for field in FIELDS]
+    words = _limiters(calculation, every)
+    strip = ROW * len(words)
+    with styled():
+        figure = Figure(figsize=(WIDTH, HEIGHT + strip), layout="constrained")
+        axes = figure.subplots(2, 3, sharex="col", height_ratios=[HEIGHT - 1.2, strip])
+        for column, series in enumerate(every):
+            upper, lower = axes[:, column]
+            _draw_curves(upper, calculation, series)
+            _draw_limiters(lower, series, words)
+            lower.set_xlabel(_axis_words(calculation, series.field))
+            lower.set_ylabel("limiter", fontsize=8)
+        headline, caption = _headline(calculation), _caption(calculation)
+        figure.suptitle(headline, x=0.01, ha="left", weight="bold", fontsize=11)
+        lines = textwrap.fill(caption, CAPTION_WIDTH)
+        figure.supxlabel(lines, x=0.01, ha="left", color=MUTED, fontsize=8)
+        figure.draw_without_rendering()
+        for column, series in enumerate(every):
+            _label(axes[0, column], calculation, series)
+    describe(figure, f"{headline}. {caption}")
+    return figure

@@ -1,0 +1,159 @@
+"""From tasks and what they compiled to, to the table of a sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.calculator import calculate
+from occupancy_lab.checking import check_fits
+from occupancy_lab.compiling import triton_version
+from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.occupancy.points import evaluate_points
+from occupancy_lab.planning import plan_launch
+from occupancy_lab.values import Failure, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from occupancy_lab.sweeping.task import Task
+
+COLUMNS: Mapping[str, str] = {
+    "gpu": "the GPU, by the name to ask for it",
+    "target": "what the kernel was compiled for",
+    "kernel": "the kernel's name",
+    "rows": "rows of the matrix",
+    "cols": "columns of the matrix",
+    "dtype": "the matrix's dtype",
+    "BLOCK_SIZE": "elements that a program holds at once",
+    "num_warps": "warps (waves) a program",
+    "num_stages": "stages of the loop",
+    "status": "ok, does not fit, compile failed, timed out, skipped",
+    "reason": "why the status is not ok",
+    "n_regs": "registers a thread (VGPRs a lane)",
+    "n_spills": "4-byte words of local memory a thread, spilled or not",
+    "shared": "dynamic shared memory (LDS) a program, bytes",
+    "pipeline_shared": "the part of it that holds rows in flight, bytes",
+    "sgprs": "scalar registers a wave (AMD)",
+    "load_bytes": "the widest global load of a thread, bytes",
+    "programs_per_multiprocessor": "programs that one SM, CU or WGP holds at once",
+    "limiter": "the resources that allow no more, joined by +",
+    "occupancy": "resident warps over the most there can be, 0 to 1",
+    "num_programs": "programs launched",
+    "waves": "programs launched over programs that the GPU holds at once",
+    "tutorial_programs": "programs_per_multiprocessor by the tutorial's formula",
+    "tutorial_num_programs": "num_programs by the tutorial's formula",
+    "triton_version": "the Triton that compiled it",
+}
+"""The columns of a sweep, and what each holds; what is not known is missing, never 0."""
+
+INTEGERS = (
+    "n_regs",
+    "n_spills",
+    "shared",
+    "pipeline_shared",
+    "sgprs",
+    "load_bytes",
+    "programs_per_multiprocessor",
+    "num_programs",
+    "tutorial_programs",
+    "tutorial_num_programs",
+)
+FLOATS = ("occupancy", "waves")
+
+
+def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataFrame:
+    """Give the table of a sweep, a row a task in their order, with the columns of COLUMNS."""
+    import pandas as pd
+
+    version = triton_version()
+    rows = [_compiled(task, outcome, version) for task, outcome in outcomes]
+    _add_occupancies(rows, outcomes)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    types = dict.fromkeys(INTEGERS, "Int64") | dict.fromkeys(FLOATS, "Float64")
+    return table.astype(types)
+
+
+def _compiled(task: Task, outcome: Resources | Failure, version: str) -> dict[str, Any]:
+    row = {
+        "gpu": task.gpu.key,
+        "target": task.gpu.target.name,
+        "kernel": task.kernel.name,
+        "rows": task.problem.rows,
+        "cols": task.problem.cols,
+        "dtype": task.problem.dtype,
+        "BLOCK_SIZE": task.config.block_size,
+        "num_warps": task.config.num_warps,
+        "num_stages": task.config.num_stages,
+        "triton_version": version,
+    }
+    if isinstance(outcome, Failure):
+        return row | {"status": outcome.status, "reason": outcome.reason}
+    names = ("n_regs", "n_spills", "shared", "pipeline_shared", "sgprs", "load_bytes")
+    return row | {"status": "ok"} | {name: getattr(outcome, name) for name in names}
+
+
+def _add_occupancies(
+    rows: list[dict[str, Any]], outcomes: Sequence[tuple[Task, Resources | Failure]]
+) -> None:
+    """Add to the rows that compiled what the formulas say of them."""
+    import pandas as pd
+
+    compiled = [
+        (row, task, outcome)
+        for row, (task, outcome) in zip(rows, outcomes, strict=True)
+        if isinstance(outcome, Resources)
+    ]
+    points = pd.DataFrame(
+        [_point(task, resources) for _, task, resources in compiled],
+        columns=["target", *_POINT_FIELDS],
+    )
+    evaluated = evaluate_points(points).to_dict("records")
+    for (row, task, resources), point in zip(compiled, evaluated, strict=True):
+        if point["programs_per_multiprocessor"] == 0:
+            row.update(status="does not fit", reason=_why_not(task, resources))
+            continue
+        names = ("programs_per_multiprocessor", "limiter", "occupancy", "tutorial_programs")
+        row.update({name: point[name] for name in names})
+        row.update(_plans(task, row))
+
+
+_POINT_FIELDS = (
+    "n_regs",
+    "shared",
+    "num_warps",
+    "static_shared",
+    "barriers",
+    "sgprs",
+    "allocated_vgprs",
+)
+
+
+def _point(task: Task, resources: Resources) -> tuple[str | int, ...]:
+    amounts = (getattr(resources, name) for name in _POINT_FIELDS)
+    return (task.gpu.key, *(0 if amount is None else amount for amount in amounts))
+
+
+def _plans(task: Task, row: Mapping[str, Any]) -> dict[str, Any]:
+    import pandas as pd
+
+    def plan(programs: Any) -> Any:
+        known = None if pd.isna(programs) else int(programs)
+        return plan_launch(task.kernel, task.problem, task.config, known, task.gpu.multiprocessors)
+
+    exact = plan(row["programs_per_multiprocessor"])
+    return {
+        "num_programs": exact.num_programs,
+        "waves": exact.waves,
+        "tutorial_num_programs": plan(row["tutorial_programs"]).num_programs,
+    }
+
+
+def _why_not(task: Task, resources: Resources) -> str:
+    try:
+        check_fits(calculate(resources, task.gpu), task.config.num_stages)
+    except DoesNotFitError as error:
+        return str(error)
+    msg = "the table and the scalar road disagree"
+    raise AssertionError(msg)

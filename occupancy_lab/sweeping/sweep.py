@@ -1,0 +1,195 @@
+"""`sweep`: a grid of configurations on several GPUs, compiled once each, a row each."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.checking import check_problem
+from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
+from occupancy_lab.compiling.request import Request
+from occupancy_lab.compiling.store import key_digest
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpus, present_gpus
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.sweeping.pool import compile_here, compile_on_cluster
+from occupancy_lab.sweeping.rows import COLUMNS, make_table
+from occupancy_lab.sweeping.task import Task, expand
+from occupancy_lab.values import Failure, Problem, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    Outcome = Resources | Failure
+    Progress = Callable[[int, int], None]
+
+__all__ = ["COLUMNS", "sweep"]
+
+COMPILE_TIMEOUT = 120.0
+"""Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
+NUM_WARPS = (1, 2, 4, 8, 16, 32)
+NUM_STAGES = (1, 2, 3, 4)
+
+
+def default_jobs() -> int:
+    """Give the processes to compile in: one a core that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class _Compiles:
+    """What a sweep's tasks need compiled, each key once, however many tasks share it."""
+
+    def __init__(self, tasks: Iterable[Task], store: Store, directory: str | None) -> None:
+        self.names: dict[Task, str] = {}
+        self.keys: dict[str, dict[str, Any]] = {}
+        self.requests: dict[str, Request] = {}
+        self._store = store
+        for task in tasks:
+            launch = Launch.of(task.kernel, task.problem, task.config)
+            key = resource_key(task.kernel, launch, task.gpu.target)
+            name = self.names[task] = key_digest(key)
+            self.keys[name] = key
+            self.requests[name] = Request(
+                task.kernel_name, task.problem, task.config, task.gpu.target, directory
+            )
+
+    def stored(self, timeout: float | None) -> dict[str, Outcome]:
+        """Give what the store has; a compile that timed out counts if it had as long as now."""
+        found: dict[str, Outcome] = {}
+        for name, key in self.keys.items():
+            outcome: Outcome | None = self._store.get(key) or self._store.get_failure(key)
+            if isinstance(outcome, Failure) and _deserves_more(outcome, timeout):
+                continue
+            if outcome is not None:
+                found[name] = outcome
+        return found
+
+    def keep(self, name: str, outcome: Outcome) -> None:
+        """Put an outcome into the store."""
+        if isinstance(outcome, Failure):
+            self._store.put_failure(self.keys[name], outcome)
+        else:
+            self._store.put(self.keys[name], outcome)
+
+
+def _deserves_more(failure: Failure, timeout: float | None) -> bool:
+    return failure.seconds is not None and (timeout is None or timeout > failure.seconds)
+
+
+def _compile_all(
+    compiles: _Compiles,
+    *,
+    jobs: int,
+    timeout: float | None,
+    scheduler: str | None,
+    progress: Progress,
+) -> Mapping[str, Outcome]:
+    outcomes = compiles.stored(timeout)
+    missing = {name: request for name, request in compiles.requests.items() if name not in outcomes}
+    progress(0, len(missing))
+    finished: Iterator[tuple[str, Outcome]]
+    if scheduler is None:
+        finished = compile_here(missing, jobs, timeout)
+    else:
+        finished = compile_on_cluster(missing, scheduler, timeout)
+    for count, (name, outcome) in enumerate(finished, start=1):
+        compiles.keep(name, outcome)
+        outcomes[name] = outcome
+        progress(count, len(missing))
+    return outcomes
+
+
+def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to compile it
+    cols: int | Sequence[int],
+    *,
+    rows: int | Sequence[int] = 4096,
+    dtype: str | Sequence[str] = "float32",
+    kernel: str = "softmax",
+    gpu: str | Iterable[str] | None = None,
+    block_size: Sequence[int] = (),
+    num_warps: Sequence[int] = NUM_WARPS,
+    num_stages: Sequence[int] = NUM_STAGES,
+    jobs: int | None = None,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    scheduler: str | None = None,
+    cache: bool = True,
+    progress: Progress = lambda _done, _of: None,
+) -> pd.DataFrame:
+    """Compile every configuration and give a table with a row each, in the order of the grid.
+
+    A configuration that cannot be had is a row too: `status` is "ok", "does not fit",
+    "compile failed", "timed out" or "skipped", and `reason` says why. COLUMNS says what each
+    column holds; a number that is not known is missing.
+
+    Args:
+        cols: Columns of the matrix, one or several; so are rows and dtype.
+        rows: Rows of the matrix.
+        dtype: float32, float16 or bfloat16.
+        kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
+        gpu: GPUs or targets, as `explain` takes them.
+        block_size: BLOCK_SIZE; none takes the smallest that holds a row.
+        num_warps: Warps a program.
+        num_stages: Stages of the loop over rows.
+        jobs: Compiling processes; None takes one a core.
+        compile_timeout: Seconds a compile may take; None waits.
+        scheduler: The address of a Dask scheduler whose workers compile instead.
+        cache: Whether to use the store of compiled resources.
+        progress: Called with the compiles done and to do.
+
+    Raises:
+        InputError: what is asked for makes no sense as a whole.
+    """
+    problems = [Problem(*shape) for shape in _shapes(rows, cols, dtype)]
+    for problem in problems:
+        check_problem(problem)
+    if gpu is not None and not isinstance(gpu, str):
+        gpu = ",".join(gpu)
+    here = present_gpus()
+    gpus = (here[0].gpu,) if gpu is None and here else find_gpus(gpu or "h100,mi300x")
+    found = load_kernel(kernel)
+    if found.function is None:
+        msg = f"{found.name} is made of torch operations: Triton compiles nothing of it"
+        raise InputError(msg)
+    tasks = list(
+        expand(
+            kernel,
+            found,
+            problems=problems,
+            gpus=gpus,
+            block_sizes=block_size,
+            num_warps=num_warps,
+            num_stages=num_stages,
+        )
+    )
+    directory = store_directory() if cache else None
+    compiles = _Compiles(
+        (task for task in tasks if task.why_skipped() is None),
+        Store(directory),
+        None if directory is None or scheduler is not None else str(directory),
+    )
+    outcomes = _compile_all(
+        compiles,
+        jobs=jobs or default_jobs(),
+        timeout=compile_timeout,
+        scheduler=scheduler,
+        progress=progress,
+    )
+    return make_table([(task, _outcome_of(task, compiles, outcomes)) for task in tasks])
+
+
+def _outcome_of(task: Task, compiles: _Compiles, outcomes: Mapping[str, Outcome]) -> Outcome:
+    reason = task.why_skipped()
+    return Failure("skipped", reason) if reason else outcomes[compiles.names[task]]
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return (value,) if isinstance(value, int | str) else tuple(value)
+
+
+def _shapes(rows: Any, cols: Any, dtype: Any) -> Iterator[tuple[int, int, str]]:
+    for one_dtype in _several(dtype):
+        for one_rows in _several(rows):
+            for one_cols in _several(cols):
+                yield one_rows, one_cols, one_dtype

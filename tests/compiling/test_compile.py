@@ -1,0 +1,409 @@
+"""What one program takes, for GPUs that are not here and for the one that is."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import triton
+import triton.language as tl
+from packaging.version import Version
+
+from occupancy_lab.compiling import (
+    Launch,
+    Store,
+    compile_resources,
+    load_compiled,
+    resource_key,
+    triton_version,
+)
+from occupancy_lab.compiling import compile as compiling
+from occupancy_lab.errors import CompileError, InputError, TargetError
+from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
+from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
+from occupancy_lab.values import Config, Problem, Resources, Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from occupancy_lab.gpus import Gpu
+
+SOFTMAX = load_kernel("softmax")
+PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
+SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target
+TARGETS = (
+    *("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),
+    *("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102"),
+    *("gfx1151", "gfx1200", "gfx1201", "gfx1250"),
+)
+STAGES = (1, 2, 3, 4)
+
+
+def resources(target: Target, config: Config = CONFIG, **others: Any) -> Resources:
+    """Give what the softmax of the tutorial's example takes, from a compile."""
+    problem = Problem(4096, others.pop("cols", 781), others.pop("dtype", "float32"))
+    kernel = others.pop("kernel", SOFTMAX)
+    return compile_resources(kernel, problem, config, target, Store(None), **others)
+
+
+@triton.jit
+def unknown_name(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Fails in Triton's front end."""
+    tl.store(x_ptr, nonsense)  # noqa: F821
+
+
+@triton.jit
+def failed_assertion(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Fails by its author's will."""
+    tl.static_assert(BLOCK_SIZE > 99_999, "rows are too short")
+
+
+@triton.jit
+def too_large(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Fails in a check of Triton's."""
+    tl.store(x_ptr + tl.arange(0, 2097152), 1.0)
+
+
+@triton.jit
+def helper(x_ptr, n_cols):  # noqa: ANN001, ANN201
+    """Fails where another function calls it."""
+    return x_ptr.no_such_method(n_cols)
+
+
+@triton.jit
+def calling(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Calls what fails."""
+    tl.store(x_ptr, helper(x_ptr, n_cols))
+
+
+@triton.jit
+def no_instruction(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Fails in ptxas, which knows no such instruction."""
+    x = tl.load(x_ptr)
+    y = tl.inline_asm_elementwise("nonsense.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)  # noqa: FBT003
+    tl.store(x_ptr, y)
+
+
+@triton.jit
+def one(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Stores where a program starts."""
+    tl.store(x_ptr, n_cols)
+
+
+@triton.jit
+def many(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803
+    """Stores in a whole block, with the same arguments as `one`."""
+    tl.store(x_ptr + tl.arange(0, BLOCK_SIZE), n_cols)
+
+
+def kernel_of(function: Any) -> Kernel:
+    """Give a kernel of the user's own with *function*."""
+    return Kernel(
+        name="own",
+        title="Own",
+        grid=Grid.ROWS,
+        function=function,
+        arguments=lambda problem: (Pointer(problem.dtype, problem.matrix_bytes), problem.cols),
+        constexprs=lambda config: {"BLOCK_SIZE": config.block_size},
+        default_config=lambda _problem, _max_shared: CONFIG,
+        memory_steps=lambda _problem: (),
+        run=print,
+    )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_target_compiles(name: str) -> None:
+    """The softmax compiles for each target that the installed Triton has a compiler for."""
+    gpu = find_gpu(name)
+    try:
+        found = resources(gpu.target)
+    except TargetError as error:
+        assert Version(triton_version()) != Version("3.7.1")
+        pytest.skip(str(error))
+    assert found.num_warps == 8
+    assert 16 <= found.n_regs <= 64
+    assert (found.local_bytes, found.n_spills, found.static_shared) == (0, 0, 0)
+    assert found.load_bytes == found.store_bytes == 4
+    of_hip = (found.sgprs, found.allocated_vgprs, found.vgpr_spills, found.sgpr_spills)
+    assert (None in of_hip) == (gpu.vendor == "NVIDIA")
+    assert (found.barriers is None) == (gpu.vendor == "AMD")
+    # Triton pipelines global loads through shared memory from sm_80 on, and not on AMD.
+    assert found.shared == 32 + (found.pipeline_shared or 0)
+    assert (found.pipeline_shared == 0) == (name == "sm_75" or gpu.vendor == "AMD")
+
+
+def test_every_architecture_of_the_table_is_tried() -> None:
+    """The table has no architecture that Triton compiles for and these tests leave out."""
+    untried = [gpu for name, gpu in bare_gpus().items() if name not in TARGETS]
+    for gpu in untried:
+        assert gpu.target.name in {"sm_70", "sm_72", "sm_88", "sm_110", "gfx1103", "gfx1150"}
+
+
+@pytest.mark.parametrize(
+    ("block_size", "shared"),
+    [
+        (1024, (32, 4128, 8224, 12320)),
+        (8192, (32, 32800, 65568, 98336)),
+    ],
+)
+def test_stages_cost_shared_memory_on_nvidia(block_size: int, shared: tuple[int, ...]) -> None:
+    """On sm_90 each stage after the first takes the buffer of one row, and nothing else does."""
+    found = [resources(SM_90, Config(block_size, 8, stages)) for stages in STAGES]
+    assert tuple(one.shared for one in found) == shared
+    for stages, one in zip(STAGES, found, strict=True):
+        assert one.pipeline_shared == (stages - 1) * block_size * 4
+        assert one.shared == 32 + one.pipeline_shared
+
+
+@pytest.mark.parametrize(("num_warps", "shared"), [(1, 0), (2, 8), (4, 16), (8, 32), (16, 64)])
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_the_reduction_takes_four_bytes_a_warp(target: Target, num_warps: int, shared: int) -> None:
+    """Without stages, shared memory is what warps exchange: 4 B each, and none for one warp."""
+    assert resources(target, Config(1024, num_warps, 1)).shared == shared
+
+
+@pytest.mark.parametrize(("block_size", "num_warps"), [(1024, 8), (4096, 8), (4096, 4)])
+def test_stages_cost_registers_on_amd(block_size: int, num_warps: int) -> None:
+    """On gfx942 four stages take registers for a row and more, and no shared memory."""
+    found = [resources(GFX942, Config(block_size, num_warps, stages)) for stages in STAGES]
+    assert {one.shared for one in found} == {4 * num_warps}
+    assert {one.pipeline_shared for one in found} == {0}
+    assert found[-1].n_regs > found[0].n_regs + block_size // (64 * num_warps)
+
+
+def test_half_rows_take_half_the_buffer() -> None:
+    """A stage holds elements of the matrix: two bytes each in float16."""
+    found = resources(SM_90, dtype="float16", cols=1024)
+    assert found.pipeline_shared == 3 * 1024 * 2
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_aligned_rows_are_loaded_wide(target: Target) -> None:
+    """Rows of a multiple of 16 elements are read 16 bytes at a time, odd ones 4."""
+    aligned = resources(target, Config(1024, 4, 1), cols=1024)
+    odd = resources(target, Config(1024, 4, 1))
+    assert (aligned.load_bytes, odd.load_bytes) == (16, 4)
+
+
+def test_spills_are_seen() -> None:
+    """Rows too long for one warp spill: registers to memory on NVIDIA, SGPRs to VGPRs on AMD."""
+    on_nvidia = resources(SM_90, Config(8192, 1, 1), cols=8192)
+    assert on_nvidia.n_regs == 255
+    assert (on_nvidia.n_spills or 0) > 0
+    on_amd = resources(GFX942, Config(4096, 1, 1), cols=4093)
+    assert (on_amd.sgpr_spills or 0) > 0
+    assert on_amd.n_spills == 0
+
+
+@pytest.mark.parametrize(
+    "target",
+    [Target("hip", "gfx940", 64), Target("hip", "gfx9999", 64)],
+    ids=lambda target: target.arch,
+)
+def test_targets_without_a_compiler(target: Target, capfd: pytest.CaptureFixture[str]) -> None:
+    """A target that Triton's LLVM does not know is a TargetError of Triton and target, silently."""
+    with pytest.raises(TargetError) as caught:
+        resources(target)
+    assert str(caught.value) == f"Triton {triton_version()} has no compiler for {target.name}"
+    assert caught.value.__cause__ is not None
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (unknown_name, "nonsense is not defined"),
+        (failed_assertion, "rows are too short"),
+        (too_large, "exceeds triton maximum tensor numel (1048576)"),
+        (calling, "no attribute 'no_such_method'"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_kernels_with_errors(
+    function: Any, reason: str, target: Target, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel that Triton refuses is a CompileError with Triton's reason in a line, silently."""
+    with pytest.raises(CompileError) as caught:
+        resources(target, kernel=kernel_of(function))
+    message = str(caught.value)
+    assert not isinstance(caught.value, TargetError)
+    assert message.startswith(f"Triton {triton_version()} cannot compile own for {target.name}: ")
+    assert reason in message
+    assert "\n" not in message
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_ptxas_says_is_the_reason(capfd: pytest.CaptureFixture[str]) -> None:
+    """Where ptxas fails the message has its complaint, and the PTX is printed nowhere."""
+    with pytest.raises(CompileError, match=r"known instruction: 'nonsense'$"):
+        resources(SM_90, kernel=kernel_of(no_instruction))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """A compile that succeeds writes nothing to the terminal either."""
+    resources(SM_90, Config(2048, 4, 3))
+    resources(GFX942, Config(2048, 4, 3))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_compile_after_a_failed_one() -> None:
+    """A failure leaves nothing behind that the next compile would trip over."""
+    with pytest.raises(CompileError):
+        resources(GFX942, kernel=kernel_of(unknown_name))
+    assert resources(SM_90).shared == 12320
+
+
+def test_torch_operations_are_not_compiled() -> None:
+    """A kernel without a Triton function has no resources, and the message says why."""
+    with pytest.raises(InputError, match="softmax_naive is made of torch operations"):
+        resources(SM_90, kernel=load_kernel("softmax_naive"))
+
+
+@pytest.mark.parametrize("value", ["1", "true", "on"])
+def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """While Triton interprets, nothing is compiled, and the message says what to unset."""
+    monkeypatch.setenv("TRITON_INTERPRET", value)
+    with pytest.raises(InputError, match="unset it"):
+        resources(SM_90)
+
+
+def test_no_interpreter_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that turns the interpreter off is as good as none."""
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert resources(SM_90).shared == 12320
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    """The launches that were really compiled."""
+    launches: list[Launch] = []
+    compile_really = compiling._compile
+
+    def counting(kernel: Kernel, launch: Launch, target: Target, *, present: bool) -> Any:
+        launches.append(launch)
+        return compile_really(kernel, launch, target, present=present)
+
+    monkeypatch.setattr(compiling, "_compile", counting)
+    return launches
+
+
+def test_a_stored_resource_is_not_compiled(tmp_path: Path, compiles: list[Launch]) -> None:
+    """The second time the resources come from the store, equal to the compiled ones."""
+    made = (SOFTMAX, PROBLEM, CONFIG, SM_90)
+    first = compile_resources(*made, Store(tmp_path))
+    assert compile_resources(*made, Store(tmp_path)) == first
+    assert len(compiles) == 1
+
+
+def test_a_store_may_forget(compiles: list[Launch]) -> None:
+    """Without a store every question is a compile, with the same answer."""
+    assert resources(SM_90) == resources(SM_90)
+    assert len(compiles) == 2
+
+
+def test_what_compiles_alike_is_stored_once(tmp_path: Path, compiles: list[Launch]) -> None:
+    """Problems that Triton does not tell apart share an entry."""
+    for rows, cols in ((4096, 781), (4096, 783), (8192, 700), (64, 781)):
+        compile_resources(SOFTMAX, Problem(rows, cols), CONFIG, SM_90, Store(tmp_path))
+    assert len(compiles) == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "target"),
+    [
+        (Problem(4096, 784), CONFIG, SM_90),
+        (Problem(4095, 781), CONFIG, SM_90),
+        (Problem(1, 781), CONFIG, SM_90),
+        (Problem(4096, 781, "float16"), CONFIG, SM_90),
+        (PROBLEM, Config(2048, 8, 4), SM_90),
+        (PROBLEM, Config(1024, 4, 4), SM_90),
+        (PROBLEM, Config(1024, 8, 3), SM_90),
+        (PROBLEM, CONFIG, find_gpu("sm_80").target),
+        (PROBLEM, CONFIG, GFX942),
+    ],
+    ids=str,
+)
+def test_what_compiles_otherwise_is_stored_otherwise(
+    tmp_path: Path, compiles: list[Launch], problem: Problem, config: Config, target: Target
+) -> None:
+    """Another class of problem, another knob or another target is compiled for itself."""
+    store = Store(tmp_path)
+    compile_resources(SOFTMAX, PROBLEM, CONFIG, SM_90, store)
+    other = compile_resources(SOFTMAX, problem, config, target, store)
+    assert len(compiles) == 2
+    assert other == compile_resources(SOFTMAX, problem, config, target, Store(None))
+
+
+def test_another_kernel_is_stored_otherwise(tmp_path: Path, compiles: list[Launch]) -> None:
+    """Kernels of one name and one launch do not share an entry: their source tells them apart."""
+    for function in (one, many):
+        compile_resources(kernel_of(function), PROBLEM, CONFIG, SM_90, Store(tmp_path))
+    assert len(compiles) == 2
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "DISABLE_LLVM_OPT",
+        "DISABLE_PTXAS_OPT",
+        "AMDGCN_USE_BUFFER_OPS",
+        "TRITON_OVERRIDE_ARCH",
+        *compiling.KEY_VARIABLES,
+    ],
+)
+def test_the_environment_is_part_of_the_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    """A variable that changes what Triton makes is another key; without it the old one returns."""
+    monkeypatch.delenv(variable, raising=False)
+    launch = Launch.of(SOFTMAX, PROBLEM, CONFIG)
+    key, store = resource_key(SOFTMAX, launch, SM_90), Store(tmp_path)
+    store.put(key, Resources(32, 8, 0))
+    monkeypatch.setenv(variable, "1")
+    assert store.get(resource_key(SOFTMAX, launch, SM_90)) is None
+    monkeypatch.delenv(variable)
+    assert store.get(resource_key(SOFTMAX, launch, SM_90)) == Resources(32, 8, 0)
+
+
+def test_the_version_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What one Triton compiled is not taken for what another one would."""
+    launch = Launch.of(SOFTMAX, PROBLEM, CONFIG)
+    store = Store(tmp_path)
+    store.put(resource_key(SOFTMAX, launch, SM_90), Resources(32, 8, 0))
+    monkeypatch.setattr(compiling, "triton_version", lambda: "3.99.0")
+    assert store.get(resource_key(SOFTMAX, launch, SM_90)) is None
+
+
+def test_the_version_is_tritons_own() -> None:
+    """The version that is told is the one that the imported Triton has."""
+    assert triton_version() == triton.__version__
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    """The GPU at hand."""
+    return present_gpus()[0].gpu
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("block_size", [256, 512, 1024, 2048, 4096, 8192])
+def test_the_gpu_at_hand_gives_what_offline_gives(gpu: Gpu, block_size: int) -> None:
+    """On Triton's own driver and loaded, a kernel takes in every field what it takes offline."""
+    most_warps = gpu.architecture.max_warps_per_program
+    for num_warps, stages in itertools.product((1, 2, 4, 8, 16, 32), STAGES):
+        if num_warps > most_warps or block_size > 64 * 32 * num_warps:
+            continue
+        config = Config(block_size, num_warps, stages)
+        made = (SOFTMAX, Problem(4096, block_size - 3), config, gpu.target, Store(None))
+        assert compile_resources(*made, present=True) == compile_resources(*made), config
+
+
+@pytest.mark.gpu
+def test_a_kernel_can_be_loaded(gpu: Gpu) -> None:
+    """A loaded kernel's registers and spills, as its driver tells them, are those of its binary."""
+    loaded = load_compiled(SOFTMAX, Launch.of(SOFTMAX, PROBLEM, CONFIG), gpu.target)
+    own = resources(gpu.target)
+    assert (loaded.n_regs, loaded.n_spills) == (own.n_regs, own.n_spills)

@@ -1,0 +1,226 @@
+"""A sweep: every configuration is a row, compiled once, and nothing finished is lost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from occupancy_lab.compiling import Store
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import make_record
+from occupancy_lab.sweeping import COLUMNS, sweep
+from occupancy_lab.sweeping import sweep as package_sweep
+from occupancy_lab.values import Config, Failure, Problem
+
+GRID = {"gpu": "h100,mi300x", "num_warps": (4, 8), "num_stages": (1, 2)}
+TOOL = Path(sys.executable).with_name("occupancy-lab")
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a store that no other test has."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the list of compiles that sweeps of the test really made."""
+    made: list[str] = []
+    module = sys.modules["occupancy_lab.sweeping.sweep"]
+    real = module.compile_here
+
+    def counted(requests, jobs, timeout):  # noqa: ANN001, ANN202 - the signature of compile_here
+        for name, outcome in real(requests, jobs, timeout):
+            made.append(name)
+            yield name, outcome
+
+    monkeypatch.setattr(module, "compile_here", counted)
+    return made
+
+
+def test_every_configuration_is_a_row_in_order() -> None:
+    """The table has the whole grid in its order, with the documented columns."""
+    table = sweep(781, **GRID)
+    assert list(table.columns) == list(COLUMNS)
+    cells = table[["gpu", "num_warps", "num_stages"]].itertuples(index=False, name=None)
+    assert list(cells) == list(itertools.product(("h100", "mi300x"), (4, 8), (1, 2)))
+    assert (table["status"] == "ok").all()
+
+
+def test_a_row_is_what_a_record_says() -> None:
+    """A sweep's row equals the record that explain makes of the same configuration."""
+    table = sweep(781, **GRID)
+    for row in table.to_dict("records"):
+        gpu = find_gpu(row["gpu"])
+        config = Config(row["BLOCK_SIZE"], row["num_warps"], row["num_stages"])
+        record = make_record(
+            load_kernel("softmax"), Problem(4096, 781), config, gpu, Store(None)
+        ).row()
+        told = {name: None if pd.isna(row[name]) else row[name] for name in record}
+        assert told == record
+
+
+def test_bad_configurations_are_rows() -> None:
+    """What cannot be asked, or does not fit, is a row with its reason beside the fine ones."""
+    table = sweep(12672, gpu="rtx4090", num_warps=(3, 8), num_stages=(1, 4))
+    assert list(table["status"]) == ["skipped", "skipped", "ok", "does not fit"]
+    assert "power of two" in table["reason"][0]
+    assert "num_stages 2 would fit" in table["reason"][3]
+    numbers = table.loc[[0, 1], ["n_regs", "num_programs", "occupancy"]]
+    assert numbers.isna().all(axis=None)
+
+
+def test_failed_compile_is_a_row(tmp_path: Path, own_store: Path, compiled: list[str]) -> None:
+    """A kernel that does not compile is rows with the compiler's reason, kept for the next run."""
+    file = tmp_path / "broken.py"
+    source = Path(load_kernel("softmax_row").function.fn.__code__.co_filename).read_text()
+    file.write_text(source.replace("tl.max(x, axis=0)", "tl.no_such_function(x)"))
+    for _ in range(2):
+        table = sweep(100, kernel=str(file), gpu="sm_90", num_warps=(4,), num_stages=(1,))
+        assert list(table["status"]) == ["compile failed"]
+        assert "no_such_function" in table["reason"][0]
+    assert len(compiled) == 1
+    assert own_store.exists()
+
+
+def test_same_key_is_compiled_once(own_store: Path, compiled: list[str]) -> None:
+    """GPUs of one architecture and columns that specialise alike share a compile."""
+    table = sweep([700, 781], gpu="h100,h200,gh200", num_warps=(4,), num_stages=(1, 2))
+    assert len(table) == 12
+    assert len(compiled) == len(set(compiled)) == 2
+    assert own_store.exists()
+
+
+def test_second_run_compiles_nothing(own_store: Path, compiled: list[str]) -> None:
+    """What the store has is not compiled again, and gives the same table."""
+    first = sweep(781, **GRID)
+    done = len(compiled)
+    assert sweep(781, **GRID).equals(first)
+    assert len(compiled) == done
+    assert own_store.exists()
+
+
+def test_timeout_is_kept_until_more_time_is_given(own_store: Path, compiled: list[str]) -> None:
+    """A compile that timed out is a row, is not tried again in that time, and is with more."""
+    asked = {"gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
+    first = sweep(100, **asked, compile_timeout=0.001)
+    assert list(first["status"]) == ["timed out"]
+    assert list(sweep(100, **asked, compile_timeout=0.001)["status"]) == ["timed out"]
+    assert len(compiled) == 1
+    assert list(sweep(100, **asked, compile_timeout=60)["status"]) == ["ok"]
+    assert own_store.exists()
+
+
+def test_damaged_store_is_repaired(own_store: Path) -> None:
+    """Damaged entries are compiled again, and the table is the same."""
+    first = sweep(781, **GRID)
+    for number, entry in enumerate(sorted(own_store.rglob("*.json"))):
+        entry.write_bytes((b"", b"{", b"[]", b"\xff\xfe")[number % 4])
+    assert sweep(781, **GRID).equals(first)
+
+
+def test_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot be written costs the store, not the sweep."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "file" / "store"))
+    assert (sweep(781, **GRID)["status"] == "ok").all()
+
+
+def test_disk_that_fills_up_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store on a disk too small for it keeps what fits, and the rows are all there."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["/bin/mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs is not allowed here")
+    try:
+        monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(disk))
+        assert (sweep(781, **GRID)["status"] == "ok").all()
+        assert not list(disk.rglob("*.part"))
+    finally:
+        subprocess.run(["/bin/umount", disk], check=True)
+
+
+SWEEP = [
+    *(TOOL, "sweep", "--cols", "781", "--gpu", "h100,mi300x,gfx1100,a100", "--csv"),
+    *("--num-warps", "1,2,4,8", "--num-stages", "1,2"),
+]
+
+
+def environment(store: Path) -> dict[str, str]:
+    """Give an environment with a store and a Triton cache of its own."""
+    places = {"OCCUPANCY_LAB_CACHE_DIR": str(store), "TRITON_CACHE_DIR": str(store / "triton")}
+    return os.environ | places
+
+
+def entries(store: Path) -> int:
+    """Give the compiles that the store has."""
+    return len(list(store.glob("resources/*/*.json")))
+
+
+@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGKILL])
+def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, with_signal: int) -> None:
+    """Ctrl-C or kill -9 in the middle loses nothing finished; the rows are an undisturbed run's."""
+    disturbed, calm = tmp_path / "disturbed", tmp_path / "calm"
+    with subprocess.Popen(
+        SWEEP, env=environment(disturbed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while entries(disturbed) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(with_signal)
+        _, errors = process.communicate(timeout=60)
+    kept = entries(disturbed)
+    assert kept >= 3
+    assert "Traceback" not in errors
+    if with_signal == signal.SIGINT:
+        assert (process.returncode, errors.strip()) == (130, "occupancy-lab: interrupted")
+    again = subprocess.run(SWEEP, env=environment(disturbed), capture_output=True, check=True)
+    undisturbed = subprocess.run(SWEEP, env=environment(calm), capture_output=True, check=True)
+    assert again.stdout == undisturbed.stdout
+
+
+def test_two_sweeps_share_a_store(tmp_path: Path) -> None:
+    """Two sweeps at once on one store give the same rows, and leave a whole store."""
+    both = [
+        subprocess.Popen(SWEEP, env=environment(tmp_path), stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    tables = [process.communicate(timeout=120)[0] for process in both]
+    assert tables[0] == tables[1] != b""
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_all_bad_is_exit_1() -> None:
+    """A sweep in which nothing is ok exits with 1, one in which something is with 0."""
+    asked = [TOOL, "sweep", "--cols", "100", "--gpu", "sm_90", "--num-stages", "1", "--csv"]
+    bad = subprocess.run([*asked, "--num-warps", "3"], capture_output=True, check=False)
+    good = subprocess.run([*asked, "--num-warps", "3,4"], capture_output=True, check=False)
+    assert (bad.returncode, good.returncode) == (1, 0)
+
+
+def test_whole_grid_nonsense_is_an_error() -> None:
+    """What makes no sense for any row is an error, not a table."""
+    with pytest.raises(InputError, match="cols is 0"):
+        package_sweep(0)
+    with pytest.raises(InputError, match="torch"):
+        package_sweep(781, kernel="softmax_naive")
+
+
+def test_failures_are_values() -> None:
+    """A failure compares by what it says, so a kept one is the one that happened."""
+    assert Failure("timed out", "longer than 1 s", 1) == Failure("timed out", "longer than 1 s", 1)
