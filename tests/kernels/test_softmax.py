@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.kernel import Grid, MemoryStep
+from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
 from occupancy_lab.kernels.softmax import KERNEL
 from occupancy_lab.values import Config, Problem
 
@@ -72,7 +72,7 @@ def test_launch_is_as_described(
         KERNEL, random_matrix(13, 257, torch.float16), Config(512, 8, 4), num_programs
     )
     assert launched.arguments == KERNEL.arguments(Problem(13, 257, "float16"))
-    assert launched.keywords == {"num_warps": 8, **KERNEL.constexprs(Config(512, 8, 4))}
+    assert launched.keywords == {"num_warps": 8, **KERNEL.constexprs(Config(512, 8, 4)), **OPTIONS}
     assert launched.grid == grid
     assert KERNEL.grid is Grid.PERSISTENT
 
