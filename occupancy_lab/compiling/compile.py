@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.assembly import (
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
 
+_COMPILING = threading.RLock()
+"""Triton's active driver and the terminal's descriptors are the whole process's, not a thread's."""
 
 KEY_VARIABLES = (
     "AMDGCN_ANALYZE_SMALL_TENSOR_RANGE",
@@ -131,9 +134,10 @@ def _warmup(function: Any, launch: Launch, target: Target, *, present: bool) -> 
 def _compile(kernel: Kernel, launch: Launch, target: Target, *, present: bool) -> Any:
     printed = Printed()
     try:
-        with captured() as printed:
+        with _COMPILING, captured() as printed:
             return _warmup(kernel.function, launch, target, present=present)
     except Exception as error:
+        error.add_note(printed.text)
         if not can_compile(target):
             msg = f"Triton {triton_version()} has no compiler for {target.name}"
             raise TargetError(msg) from error
@@ -149,7 +153,7 @@ def can_compile(target: Target) -> bool:
     from occupancy_lab.compiling.probe import probe_kernel
 
     try:
-        with captured(), offline(target):
+        with _COMPILING, captured(), offline(target):
             probe_kernel.warmup(grid=(1,), **OPTIONS)
     except Exception:  # noqa: BLE001 - any failure at all means that nothing compiles
         return False
