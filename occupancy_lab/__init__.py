@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining import Explanation, explain
     from occupancy_lab.gpus import Gpu, find_gpu, present_gpus
     from occupancy_lab.kernel import Kernel, load_kernel
+    from occupancy_lab.sweeping import sweep
     from occupancy_lab.values import Config, Occupancy, Problem, Resources
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ _HOMES = {
     "occupancy_lab.explaining": ("Explanation", "explain"),
     "occupancy_lab.gpus": ("Gpu", "find_gpu", "present_gpus"),
     "occupancy_lab.kernel": ("Kernel", "load_kernel"),
+    "occupancy_lab.sweeping": ("sweep",),
     "occupancy_lab.values": ("Config", "Occupancy", "Problem", "Resources"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -58,6 +60,7 @@ __all__ = [
     "find_gpu",
     "load_kernel",
     "present_gpus",
+    "sweep",
 ]
 
 

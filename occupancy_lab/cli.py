@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
+    from occupancy_lab.comparing import Comparison
+    from occupancy_lab.explaining import Explanation
+
 NAME = "occupancy-lab"
 _NEEDED = ("n_regs", "shared", "num_warps")
 
@@ -86,6 +89,19 @@ def _cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return no_cache(directory(command))
 
 
+def _format_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["terminal", "markdown", "json"]),
+        default="terminal",
+        show_default=True,
+        help="How to print it.",
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+    return form(as_json(command))
+
+
 def _use_cache_directory(directory: str | None) -> None:
     import os
 
@@ -104,15 +120,7 @@ def _use_cache_directory(directory: str | None) -> None:
 @click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @click.option("--num-warps", type=int, help="Warps a program [default: the kernel's own choice].")
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "markdown", "json"]),
-    default="terminal",
-    show_default=True,
-    help="How to print it.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@_format_options
 @_cache_options
 def explain(
     gpus: tuple[str, ...],
@@ -127,12 +135,16 @@ def explain(
 
     _use_cache_directory(cache_dir)
     explanation = explain_kernel(**asked, gpu=",".join(gpus) or None, cache=not no_cache)
-    if as_json or form == "json":
-        click.echo(explanation.to_json())
+    _print_answer(explanation, "json" if as_json else form)
+
+
+def _print_answer(answer: Explanation | Comparison, form: str) -> None:
+    if form == "json":
+        click.echo(answer.to_json())
     elif form == "markdown":
-        click.echo(explanation.to_markdown(), nl=False)
+        click.echo(answer.to_markdown(), nl=False)
     else:
-        _print_markdown(explanation.to_markdown())
+        _print_markdown(answer.to_markdown())
 
 
 def _print_json(values: Any) -> None:
@@ -200,6 +212,42 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, cache_dir: str | None, **asked:
     else:
         click.echo(text, nl=False)
     sys.exit(0 if fine else 1)
+
+
+@main.command()
+@click.option("--cols", type=int, required=True, help="Columns of the matrix.")
+@click.option("--rows", type=int, default=4096, show_default=True, help="Rows of the matrix.")
+@click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")
+@click.option("--kernel", default="softmax", show_default=True, help="One or several, with commas.")
+@_gpu_option
+@click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
+@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
+@click.option("--num-warps", type=int, help="Warps a program [default: the kernel's own choice].")
+@click.option("--num-stages", type=Integers(), help="One or several, with commas.")
+@_format_options
+@_cache_options
+def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
+    gpus: tuple[str, ...],
+    kernel: str,
+    triton: str | None,
+    form: str,
+    as_json: bool,
+    no_cache: bool,
+    cache_dir: str | None,
+    **asked: Any,
+) -> None:
+    """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why."""
+    from occupancy_lab.comparing import compare as compare_sides
+
+    _use_cache_directory(cache_dir)
+    comparison = compare_sides(
+        **asked,
+        kernel=kernel.split(","),
+        gpu=",".join(gpus) or None,
+        triton=triton.split(",") if triton else None,
+        cache=not no_cache,
+    )
+    _print_answer(comparison, "json" if as_json else form)
 
 
 @main.command()

@@ -117,6 +117,22 @@ def make_record(  # noqa: PLR0913 - the values that the road starts from
     check_problem(problem)
     check_config(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
+    return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
+
+
+def record_of(  # noqa: PLR0913 - the values that a record is made of
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    gpu: Gpu,
+    resources: Resources,
+    *,
+    triton: str,
+) -> Record:
+    """Give the record of *kernel* as the Triton of version *triton* compiled it to *resources*.
+
+    Raises DoesNotFitError where the GPU holds not one program of it.
+    """
     calculation = calculate(resources, gpu)
     check_fits(calculation, config.num_stages)
 
@@ -131,5 +147,5 @@ def make_record(  # noqa: PLR0913 - the values that the road starts from
         plan=plan(calculation.occupancy.programs_per_multiprocessor),
         tutorial_plan=plan(calculation.tutorial.programs_per_multiprocessor),
         traffic=traffic(kernel.memory_steps(problem), problem),
-        triton_version=triton_version(),
+        triton_version=triton,
     )

@@ -1,8 +1,13 @@
-"""What all tests share: a store of their own, and the reason why GPU tests are skipped."""
+"""What all tests share: golden files, a store of their own, and why GPU tests are skipped."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,3 +39,19 @@ def _own_store(tmp_path_factory: pytest.TempPathFactory) -> object:
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path_factory.mktemp("store")))
     yield
     patch.undo()
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Give a function that compares a text with its golden file, or rewrites the file.
+
+    `pytest --update-golden` rewrites; read the difference before you commit it.
+    """
+
+    def check(name: str, text: str) -> None:
+        path = request.path.parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return check

@@ -9,7 +9,7 @@ from occupancy_lab.explaining.words import compared, count, known, said_of_each
 from occupancy_lab.kernel import Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from occupancy_lab.explaining.case import Case
 
@@ -41,7 +41,8 @@ def _local(case: Case) -> str:
     return "not known" if local is None else f"{local} B"
 
 
-def _stage_sentences(case: Case) -> Iterator[str]:
+def stage_sentences(case: Case) -> Iterator[str]:
+    """Say what num_stages costs here, against num_stages 1."""
     record, single = case.record, case.single_stage
     stages, resources = record.config.num_stages, record.resources
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
@@ -94,9 +95,9 @@ def _spill_sentences(case: Case) -> Iterator[str]:
         )
 
 
-def what_was_compiled(cases: tuple[Case, ...]) -> Section:
-    """Explain what the compiled kernel takes, and what its stages cost on this vendor."""
-    rows = [
+def resource_rows(cases: tuple[Case, ...]) -> list[tuple[str, Callable[[Case], str]]]:
+    """Give the rows of a table of what the compiled kernels take."""
+    rows: list[tuple[str, Callable[[Case], str]]] = [
         ("registers a thread", _registers),
         ("shared memory a program", _shared),
         ("of it rows in flight", _pipeline),
@@ -108,8 +109,13 @@ def what_was_compiled(cases: tuple[Case, ...]) -> Section:
     if any(case.record.resources.barriers is not None for case in cases):
         rows.append(("named barriers", lambda case: _or_dash(case.record.resources.barriers)))
     rows.append(("Triton", lambda case: known(case.record.triton_version)))
-    table = Table(("", *(case.title for case in cases)), compared(cases, rows))
-    sentences = (*said_of_each(cases, _stage_sentences), *said_of_each(cases, _spill_sentences))
+    return rows
+
+
+def what_was_compiled(cases: tuple[Case, ...]) -> Section:
+    """Explain what the compiled kernel takes, and what its stages cost on this vendor."""
+    table = Table(("", *(case.title for case in cases)), compared(cases, resource_rows(cases)))
+    sentences = (*said_of_each(cases, stage_sentences), *said_of_each(cases, _spill_sentences))
     return Section("What was compiled", (table,), sentences)
 
 

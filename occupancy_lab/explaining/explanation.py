@@ -63,7 +63,8 @@ class Explanation:
         return self.to_markdown()
 
 
-def _chosen_config(kernel: Kernel, problem: Problem, gpu: Gpu, chosen: dict[str, int]) -> Config:
+def chosen_config(kernel: Kernel, problem: Problem, gpu: Gpu, chosen: dict[str, int]) -> Config:
+    """Give what was *chosen* of the configuration, and the kernel's own choice of the rest."""
     default = kernel.default_config(problem, gpu.architecture.max_shared)
     return Config(
         block_size=chosen.get("block_size", default.block_size),
@@ -72,8 +73,8 @@ def _chosen_config(kernel: Kernel, problem: Problem, gpu: Gpu, chosen: dict[str,
     )
 
 
-def _gpus(names: str | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Give the GPUs to explain, each with whether it is here."""
+def chosen_gpus(names: str | None) -> tuple[tuple[Gpu, bool], ...]:
+    """Give the GPUs to speak of, each with whether it is here; `explain` says what None is."""
     here = present_gpus()
     if names is None and here:
         return ((here[0].gpu, True),)
@@ -93,8 +94,18 @@ def _case(  # noqa: PLR0913 - the values that the road starts from
     return Case(record, single_stage)
 
 
-def _answer(case: Case) -> str:
-    answer = held_in_short(case.calculation)
+def chosen_kernel(name: str) -> Kernel:
+    """Give the kernel called *name*; InputError where there is none or Triton compiles none."""
+    kernel = load_kernel(name)
+    if kernel.function is None:
+        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
+        raise InputError(msg)
+    return kernel
+
+
+def answer_in_short(case: Case) -> str:
+    """Give the answer as one sentence: what is held, and num_programs where it is known."""
+    answer = held_in_short(case.calculation, case.title)
     num_programs = case.record.plan.num_programs
     return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
 
@@ -106,7 +117,7 @@ def write_document(cases: tuple[Case, ...]) -> Document:
     calculations = tuple(case.calculation for case in cases)
     return Document(
         f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on {titles}",
-        tuple(_answer(case) for case in cases),
+        tuple(answer_in_short(case) for case in cases),
         (
             what_fits(cases),
             what_was_compiled(cases),
@@ -156,17 +167,14 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
     names = gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu)
     chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
     given = {name: value for name, value in chosen.items() if value is not None}
-    gpus = _gpus(names)
-    found = load_kernel(kernel)
-    if found.function is None:
-        msg = f"{found.name} is made of torch operations: Triton compiles nothing of it"
-        raise InputError(msg)
+    gpus = chosen_gpus(names)
+    found = chosen_kernel(kernel)
     store = Store(store_directory() if cache else None)
     cases = tuple(
         _case(
             found,
             problem,
-            _chosen_config(found, problem, one, given),
+            chosen_config(found, problem, one, given),
             one,
             store,
             present=present,

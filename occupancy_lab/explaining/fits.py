@@ -103,7 +103,7 @@ def what_fits(cases: tuple[Case, ...]) -> Section:
         (
             ("BLOCK_SIZE", lambda case: str(case.record.config.block_size)),
             ("masked lanes", _masked),
-            ("threads a program", _threads),
+            ("threads a program", threads_words),
             ("elements a thread", lambda case: f"{elements_per_thread(case):g}"),
             ("widest load, bytes a thread", lambda case: _width(case.record.resources.load_bytes)),
             (
@@ -122,7 +122,8 @@ def _masked(case: Case) -> str:
     return f"{masked} of {block_size} ({masked / block_size:.1%})"
 
 
-def _threads(case: Case) -> str:
+def threads_words(case: Case) -> str:
+    """Give the threads a program: "8 warps x 32 = 256"."""
     architecture = case.architecture
     warps = count(case.record.config.num_warps, architecture.warp_word)
     return f"{warps} x {architecture.warp_size} = {case.threads}"

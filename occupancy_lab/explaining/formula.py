@@ -82,7 +82,8 @@ def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CUR
     )
 
 
-def _sentences(case: Calculation) -> Iterator[str]:
+def tutorial_sentences(case: Calculation) -> Iterator[str]:
+    """Say whether the tutorial's formula is right, and what it misses where it is not."""
     verdict = _verdict(case, case.tutorial)
     yield f"{verdict[0].upper()}{verdict[1:]}."
     if case.architecture.vendor == "AMD":
@@ -99,13 +100,13 @@ def the_tutorial(cases: tuple[Calculation, ...]) -> Section:
             ("tutorial, registers", lambda case: _steps(case, "registers")),
             ("tutorial, waves", lambda case: _steps(case, "warps")),
             ("tutorial, shared memory", lambda case: _steps(case, "shared")),
-            ("tutorial, programs", _tutorial_programs),
+            ("tutorial, programs", tutorial_programs),
             ("exact, programs", _exact_programs),
         ),
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
     table = Table(("", *(case.title for case in cases)), rows, prose=True)
-    return Section("The tutorial's formula", (table,), said_of_each(cases, _sentences))
+    return Section("The tutorial's formula", (table,), said_of_each(cases, tutorial_sentences))
 
 
 def _steps(case: Calculation, resource: str) -> str:
@@ -115,7 +116,8 @@ def _steps(case: Calculation, resource: str) -> str:
     return "-"
 
 
-def _tutorial_programs(case: Calculation) -> str:
+def tutorial_programs(case: Calculation) -> str:
+    """Give the programs a multiprocessor that the tutorial's formula says, or that it fails."""
     said = case.tutorial.programs_per_multiprocessor
     return "fails" if said is None else f"**{said}**"
 

@@ -24,11 +24,13 @@ def work_word(case: Case) -> str:
     return "block" if case.record.kernel.grid is Grid.BLOCKS else "row"
 
 
-def _num_programs(case: Case) -> str:
+def num_programs_words(case: Case) -> str:
+    """Give num_programs, where it is known."""
     return known(case.record.plan.num_programs)
 
 
-def _resident(case: Case) -> str:
+def resident_words(case: Case) -> str:
+    """Give the programs that the GPU holds at once: "8 x 132 = 1056"."""
     resident = case.record.plan.resident_programs
     if resident is None:
         return "not known"
@@ -37,7 +39,8 @@ def _resident(case: Case) -> str:
     return f"{held} x {multiprocessors} = {resident}"
 
 
-def _waves(case: Case) -> str:
+def waves_words(case: Case) -> str:
+    """Give the programs launched over those that the GPU holds at once."""
     waves = case.record.plan.waves
     return "not known" if waves is None else f"{waves:.2f}"
 
@@ -57,25 +60,28 @@ def _rows_of_first(case: Case) -> str:
     return f"{shown}, ..." if len(work) > SHOWN_ROWS else shown
 
 
-def _sentences(case: Case) -> Iterator[str]:
+def plan_sentence(case: Case) -> str:
+    """Say how num_programs comes about."""
     plan, gpu, word = case.record.plan, case.record.gpu, work_word(case)
     multiprocessor = case.architecture.multiprocessor_word
     if plan.resident_programs is None or plan.num_programs is None:
-        yield (
+        return (
             f"{gpu.title} is an architecture, not a GPU, so the number of its {multiprocessor}s is"
             " not known: name a GPU to get num_programs."
         )
-        return
     if case.record.kernel.grid is Grid.PERSISTENT:
-        yield (
-            f"num_programs = min({plan.work} rows, {_resident(case)}) = {plan.num_programs}."
+        return (
+            f"num_programs = min({plan.work} rows, {resident_words(case)}) = {plan.num_programs}."
             f" Program p takes rows p, p + {plan.num_programs}, ... up to {plan.work - 1}."
         )
-    else:
-        yield (
-            f"One program a {word}: num_programs = {plan.num_programs}, {_waves(case)} times what"
-            " the GPU holds at once."
-        )
+    return (
+        f"One program a {word}: num_programs = {plan.num_programs}, {waves_words(case)} times what"
+        " the GPU holds at once."
+    )
+
+
+def _sentences(case: Case) -> Iterator[str]:
+    yield plan_sentence(case)
     yield from _tail_sentence(case)
     yield from _tutorial_sentence(case)
 
@@ -141,9 +147,9 @@ def the_launch(cases: tuple[Case, ...]) -> Section:
     rows = compared(
         cases,
         (
-            ("programs at once", _resident),
-            ("num_programs", _num_programs),
-            ("waves of programs", _waves),
+            ("programs at once", resident_words),
+            ("num_programs", num_programs_words),
+            ("waves of programs", waves_words),
             (f"{word}s in the last round", _tail),
             (f"{word}s of program 0", _rows_of_first),
         ),

@@ -33,15 +33,27 @@ def limiter_words(case: Calculation) -> str:
     return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
 
 
-def held_in_short(case: Calculation) -> str:
-    """Give the answer as one clause: programs, warps, occupancy and limiters."""
-    held, architecture = case.occupancy, case.architecture
-    word = architecture.multiprocessor_word
+def programs_words(case: Calculation) -> str:
+    """Give the programs of a multiprocessor: "8 programs an SM"."""
+    word = case.architecture.multiprocessor_word
+    held = count(case.occupancy.programs_per_multiprocessor, "program")
+    return f"{held} {article(word)} {word}"
+
+
+def occupancy_words(case: Calculation) -> str:
+    """Give the warps resident and the occupancy: "64 of 64 warps (100%)"."""
+    held, word = case.occupancy, case.architecture.warp_word
+    return f"{held.warps_per_multiprocessor} of {held.max_warps} {word}s ({held.occupancy:.0%})"
+
+
+def held_in_short(case: Calculation, title: str | None = None) -> str:
+    """Give the answer as one clause: programs, warps, occupancy and limiters.
+
+    It is said of *title*, the name of the GPU if None.
+    """
     return (
-        f"**{case.title}**: {count(held.programs_per_multiprocessor, 'program')} {article(word)}"
-        f" {word},"
-        f" {held.warps_per_multiprocessor} of {held.max_warps} {architecture.warp_word}s"
-        f" ({held.occupancy:.0%}), limited by {limiter_words(case)}"
+        f"**{title or case.title}**: {programs_words(case)}, {occupancy_words(case)},"
+        f" limited by {limiter_words(case)}"
     )
 
 
@@ -64,11 +76,10 @@ def _table(case: Calculation) -> Table:
 def _limiter_sentences(case: Calculation) -> Iterator[str]:
     held = case.occupancy
     architecture = case.architecture
-    word = architecture.multiprocessor_word
-    programs = f"{count(held.programs_per_multiprocessor, 'program')} {article(word)} {word}"
     yield (
-        f"The limiter is {limiter_words(case)}: {programs}, {held.warps_per_multiprocessor} of its"
-        f" {held.max_warps} {architecture.warp_word}s, an occupancy of {held.occupancy:.0%}."
+        f"The limiter is {limiter_words(case)}: {programs_words(case)},"
+        f" {held.warps_per_multiprocessor} of its {held.max_warps} {architecture.warp_word}s,"
+        f" an occupancy of {held.occupancy:.0%}."
     )
 
 
@@ -99,7 +110,7 @@ def _steps_table(case: Calculation) -> Table:
     now = case.occupancy.programs_per_multiprocessor
     rows = tuple(
         (
-            _unit_words(case, step.resource),
+            unit_words(case, step.resource),
             str(step.now),
             _more(step),
             _fewer(step),
@@ -134,7 +145,7 @@ def _step_sentences(case: Calculation) -> Iterator[str]:
         )
         return
     needs = [
-        f"at most {step.most_for_one_more} {_unit_words(case, step.resource)}"
+        f"at most {step.most_for_one_more} {unit_words(case, step.resource)}"
         for step in case.next_steps
         if step.resource in held.limiters and step.most_for_one_more is not None
     ]
@@ -144,7 +155,8 @@ def _step_sentences(case: Calculation) -> Iterator[str]:
         yield f"No amount of {limiter_words(case)} brings program {more}."
 
 
-def _unit_words(case: Calculation, resource: str) -> str:
+def unit_words(case: Calculation, resource: str) -> str:
+    """Give what an amount of a limit's resource counts: "registers a thread"."""
     words = {"registers": f"{case.architecture.register_word}s a thread", "sgprs": "SGPRs a wave"}
     return words.get(resource, f"B of {case.architecture.shared_word} a program")
 

@@ -49,12 +49,27 @@ def said_of_each(
     said = [(item.title, tuple(sentences(item))) for item in items]
     if len(said) == 1:
         return said[0][1]
-    common = set.intersection(*(set(texts) for _, texts in said))
+    common = _common(said)
     together = [text for text in said[0][1] if text in common]
-    apart = [
+    return (*together, *_apart(said, common))
+
+
+def said_apart(
+    items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
+) -> tuple[str, ...]:
+    """Give what *sentences* says of each item but not of all, each sentence with its GPU."""
+    said = [(item.title, tuple(sentences(item))) for item in items]
+    return _apart(said, _common(said))
+
+
+def _common(said: list[tuple[str, tuple[str, ...]]]) -> set[str]:
+    return set.intersection(*(set(texts) for _, texts in said))
+
+
+def _apart(said: list[tuple[str, tuple[str, ...]]], common: set[str]) -> tuple[str, ...]:
+    return tuple(
         f"**{title}**: {text}" for title, texts in said for text in texts if text not in common
-    ]
-    return (*together, *apart)
+    )
 
 
 def compared(

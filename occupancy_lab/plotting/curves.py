@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from occupancy_lab.checking import next_power_of_two
 from occupancy_lab.explaining.limits import limiter_words, resource_word
 from occupancy_lab.explaining.words import article, count
-from occupancy_lab.plotting.placing import Placer, outline
+from occupancy_lab.plotting.placing import Placer, are_alike, outline
 from occupancy_lab.plotting.series import FIELDS, make_series
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
     from occupancy_lab.calculator import Calculation
     from occupancy_lab.plotting.series import Array, Series
@@ -31,7 +30,7 @@ KIB = 1024
 MOST_TICKS = 8
 HEADROOM = 1.4
 """How far a panel reaches above its curves, as a factor: there is the room for labels."""
-CAPTION_WIDTH = 165
+CAPTION_WIDTH = 175
 """Characters a line."""
 
 
@@ -41,20 +40,19 @@ def _changes(values: Array) -> Array:
     return np.unique(np.concatenate(([0], changed, [len(values) - 1])))
 
 
-def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> Line2D | None:
-    """Draw *values* as steps, by the points alone at which they change; None for no values."""
+def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
+    """Draw *values* as steps, by the points alone at which they change; nothing for no values."""
     known = ~np.isnan(values)
     amounts, values = series.amounts[known], values[known]
     if not len(values):
-        return None
+        return
     if series.field == "num_warps":
         style |= {"drawstyle": "steps-mid", "marker": "o", "markersize": 4}
     else:
         kept = _changes(values)
         amounts, values = amounts[kept], values[kept]
         style |= {"drawstyle": "steps-post"}
-    (line,) = axes.plot(amounts, values, **style)
-    return line
+    axes.plot(amounts, values, **style)
 
 
 def _axis_words(calculation: Calculation, field: str) -> str:
@@ -78,7 +76,7 @@ def _amount_words(calculation: Calculation, series: Series) -> str:
 
 def _scale(axes: Axes, series: Series) -> None:
     """Set the panel's limits and ticks; it cuts off a tutorial that promises very much more."""
-    highest = float(series.exact.max())
+    highest = max(1, int(series.exact.max()))
     said = np.nanmax(series.tutorial, initial=0.0)
     highest = max(highest, series.at_kernel[1] or 0, min(said, 2 * highest))
     axes.set_ylim(0, HEADROOM * highest)
@@ -99,12 +97,11 @@ def _scale(axes: Axes, series: Series) -> None:
 
 def _draw_curves(axes: Axes, calculation: Calculation, series: Series) -> None:
     """Draw both formulas, the mark at this kernel, and beside each what it is."""
-    exact = _draw_line(axes, series, series.exact, color=EXACT, linewidth=2.6)
+    _draw_line(axes, series, series.exact, color=EXACT, linewidth=2.6)
     dashed = {"color": TUTORIAL, "linewidth": 1.6, "linestyle": (0, (4, 2))}
-    said = _draw_line(axes, series, series.tutorial, **dashed)
-    held = series.at_kernel[0]
-    style = {"markersize": 8, "markeredgecolor": "white", "color": INK, "zorder": 4}
-    axes.plot([series.here], [held], "o", clip_on=False, **style)
+    _draw_line(axes, series, series.tutorial, **dashed)
+    style: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "color": INK, "zorder": 4}
+    axes.plot([series.here], [series.at_kernel[0]], "o", clip_on=False, **style)
     _scale(axes, series)
     word = calculation.architecture.multiprocessor_word
     axes.set_ylabel(f"programs {article(word)} {word}")
@@ -112,23 +109,19 @@ def _draw_curves(axes: Axes, calculation: Calculation, series: Series) -> None:
 
 def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
     """Write beside the mark and the curves what they are."""
-    *lines, mark = axes.lines
-    curves = [outline(line) for line in lines]
-    placer = Placer(axes, curves)
-    held = count(series.at_kernel[0], "program")
-    words = f"this kernel\n{_amount_words(calculation, series)}: {held}"
-    placer.place(words, outline(mark), color=INK, fontsize=9)
-    known = ~np.isnan(series.tutorial)
-    if not known.any():
-        words = "the tutorial's formula\ndivides by zero"
-        placer.place(words, curves[0], color=TUTORIAL, fontsize=9)
-    elif np.array_equal(series.exact[known], series.tutorial[known]):
-        words = "what fits, and the\ntutorial's formula"
-        placer.place(words, curves[0], color=INK, fontsize=9)
+    curves = [outline(axes, line) for line in axes.lines[:-1]]
+    exact, *said = curves
+    alike = bool(said) and are_alike(exact, said[0])
+    placer = Placer(axes, curves[:1] if alike else curves)
+    held = series.at_kernel[0]
+    words = f"this kernel\n{_amount_words(calculation, series)}: {count(held, 'program')}"
+    placer.at_point(words, (series.here, held), color=INK)
+    if alike:
+        placer.at_curve("both formulas", exact, color=INK)
         return
-    else:
-        placer.place("the tutorial's formula", curves[1], color=TUTORIAL, fontsize=9)
-    placer.place("what fits", curves[0], color=EXACT, fontsize=9, weight="bold")
+    placer.at_curve("what fits", exact, color=EXACT, weight="bold")
+    words = "the tutorial's formula" if said else "the tutorial's formula\ndivides by zero"
+    placer.at_curve(words, said[0] if said else exact, color=TUTORIAL)
 
 
 def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None:
@@ -138,8 +131,10 @@ def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None
         bounds = series.edges[turns].reshape(-1, 2)
         spans = [(first, last - first) for first, last in bounds.tolist()]
         axes.broken_barh(spans, (row - 0.3, 0.6), color=MUTED, linewidth=0)
-    axes.set_yticks(range(len(words)), list(words.values()))
     axes.set_ylim(len(words) - 0.5, -0.5)
+    axes.set_yticks(range(len(words)), list(words.values()))
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
     axes.spines[["left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
@@ -162,11 +157,12 @@ def _headline(calculation: Calculation) -> str:
     )
 
 
-def _caption(calculation: Calculation) -> str:
+def _caption(calculation: Calculation, n_regs: int) -> str:
     architecture, resources = calculation.architecture, calculation.resources
+    padded = "" if n_regs == resources.n_regs else f" ({resources.n_regs} before padding)"
     return (
         "Each panel varies one amount and leaves the others as this kernel has them:"
-        f" {count(resources.n_regs, architecture.register_word)} a thread,"
+        f" {count(n_regs, architecture.register_word)} a thread{padded},"
         f" {resources.shared} B of {architecture.shared_word} and"
         f" {count(resources.num_warps, architecture.warp_word)} a program."
         f" Compiled with other num_warps, a kernel takes other {architecture.register_word}s too."
@@ -185,14 +181,17 @@ def draw_curves(calculation: Calculation) -> Figure:
     strip = ROW * len(words)
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT + strip), layout="constrained")
-        axes = figure.subplots(2, 3, sharex="col", height_ratios=[HEIGHT - 1.2, strip])
+        axes = figure.subplots(
+            2, 3, sharex="col", sharey="none", height_ratios=[HEIGHT - 1.2, strip]
+        )
         for column, series in enumerate(every):
             upper, lower = axes[:, column]
             _draw_curves(upper, calculation, series)
             _draw_limiters(lower, series, words)
             lower.set_xlabel(_axis_words(calculation, series.field))
-            lower.set_ylabel("limiter", fontsize=8)
-        headline, caption = _headline(calculation), _caption(calculation)
+            lower.tick_params(labelleft=column == 0)
+            lower.set_ylabel("limiter" if column == 0 else "", fontsize=8)
+        headline, caption = _headline(calculation), _caption(calculation, every[0].here)
         figure.suptitle(headline, x=0.01, ha="left", weight="bold", fontsize=11)
         lines = textwrap.fill(caption, CAPTION_WIDTH)
         figure.supxlabel(lines, x=0.01, ha="left", color=MUTED, fontsize=8)

@@ -5,21 +5,15 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.plotting.style import (
-    COLOUR_MAP,
-    FAINT,
-    INK,
-    MUTED,
-    PALE,
-    describe,
-    styled,
-)
+from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, styled
 from occupancy_lab.sweeping.rows import COLUMNS
 
 if TYPE_CHECKING:
@@ -31,31 +25,29 @@ if TYPE_CHECKING:
     Panel = tuple[str, pd.DataFrame]
 
 MAX_PANELS = 12
-MAX_COLUMNS = 3
 ALWAYS = ("gpu", "BLOCK_SIZE")
-SOMETIMES = ("kernel", "dtype", "rows", "cols", "triton_version")
-"""Columns that tell panels apart where they hold several values, besides those of ALWAYS."""
-INITIALS: Mapping[str, str] = {
-    "warps": "W",
-    "registers": "R",
-    "sgprs": "G",
-    "shared": "S",
-    "programs": "P",
-    "barriers": "B",
+SOMETIMES = ("kernel", "rows", "cols", "dtype", "triton_version")
+"""Columns that tell panels apart where they hold several values, as those of ALWAYS always do."""
+LIMITERS: Mapping[str, tuple[str, str]] = {
+    "warps": ("W", "warps"),
+    "registers": ("R", "registers"),
+    "sgprs": ("G", "SGPRs"),
+    "shared": ("S", "shared memory"),
+    "programs": ("P", "program slots"),
+    "barriers": ("B", "barriers"),
 }
-"""What a limiter is called within a cell."""
-INITIAL_WORDS: Mapping[str, str] = {
-    "warps": "warps",
-    "registers": "registers",
-    "sgprs": "SGPRs",
-    "shared": "shared memory",
-    "programs": "program slots",
-    "barriers": "barriers",
-}
-CELL = (0.62, 0.48)
+"""What a limiter is called within a cell, and in the key."""
+CELL_WIDTH, CELL_HEIGHT = 0.54, 0.42
 """Inches."""
-DARK = 0.45
-"""The luminance below which a cell's text is white."""
+BAR_HEIGHT, BAR_DISTANCE, LEAST_BAR = 0.15, 0.1, 1.0
+"""Inches: how high the colour bar is, how far from the panels, and how long at least."""
+LEAST_CELLS = 4
+"""Cells whose width a panel takes at least, for its title."""
+LEAST_WIDTH = 6.0
+"""Inches: the figure's, for its headline."""
+DARK = 0.179
+"""The relative luminance below which white text has more contrast than black (WCAG 2)."""
+OCCUPANCY_WORDS = "occupancy: resident warps over the most there can be"
 
 
 def _check(table: pd.DataFrame, value: str) -> None:
@@ -68,23 +60,24 @@ def _check(table: pd.DataFrame, value: str) -> None:
     if value not in table:
         msg = f"there is no column {value!r} to draw; there are {', '.join(map(str, table))}"
         raise InputError(msg)
-    column = table[value].infer_objects() if table[value].notna().any() else None
-    if column is not None and (is_bool_dtype(column) or not is_numeric_dtype(column)):
+    known = table[value].dropna().infer_objects()
+    if len(known) and (is_bool_dtype(known) or not is_numeric_dtype(known)):
         msg = f"the column {value} holds no numbers; a heat map shows one that does: occupancy"
         raise InputError(msg)
 
 
 def _panels(table: pd.DataFrame) -> list[Panel]:
-    """Give the rows of each panel with its title, in the table's order."""
-    varying = [name for name in SOMETIMES if name in table and table[name].nunique() > 1]
+    """Give the title and the rows of each panel, in the table's order."""
+    varying = [name for name in SOMETIMES if name in table and len(table[name].unique()) > 1]
     names = [*ALWAYS, *varying]
-    panels = []
-    for values, rows in table.groupby(names, sort=False, dropna=False):
-        panels.append((_title(names, values), rows))
+    panels = [
+        (_title(names, values), rows)
+        for values, rows in table.groupby(names, sort=False, dropna=False)
+    ]
     if len(panels) > MAX_PANELS:
         msg = (
-            f"{len(panels)} heat maps, one for each {', '.join(names)}, do not fit into a picture"
-            f" that holds {MAX_PANELS}; choose fewer rows"
+            f"the table makes {len(panels)} heat maps, one for each {', '.join(names)}, and a"
+            f" picture holds {MAX_PANELS}; choose fewer rows"
         )
         raise InputError(msg)
     return panels
@@ -92,7 +85,8 @@ def _panels(table: pd.DataFrame) -> list[Panel]:
 
 def _title(names: Sequence[str], values: Sequence[Hashable]) -> str:
     gpu, *others = values
-    return ", ".join((str(gpu), *(f"{n} {v}" for n, v in zip(names[1:], others, strict=True))))
+    words = (f"{name} {value}" for name, value in zip(names[1:], others, strict=True))
+    return ", ".join((str(gpu), *words))
 
 
 def _number(number: float, value: str) -> str:
@@ -105,134 +99,169 @@ def _number(number: float, value: str) -> str:
 def _initials(limiter: object) -> str:
     """Give "W R" for "warps+registers"; nothing for no limiter."""
     names = limiter.split("+") if isinstance(limiter, str) else []
-    return " ".join(INITIALS.get(name, name) for name in names)
+    return " ".join(LIMITERS[name][0] for name in names)
 
 
-class _Cells:
-    """Draws rows as cells: where they go, and in which colour."""
+def _is_dark(colour: Sequence[float]) -> bool:
+    """Whether white is read better on *colour* than black (WCAG 2's relative luminance)."""
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4  # noqa: PLR2004
+        for part in colour[:3]
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue < DARK
+
+
+def _colours(numbers: pd.Series[Any], *, occupancy: bool) -> ScalarMappable:
+    known = [float(number) for number in numbers.dropna()]
+    low, high = (0.0, 1.0) if occupancy or not known else (min(known), max(known))
+    if low == high:
+        low, high = low - 1, high + 1
+    return ScalarMappable(Normalize(low, high), COLOUR_MAP)
+
+
+class _Map:
+    """Draws panels of one table: they share their axes and their colours."""
 
     def __init__(self, table: pd.DataFrame, value: str) -> None:
+        self.value = value
         self.num_warps = sorted({int(number) for number in table["num_warps"]})
         self.num_stages = sorted({int(number) for number in table["num_stages"]})
-        self.value = value
-        known = [float(number) for number in table[value].dropna()]
-        low, high = (min(known), max(known)) if known else (0.0, 1.0)
-        if value == "occupancy":
-            low, high = 0.0, max(1.0, high)
-        if low == high:
-            low, high = low - 0.5, high + 0.5
-        self.colours = ScalarMappable(Normalize(low, high), COLOUR_MAP)
+        self.colours = _colours(table[value], occupancy=value == "occupancy")
+        self.panel_width = max(LEAST_CELLS, len(self.num_warps)) * CELL_WIDTH
+        self.panel_height = len(self.num_stages) * CELL_HEIGHT
 
-    def draw_panel(self, axes: Axes, panel: Panel) -> None:
-        """Draw the heat map of one panel."""
+    def draw(self, axes: Axes, panel: Panel) -> None:
+        """Draw the heat map of one panel.
+
+        Raises InputError for two rows of one cell.
+        """
         title, rows = panel
-        taken = set()
-        for row in rows.to_dict("records"):
-            place = (int(row["num_warps"]), int(row["num_stages"]))
-            if place in taken:
-                msg = (
-                    f"two rows are {title}, num_warps {place[0]}, num_stages {place[1]}; a heat map"
-                    " shows one: choose fewer rows"
-                )
-                raise InputError(msg)
-            taken.add(place)
-            at = (self.num_warps.index(place[0]), self.num_stages.index(place[1]))
-            self._draw_cell(axes, at, row)
-        axes.set_title(textwrap.fill(title, self._characters(len(self.num_warps))), fontsize=9)
+        axes.set_title(textwrap.fill(title, int(self.panel_width * 13)), fontsize=9)
+        axes.set_xlabel("num_warps", fontsize=9)
+        axes.set_ylabel("num_stages", fontsize=9)
         axes.set_xticks(range(len(self.num_warps)), [str(number) for number in self.num_warps])
         axes.set_yticks(range(len(self.num_stages)), [str(number) for number in self.num_stages])
         axes.set_xlim(-0.5, len(self.num_warps) - 0.5)
         axes.set_ylim(-0.5, len(self.num_stages) - 0.5)
-        axes.tick_params(length=0)
+        axes.set_aspect(CELL_HEIGHT / CELL_WIDTH, anchor="NW")
+        axes.tick_params(length=0, labelsize=9)
         axes.spines[:].set_visible(False)
+        repeated = rows.duplicated(["num_warps", "num_stages"])
+        if repeated.any():
+            first = rows[repeated].iloc[0]
+            msg = (
+                f"several rows are {title}, num_warps {first['num_warps']}, num_stages"
+                f" {first['num_stages']}, and a heat map shows one; choose fewer rows"
+            )
+            raise InputError(msg)
+        for row in rows.to_dict("records"):
+            self._draw_cell(axes, row)
 
-    @staticmethod
-    def _characters(cells: int) -> int:
-        return max(24, int(cells * CELL[0] * 14))
-
-    def _draw_cell(self, axes: Axes, at: tuple[int, int], row: Mapping[Any, Any]) -> None:
+    def _draw_cell(self, axes: Axes, row: Mapping[Hashable, Any]) -> None:
         import pandas as pd
 
-        corner = (at[0] - 0.5, at[1] - 0.5)
-        style: dict[str, Any] = {"edgecolor": "white", "linewidth": 1.5}
+        x = self.num_warps.index(int(row["num_warps"]))
+        y = self.num_stages.index(int(row["num_stages"]))
+        colour: Any = PALE
+        ink, hatch = MUTED, None
         if row["status"] != "ok":
-            hatched = {"facecolor": PALE, "edgecolor": FAINT, "hatch": "////", "linewidth": 0}
-            axes.add_patch(Rectangle(corner, 1, 1, **hatched))
-            axes.add_patch(Rectangle(corner, 1, 1, fill=False, **style))
-            words = str(row["status"]).replace(" ", "\n", 1)
-            axes.text(*at, words, ha="center", va="center", fontsize=6.5, color=MUTED)
-            return
-        number = row[self.value]
-        colour: Any = PALE if pd.isna(number) else self.colours.to_rgba(float(number))
-        axes.add_patch(Rectangle(corner, 1, 1, facecolor=colour, **style))
-        text = "not known" if pd.isna(number) else _number(number, self.value)
-        ink = INK if pd.isna(number) or _luminance(colour) > DARK else "white"
-        both = "\n".join(part for part in (text, _initials(row["limiter"])) if part)
-        axes.text(*at, both, ha="center", va="center", fontsize=7.5, color=ink)
-
-
-def _luminance(colour: Sequence[float]) -> float:
-    """Give how bright *colour* seems, 0 to 1 (the weights are those of Rec. 709)."""
-    red, green, blue = colour[:3]
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+            words, hatch = row["status"].replace(" ", "\n", 1), "////"
+        elif pd.isna(row[self.value]):
+            words = "not\nknown"
+        else:
+            number = float(row[self.value])
+            (colour,) = self.colours.to_rgba(np.array([number]))
+            ink = "white" if _is_dark(colour) else "black"
+            words = f"{_number(number, self.value)}\n{_initials(row['limiter'])}".rstrip()
+        corner = (x - 0.5, y - 0.5)
+        cell = Rectangle(corner, 1, 1, facecolor=colour, edgecolor=FAINT, hatch=hatch, linewidth=0)
+        axes.add_patch(cell)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.5))
+        size = 7.5 if ink != MUTED else 6.5
+        axes.text(x, y, words, ha="center", va="center", fontsize=size, color=ink)
 
 
 def _headline(table: pd.DataFrame, value: str) -> str:
     """Give what the picture shows, with whatever is the same for all of it."""
-    parts = [f"{value} by num_warps and num_stages"]
-    same = {name: str(table[name].iloc[0]) for name in SOMETIMES if _is_same(table, name)}
-    if "kernel" in same:
-        parts.insert(0, same["kernel"])
-    if "rows" in same and "cols" in same:
-        parts.append(f"{same['rows']} rows x {same['cols']} cols")
-    if "dtype" in same:
-        parts.append(same["dtype"])
-    return ", ".join(parts)
-
-
-def _is_same(table: pd.DataFrame, name: str) -> bool:
-    return name in table and table[name].nunique(dropna=False) == 1
+    same = {
+        name: table[name].iloc[0]
+        for name in SOMETIMES
+        if name in table and len(table[name].unique()) == 1
+    }
+    parts = [str(same["kernel"])] if "kernel" in same else []
+    parts += [f"{same[name]} {name}" for name in ("rows", "cols") if name in same]
+    parts += [str(same["dtype"])] if "dtype" in same else []
+    return f"{value} of {', '.join(parts)}" if parts else value
 
 
 def _key(table: pd.DataFrame) -> str:
-    """Give what the initials mean, those that occur."""
+    """Give what the initials mean, those that occur, and what the other cells are."""
     met = {name for limiter in table["limiter"].dropna() for name in str(limiter).split("+")}
-    words = (f"{INITIALS[name]} {INITIAL_WORDS[name]}" for name in INITIALS if name in met)
-    return f"limited by: {', '.join(words)}" if met else ""
+    words = ", ".join(
+        f"{LIMITERS[name][0]} {LIMITERS[name][1]}" for name in LIMITERS if name in met
+    )
+    limiters = f"Limiters: {words}. " if met else ""
+    return f"{limiters}Hatched: not to be had, for the reason it names. Blank: not in the table."
+
+
+def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
+    meaning = COLUMNS.get(drawn.value)
+    words = f"{drawn.value}: {meaning}" if meaning else drawn.value
+    if drawn.value == "occupancy":
+        words = OCCUPANCY_WORDS
+    width, height = figure.get_size_inches()
+    length = _columns(len(panels)) * len(drawn.num_warps) * CELL_WIDTH
+    shape: dict[str, Any] = {
+        "aspect": max(length, LEAST_BAR) / BAR_HEIGHT,
+        "fraction": 2 * BAR_HEIGHT / height,
+        "pad": BAR_DISTANCE / height,
+    }
+    bar = figure.colorbar(drawn.colours, ax=panels, location="bottom", **shape)
+    bar.set_label(textwrap.fill(words, int(width * 12)), fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+    if drawn.value == "occupancy":
+        bar.ax.xaxis.set_major_formatter(PercentFormatter(1))
+    else:
+        bar.ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def _columns(panels: int) -> int:
+    """Give how many panels go side by side."""
+    return next((number for number in (3, 2) if panels % number == 0), min(panels, 3))
 
 
 def draw_heatmap(table: pd.DataFrame, value: str = "occupancy") -> Figure:
-    """Give a figure of heat maps of the column *value* of a sweep's *table*, and the limiters.
+    """Give a figure of heat maps of the column *value* of a sweep's *table*, with the limiters.
 
-    There is a map for each GPU and BLOCK_SIZE, and for each problem and kernel where there are
+    There is a map for each GPU and BLOCK_SIZE, and for each kernel and problem where there are
     several, with num_warps across and num_stages up. A configuration that failed is hatched and
     says how; one that is not in the table is blank; a number that is not known says so.
 
-    Raises InputError for no rows, for a *value* that is no column of numbers, for two rows of one
-    configuration, and for more than 12 maps.
+    Raises InputError for no rows, for a *value* that is no column of numbers, for several rows of
+    one configuration, and for more than 12 maps.
     """
     _check(table, value)
     panels = _panels(table)
-    cells = _Cells(table, value)
-    across = min(len(panels), MAX_COLUMNS if len(panels) != 4 else 2)  # noqa: PLR2004
+    drawn = _Map(table, value)
+    across = _columns(len(panels))
     down = -(-len(panels) // across)
-    width = max(5.5, across * (CELL[0] * len(cells.num_warps) + 0.5))
-    height = down * (CELL[1] * len(cells.num_stages) + 0.5) + 2.0
+    width = max(LEAST_WIDTH, across * (drawn.panel_width + 0.6))
+    height = down * (drawn.panel_height + 0.7) + 1.6
+    headline, key = _headline(table, value), _key(table)
     with styled():
         figure = Figure(figsize=(width, height), layout="constrained")
-        grid = figure.subplots(down, across, squeeze=False)
-        for axes, panel in zip(grid.flat, panels, strict=False):
-            cells.draw_panel(axes, panel)
-            axes.set_xlabel("num_warps", fontsize=9)
-            axes.set_ylabel("num_stages", fontsize=9)
-        for axes in list(grid.flat)[len(panels) :]:
+        grid = list(figure.subplots(down, across, squeeze=False).flat)
+        for axes in grid[len(panels) :]:
             axes.remove()
-        meaning = COLUMNS.get(value)
-        label = f"{value}: {meaning}" if meaning else value
-        figure.colorbar(cells.colours, ax=grid, location="bottom", label=label)
-        characters = int(width * 11)
-        headline = _headline(table, value)
-        figure.suptitle(textwrap.fill(headline, characters), x=0.01, ha="left", weight="bold")
-    counts = table["status"].value_counts().items()
-    describe(figure, f"{headline}. {_key(table)}. {counts}")
+        shown = grid[: len(panels)]
+        for axes, panel in zip(shown, panels, strict=True):
+            drawn.draw(axes, panel)
+        _draw_colour_bar(figure, shown, drawn)
+        lines = textwrap.fill(headline, int(width * 10), break_on_hyphens=False)
+        figure.suptitle(lines, x=0.01, ha="left", weight="bold", fontsize=11)
+        lines = textwrap.fill(key, int(width * 14))
+        figure.supxlabel(lines, x=0.01, ha="left", color=MUTED, fontsize=8)
+    counts = ", ".join(f"{n} {status}" for status, n in table["status"].value_counts().items())
+    describe(figure, f"{headline}: {counts}. Heat maps: {'; '.join(t for t, _ in panels)}. {key}")
     return figure

@@ -24,7 +24,7 @@ INK, MUTED, FAINT, PALE = "#24292f", "#57606a", "#d0d7de", "#f3f4f6"
 COLOUR_MAP = "cividis"
 """A colour map that reads the same with any colour vision, and in grey."""
 
-_SETTINGS: Mapping[str, Any] = {
+_SETTINGS: Mapping[Any, Any] = {
     "font.size": 10,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
@@ -32,12 +32,15 @@ _SETTINGS: Mapping[str, Any] = {
     "axes.spines.top": False,
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
+    "figure.constrained_layout.h_pad": 0.07,
+    "figure.constrained_layout.w_pad": 0.07,
     "figure.facecolor": "white",
     "hatch.linewidth": 0.8,
     "savefig.facecolor": "white",
     "svg.fonttype": "path",
     "svg.hashsalt": "occupancy-lab",
     "text.color": INK,
+    "text.parse_math": False,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
 }
@@ -59,7 +62,7 @@ def describe(figure: Figure, description: str) -> None:
     figure.set_label(description)
 
 
-def check_path(path: Path) -> str:
+def _format_of(path: Path) -> str:
     """Give the format that the suffix of *path* names: svg or png.
 
     Raises InputError for any other.
@@ -79,7 +82,7 @@ def save(figure: Figure, path: Path | str) -> None:
     Raises InputError where the suffix is neither .svg nor .png, or the file cannot be written.
     """
     path = Path(path)
-    picture_format = check_path(path)
+    picture_format = _format_of(path)
     metadata = {
         "Title": " ".join(figure.get_suptitle().split()),
         "Description": str(figure.get_label()),

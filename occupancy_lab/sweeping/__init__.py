@@ -1,5 +1,5 @@
 """The grid: every configuration on every GPU, a row each."""
 
-from occupancy_lab.sweeping.sweep import COLUMNS, sweep
+from occupancy_lab.sweeping.grid import COLUMNS, sweep
 
 __all__ = ["COLUMNS", "sweep"]

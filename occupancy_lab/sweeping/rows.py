@@ -35,7 +35,10 @@ COLUMNS: Mapping[str, str] = {
     "n_spills": "4-byte words of local memory a thread, spilled or not",
     "shared": "dynamic shared memory (LDS) a program, bytes",
     "pipeline_shared": "the part of it that holds rows in flight, bytes",
+    "static_shared": "shared memory in the binary, bytes",
+    "barriers": "named barriers a program (NVIDIA)",
     "sgprs": "scalar registers a wave (AMD)",
+    "allocated_vgprs": "VGPRs that the kernel descriptor asks for (AMD)",
     "load_bytes": "the widest global load of a thread, bytes",
     "programs_per_multiprocessor": "programs that one SM, CU or WGP holds at once",
     "limiter": "the resources that allow no more, joined by +",
@@ -53,13 +56,18 @@ INTEGERS = (
     "n_spills",
     "shared",
     "pipeline_shared",
+    "static_shared",
+    "barriers",
     "sgprs",
+    "allocated_vgprs",
     "load_bytes",
     "programs_per_multiprocessor",
     "num_programs",
     "tutorial_programs",
     "tutorial_num_programs",
 )
+RESOURCES = INTEGERS[: INTEGERS.index("programs_per_multiprocessor")]
+"""The columns that are fields of Resources."""
 FLOATS = ("occupancy", "waves")
 
 
@@ -90,8 +98,7 @@ def _compiled(task: Task, outcome: Resources | Failure, version: str) -> dict[st
     }
     if isinstance(outcome, Failure):
         return row | {"status": outcome.status, "reason": outcome.reason}
-    names = ("n_regs", "n_spills", "shared", "pipeline_shared", "sgprs", "load_bytes")
-    return row | {"status": "ok"} | {name: getattr(outcome, name) for name in names}
+    return row | {"status": "ok"} | {name: getattr(outcome, name) for name in RESOURCES}
 
 
 def _add_occupancies(

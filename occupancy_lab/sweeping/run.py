@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.calculator import calculate
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping import views
+from occupancy_lab.sweeping.grid import sweep
 from occupancy_lab.sweeping.progress import shown_progress
-from occupancy_lab.sweeping.sweep import sweep
+from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from occupancy_lab.calculator import Calculation
 
 
 def run(  # noqa: PLR0913 - one argument an option of the command line
@@ -50,5 +57,29 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
 
 
 def _plot(table: pd.DataFrame, directory: Path) -> None:
-    """Draw the heat map of *table*, and the curves of the first configuration that is ok."""
-    raise NotImplementedError
+    """Draw a heat map of each GPU's rows, and the curves of its first configuration that is ok.
+
+    Raises InputError where the pictures cannot be written.
+    """
+    from occupancy_lab.plotting import draw_curves, draw_heatmap, save
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for gpu, rows in table.groupby("gpu", sort=False):
+            figures = {f"heatmap-{gpu}": draw_heatmap(rows)}
+            fine = rows[rows["status"] == "ok"]
+            if len(fine):
+                figures[f"curves-{gpu}"] = draw_curves(calculate_row(fine.iloc[0]))
+            for name, figure in figures.items():
+                for suffix in ("svg", "png"):
+                    save(figure, directory / f"{name}.{suffix}")
+    except OSError as error:
+        msg = f"{directory} cannot be written: {error.strerror}"
+        raise InputError(msg) from error
+
+
+def calculate_row(row: pd.Series[Any]) -> Calculation:
+    """Give the calculation of a row's resources on its GPU."""
+    fields = [field.name for field in dataclasses.fields(Resources) if field.name in row]
+    known = {name: int(row[name]) for name in row[fields].dropna().index}
+    return calculate(Resources(**known), find_gpu(str(row["gpu"])))

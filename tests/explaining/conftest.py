@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +14,6 @@ from occupancy_lab.values import Config, Problem, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
@@ -45,19 +42,3 @@ def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
         return Case(made, single_stage or resources)
 
     return make
-
-
-@pytest.fixture
-def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Give a function that compares a text with its golden file, or rewrites the file.
-
-    `pytest --update-golden` rewrites; read the difference before you commit it.
-    """
-
-    def check(name: str, text: str) -> None:
-        path = GOLDEN / name
-        if request.config.getoption("--update-golden"):
-            path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8")
-
-    return check

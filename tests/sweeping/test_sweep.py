@@ -19,7 +19,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.sweeping import COLUMNS, sweep
-from occupancy_lab.sweeping import sweep as package_sweep
 from occupancy_lab.values import Config, Failure, Problem
 
 GRID = {"gpu": "h100,mi300x", "num_warps": (4, 8), "num_stages": (1, 2)}
@@ -37,7 +36,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Give the list of compiles that sweeps of the test really made."""
     made: list[str] = []
-    module = sys.modules["occupancy_lab.sweeping.sweep"]
+    module = sys.modules["occupancy_lab.sweeping.grid"]
     real = module.compile_here
 
     def counted(requests, jobs, timeout):  # noqa: ANN001, ANN202 - the signature of compile_here
@@ -216,9 +215,9 @@ def test_all_bad_is_exit_1() -> None:
 def test_whole_grid_nonsense_is_an_error() -> None:
     """What makes no sense for any row is an error, not a table."""
     with pytest.raises(InputError, match="cols is 0"):
-        package_sweep(0)
+        sweep(0)
     with pytest.raises(InputError, match="torch"):
-        package_sweep(781, kernel="softmax_naive")
+        sweep(781, kernel="softmax_naive")
 
 
 def test_failures_are_values() -> None:

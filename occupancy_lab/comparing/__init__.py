@@ -1,0 +1,14 @@
+"""What differs between GPUs, Triton versions, kernels and num_stages, and why."""
+
+from occupancy_lab.comparing.compare import Comparison, compare
+from occupancy_lab.comparing.differences import write_comparison
+from occupancy_lab.comparing.environment import Environment, find_environment, triton_python
+
+__all__ = [
+    "Comparison",
+    "Environment",
+    "compare",
+    "find_environment",
+    "triton_python",
+    "write_comparison",
+]

@@ -1,0 +1,208 @@
+"""`compare`: from GPUs, Triton versions, kernels and num_stages to what differs, in one call."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from occupancy_lab.checking import check_config, check_problem
+from occupancy_lab.comparing.differences import write_comparison
+from occupancy_lab.comparing.entry import make_entries
+from occupancy_lab.comparing.environment import Environment, find_environment
+from occupancy_lab.compiling import Store, compile_resources, store_directory
+from occupancy_lab.compiling.process import CompileProcess
+from occupancy_lab.compiling.request import Request
+from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.explanation import (
+    DEFAULT_ROWS,
+    Explanation,
+    chosen_config,
+    chosen_gpus,
+    chosen_kernel,
+)
+from occupancy_lab.record import record_of
+from occupancy_lab.values import Config, Failure, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Resources
+
+LEAST, MOST = 2, 6
+"""Entries of one comparison: fewer compare nothing, more are a sweep."""
+
+
+class Comparison(Explanation):
+    """The records that are compared, and what differs between them in words."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """What is to be compiled for one entry; `kernel_name` is what the kernel was found by."""
+
+    kernel_name: str
+    kernel: Kernel
+    problem: Problem
+    config: Config
+    gpu: Gpu
+    present: bool
+    asked_stages: int | None
+
+
+class _Compilers:
+    """Compiles cells, each with the Triton of an environment, one process an environment."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._processes: dict[str, CompileProcess] = {}
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes.values():
+            process.close()
+
+    def compile(self, cell: _Cell, environment: Environment) -> Resources:
+        """Give what *cell* compiles to with the Triton of *environment*."""
+        kernel, problem, config, target = cell.kernel, cell.problem, cell.config, cell.gpu.target
+        if environment.is_running:
+            store = Store(self._directory)
+            return compile_resources(kernel, problem, config, target, store, present=cell.present)
+        directory = None if self._directory is None else str(self._directory)
+        process = self._processes.setdefault(environment.python, CompileProcess(environment.python))
+        request = Request(cell.kernel_name, problem, config, target, directory)
+        outcome = process.compile(request, timeout=None)
+        if isinstance(outcome, Failure):
+            raise CompileError(outcome.reason)
+        return outcome
+
+
+def compare(  # noqa: PLR0913 - one argument an option of the command line, all but one by name
+    cols: int,
+    *,
+    rows: int = DEFAULT_ROWS,
+    dtype: str = "float32",
+    kernel: str | Iterable[str] = "softmax",
+    gpu: str | Iterable[str] | None = None,
+    triton: str | Iterable[str] | None = None,
+    block_size: int | None = None,
+    num_warps: int | None = None,
+    num_stages: int | Iterable[int] | None = None,
+    cache: bool = True,
+    progress: Callable[[str], None] = lambda _said: None,
+) -> Comparison:
+    """Compile a kernel each way that is asked for, side by side, and say what differs and why.
+
+    Every GPU is combined with every kernel, Triton version and num_stages, to 2 to 6 entries.
+
+    Args:
+        cols: Columns of the matrix.
+        rows: Rows of the matrix.
+        dtype: float32, float16 or bfloat16.
+        kernel: Kernels of the lab's own or paths of Python files, as a list or with commas.
+        gpu: GPUs or targets, as `explain` takes them.
+        triton: Versions of Triton, or paths of Pythons or of virtual environments that have one,
+            as a list or with commas. An environment for a version is made if there is none yet.
+            None takes the Triton at hand.
+        block_size: BLOCK_SIZE; None takes each kernel's default, as for the next two.
+        num_warps: Warps a program.
+        num_stages: Stages of the loop over rows, one number or several.
+        cache: Whether to use the store of compiled resources.
+        progress: Told what takes long before it is done.
+
+    Raises:
+        InputError: what is asked for makes no sense; the message says what would.
+        CompileError: a Triton cannot compile a kernel for a target.
+        DoesNotFitError: a GPU holds not one program of a kernel.
+    """
+    problem = Problem(rows, cols, dtype)
+    check_problem(problem)
+    stages = (num_stages,) if isinstance(num_stages, int | None) else tuple(num_stages)
+    chosen = {"block_size": block_size, "num_warps": num_warps}
+    cells = list(_cells(problem, _several(kernel), gpu, tuple(dict.fromkeys(stages)), chosen))
+    wanted = (sys.executable,) if triton is None else _several(triton)
+    _check_number(len(cells) * len(wanted))
+    environments = _environments(wanted, progress)
+    directory = store_directory() if cache else None
+    with contextlib.closing(_Compilers(directory)) as compilers:
+        entries = make_entries(
+            [
+                (_case(cell, environment, compilers), cell.kernel_name, cell.asked_stages)
+                for cell, environment in itertools.product(cells, environments)
+            ]
+        )
+    return Comparison(tuple(entry.record for entry in entries), write_comparison(entries))
+
+
+def _several(texts: str | Iterable[str]) -> tuple[str, ...]:
+    """Give each text of a list, or of a text with commas, once."""
+    parts = texts.split(",") if isinstance(texts, str) else texts
+    return tuple(dict.fromkeys(part.strip() for part in parts))
+
+
+def _check_number(number: int) -> None:
+    if number < LEAST:
+        msg = (
+            "one thing cannot be compared: give two or more GPUs, Triton versions, kernels or"
+            " num_stages, with commas"
+        )
+        raise InputError(msg)
+    if number > MOST:
+        msg = (
+            f"these are {number} combinations of GPU, kernel, num_stages and Triton; compare shows"
+            f" at most {MOST} side by side, and sweep any number"
+        )
+        raise InputError(msg)
+
+
+def _cells(
+    problem: Problem,
+    kernels: tuple[str, ...],
+    gpu: str | Iterable[str] | None,
+    stages: tuple[int | None, ...],
+    chosen: dict[str, int | None],
+) -> Iterator[_Cell]:
+    """Give what is to be compiled with each Triton, checked."""
+    names = gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu)
+    gpus, found = chosen_gpus(names), [(name, chosen_kernel(name)) for name in kernels]
+    for (one, present), (name, kernel), number in itertools.product(gpus, found, stages):
+        options = {**chosen, "num_stages": number}
+        given = {option: value for option, value in options.items() if value is not None}
+        config = chosen_config(kernel, problem, one, given)
+        check_config(kernel, problem, config, one)
+        yield _Cell(name, kernel, problem, config, one, present, number)
+
+
+def _environments(wanted: tuple[str, ...], progress: Callable[[str], None]) -> list[Environment]:
+    """Give the environments in the order asked for, whose Tritons must be different ones."""
+    found: dict[str, str] = {}
+    environments = []
+    for text in wanted:
+        environment = find_environment(text, progress)
+        if environment.triton in found:
+            msg = (
+                f"{found[environment.triton]} and {text} are both Triton {environment.triton}; give"
+                " versions that differ"
+            )
+            raise InputError(msg)
+        found[environment.triton] = text
+        environments.append(environment)
+    return environments
+
+
+def _case(cell: _Cell, environment: Environment, compilers: _Compilers) -> Case:
+    resources = single = compilers.compile(cell, environment)
+    kernel, config = cell.kernel, cell.config
+    record = record_of(kernel, cell.problem, config, cell.gpu, resources, triton=environment.triton)
+    if config.num_stages > 1:
+        one_stage = Config(config.block_size, config.num_warps, 1)
+        single = compilers.compile(replace(cell, config=one_stage), environment)
+    return Case(record, single)

@@ -1,0 +1,160 @@
+"""A Python with a Triton of some version: the one at hand, one that is given, or one that is made.
+
+Those that are made lie beside the store of compiled resources, one a version, and are made once.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Progress = Callable[[str], None]
+
+OLDEST_PYTHON = (3, 11)
+VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+
+ASK = """
+import sys
+print(*sys.version_info[:2])
+import triton
+from importlib.metadata import version
+print(version("triton"))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A Python interpreter, and the version of the Triton that it imports."""
+
+    python: str
+    triton: str
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is the interpreter that runs this."""
+        return self.python == sys.executable
+
+
+def find_environment(wanted: str, progress: Progress = lambda _said: None) -> Environment:
+    """Give the environment that *wanted* means: a Triton version, a Python, or a venv's folder.
+
+    An environment for a version other than the running Triton's is made if there is none yet;
+    *progress* is told so first, as that takes a minute.
+
+    Raises InputError where *wanted* is none of these, or there is no such Triton to be had.
+    """
+    if wanted == sys.executable:
+        return Environment(wanted, triton_version())
+    path = Path(wanted).expanduser()
+    if "/" not in wanted and VERSION.fullmatch(wanted):
+        python = triton_python(wanted, progress)
+        running = python == sys.executable
+        return Environment(python, triton_version() if running else _ask(Path(python), wanted))
+    if path.is_dir():
+        path /= "bin/python"
+    if not path.is_file():
+        msg = (
+            f"{wanted} is neither a Triton version, such as 3.6.0, nor a Python interpreter, nor"
+            " the folder of a virtual environment"
+        )
+        raise InputError(msg)
+    # A venv's python is a link; where it leads to has not the venv's packages.
+    return Environment(str(path.absolute()), _ask(path.absolute(), wanted))
+
+
+def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
+    """Give the interpreter of an environment that has Triton *version*: the running one, or made.
+
+    Raises InputError where none can be made.
+    """
+    if version == triton_version():
+        return sys.executable
+    directory = store_directory() / "triton" / version
+    python = directory / "bin" / "python"
+    if directory.exists() and _answer(python) is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    if not directory.exists():
+        progress(f"making an environment with Triton {version} in {directory}")
+        try:
+            _make(version, directory)
+        except OSError as error:
+            msg = f"no environment for Triton {version} can be kept in {directory}: {error}"
+            raise InputError(msg) from error
+    return str(python)
+
+
+def _make(version: str, directory: Path) -> None:
+    """Make an environment beside its place and move it there in one step."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".") as folder:
+        made = Path(folder) / version
+        _run([sys.executable, "-m", "venv", str(made)], version)
+        pip = [str(made / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+        _run([*pip, "install", "--quiet", f"triton=={version}"], version)
+        try:
+            made.rename(directory)
+        except OSError:
+            # Another process was faster, and its environment is as good.
+            if not directory.exists():
+                raise
+
+
+def _run(command: list[str], version: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        msg = (
+            f"no environment for Triton {version} could be made: {_reason(done)}; give one that has"
+            " it, as the path of its Python"
+        )
+        raise InputError(msg)
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if any("Retrying (" in line for line in lines):
+        return "the package index cannot be reached"
+    errors = [line for line in lines if line.startswith("ERROR: ")]
+    told = [*lines[-1:], *errors[-1:]] or [f"exit status {done.returncode}"]
+    return told[-1].removeprefix("ERROR: ").strip().rstrip(".")
+
+
+def _answer(python: Path) -> list[str] | None:
+    """Give the lines that *python* says of itself: its version, its Triton's; None of no Python."""
+    try:
+        done = subprocess.run(  # noqa: S603 - an interpreter that the user names, or was made here
+            [str(python), "-c", ASK], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
+    lines = done.stdout.splitlines()
+    return lines if lines and re.fullmatch(r"\d+ \d+", lines[0]) else None
+
+
+def _ask(python: Path, wanted: str) -> str:
+    """Give the version of the Triton that *python* imports."""
+    answer = _answer(python)
+    if answer is None:
+        msg = f"{wanted} is no Python interpreter that runs"
+        raise InputError(msg)
+    found, *rest = answer
+    number = found.replace(" ", ".")
+    if tuple(map(int, found.split())) < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        msg = f"{wanted} is Python {number}; compiling there takes {oldest} or newer"
+        raise InputError(msg)
+    if not rest:
+        msg = f"{wanted} is Python {number} without a Triton that it can import"
+        raise InputError(msg)
+    return rest[-1]

@@ -1,0 +1,74 @@
+"""Entries of kernels whose resources are given, so that words do not depend on a compiler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from occupancy_lab.comparing.entry import make_entries
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import record_of
+from occupancy_lab.values import Config, Problem, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from occupancy_lab.comparing.entry import Entry
+
+H100 = Resources(
+    n_regs=32,
+    num_warps=8,
+    shared=12320,
+    local_bytes=0,
+    barriers=1,
+    pipeline_shared=12288,
+    load_bytes=4,
+    store_bytes=4,
+)
+H100_SINGLE = H100.replace(n_regs=29, shared=32, pipeline_shared=0)
+MI300X = Resources(
+    n_regs=22,
+    num_warps=8,
+    shared=32,
+    local_bytes=0,
+    sgprs=43,
+    agprs=0,
+    allocated_vgprs=24,
+    vgpr_spills=0,
+    sgpr_spills=0,
+    pipeline_shared=0,
+    load_bytes=4,
+    store_bytes=4,
+)
+MI300X_SINGLE = MI300X.replace(n_regs=16, allocated_vgprs=16)
+GIVEN = {"h100": (H100, H100_SINGLE), "mi300x": (MI300X, MI300X_SINGLE)}
+
+
+def _case(  # noqa: PLR0913 - what a record is made of
+    gpu: str = "h100",
+    *,
+    kernel: str = "softmax",
+    config: Config | None = None,
+    triton: str = "3.7.1",
+    stages: int | None = None,
+    single: dict[str, Any] | None = None,
+    **changes: Any,
+) -> tuple[Case, str, int | None]:
+    found, chosen, problem = load_kernel(kernel), find_gpu(gpu), Problem(4096, 781)
+    config = config or found.default_config(problem, chosen.architecture.max_shared)
+    if stages is not None:
+        config = Config(config.block_size, config.num_warps, stages)
+    resources, single_stage = GIVEN["mi300x" if chosen.vendor == "AMD" else "h100"]
+    resources = resources.replace(**{"num_warps": config.num_warps, **changes})
+    record = record_of(found, problem, config, chosen, resources, triton=triton)
+    return Case(record, single_stage.replace(**(single or {}))), kernel, stages
+
+
+@pytest.fixture
+def entries() -> Callable[..., tuple[Entry, ...]]:
+    """Give a function that makes entries, each of the changes to the tutorial's example."""
+    return lambda *changes: make_entries([_case(**one) for one in changes])

@@ -1,0 +1,138 @@
+"""`compare`: from what is asked for to records and words, with the compilers that are here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from occupancy_lab.comparing import Environment, compare
+
+from occupancy_lab.compiling import triton_version
+from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.kernel import load_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OTHER_PYTHON = os.environ.get("OCCUPANCY_LAB_OTHER_PYTHON")
+MODULE = sys.modules[compare.__module__]
+
+
+def test_two_gpus_are_compared() -> None:
+    """Two GPUs give two records and one document, in markdown, JSON and a notebook alike."""
+    comparison = compare(cols=781, gpu="h100,mi300x")
+    assert [record.gpu.key for record in comparison.records] == ["h100", "mi300x"]
+    values = json.loads(comparison.to_json())
+    assert [record["n_regs"] for record in values["records"]] == [
+        record.resources.n_regs for record in comparison.records
+    ]
+    assert comparison._repr_markdown_() == comparison.to_markdown()
+    assert comparison.to_markdown().startswith("# softmax, 4096 x 781 float32: H100 SXM and MI300X")
+
+
+def test_dimensions_multiply() -> None:
+    """Two kernels by two num_stages are four entries, in that order, each named by both."""
+    comparison = compare(781, gpu="sm_90", kernel=["softmax", "softmax_row"], num_stages=[1, 2])
+    entries = [(record.kernel.name, record.config.num_stages) for record in comparison.records]
+    assert entries == [("softmax", 1), ("softmax", 2), ("softmax_row", 1), ("softmax_row", 2)]
+    table = comparison.document.sections[0].tables[0]
+    assert table.headers[1:3] == ("softmax, num_stages 1", "softmax, num_stages 2")
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    """Two files whose kernels have one name are called by their paths."""
+    source = Path(sys.modules[load_kernel("softmax").run.__module__].__file__ or "")
+    copy = tmp_path / "mine.py"
+    copy.write_text(source.read_text())
+    comparison = compare(781, gpu="sm_90", kernel=["softmax", str(copy)])
+    assert comparison.document.sections[0].tables[0].headers[1:] == ("softmax", str(copy))
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"gpu": "h100"}, "give two or more GPUs, Triton versions, kernels or num_stages"),
+        ({"gpu": "h100", "kernel": "softmax,softmax"}, "give two or more"),
+        ({"gpu": "h100", "num_stages": [2, 2]}, "give two or more"),
+        ({"gpu": "h100,a100", "num_stages": [1, 2, 3, 4]}, "8 combinations .* at most 6"),
+        ({"gpu": "h100,a100", "kernel": "softmax_naive"}, "torch operations"),
+        ({"gpu": "h100,a100", "block_size": 512}, "BLOCK_SIZE is 512"),
+        ({"gpu": "h100,a100", "rows": 0}, "rows is 0"),
+        ({"gpu": "h100,a100", "triton": "newest"}, "'?newest'? is neither a Triton version"),
+        ({"gpu": "h100", "num_stages": []}, "give two or more"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(
+    asked: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes no sense is refused before anything is compiled."""
+    monkeypatch.setattr(MODULE, "compile_resources", None)
+    with pytest.raises(InputError, match=reason):
+        compare(781, **asked)
+
+
+def test_a_version_named_twice_is_told() -> None:
+    """Two environments with one version of Triton have nothing to compare."""
+    version = triton_version()
+    with pytest.raises(InputError, match=f"are both Triton {re.escape(version)}"):
+        compare(781, gpu="h100", triton=[version, sys.executable])
+
+
+@pytest.fixture
+def as_other(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give a function that makes "other" mean the Python at a path, with the Triton 0.0."""
+
+    def use(python: str) -> None:
+        def find(wanted: str, _progress: object) -> Environment:
+            if wanted == "other":
+                return Environment(python, "0.0")
+            return Environment(sys.executable, triton_version())
+
+        monkeypatch.setattr(MODULE, "find_environment", find)
+
+    return use
+
+
+@pytest.mark.parametrize("gpu", ["h100", "mi300x"])
+@pytest.mark.parametrize("cache", [True, False])
+def test_another_process_compiles_alike(
+    as_other: Callable[[str], None], gpu: str, cache: bool, tmp_path: Path
+) -> None:
+    """The same Triton in a process of its own compiles to the same as the one at hand."""
+    link = tmp_path / "python"
+    link.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    link.chmod(0o755)
+    as_other(str(link))
+    here, there = compare(781, gpu=gpu, triton="here,other", cache=cache).records
+    assert here.resources == there.resources
+    assert (here.triton_version, there.triton_version) == (triton_version(), "0.0")
+
+
+def test_a_dead_compiler_is_told(as_other: Callable[[str], None]) -> None:
+    """An interpreter that cannot compile gives an error, not a record."""
+    as_other("/bin/false")
+    with pytest.raises(CompileError, match="died"):
+        compare(781, gpu="h100", triton="here,other")
+
+
+@pytest.mark.skipif(
+    OTHER_PYTHON is None, reason="OCCUPANCY_LAB_OTHER_PYTHON names no Python with another Triton"
+)
+@pytest.mark.parametrize("gpu", ["h100", "mi300x"])
+def test_two_versions_of_triton(gpu: str) -> None:
+    """One kernel by two real Tritons: each record has its own version, target and registers."""
+    comparison = compare(4095, gpu=gpu, triton=[sys.executable, str(OTHER_PYTHON)])
+    here, there = comparison.records
+    assert here.triton_version == triton_version()
+    assert there.triton_version != here.triton_version
+    assert here.gpu == there.gpu
+    assert here.resources.shared == there.resources.shared
+    (sentence, *_) = comparison.document.sections[1].sentences
+    assert sentence.startswith(f"**Triton {there.triton_version}** ")
+    assert f"{there.resources.n_regs} " in sentence

@@ -1,0 +1,157 @@
+"""Environments for other Tritons: at hand, given and made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from occupancy_lab.comparing import Environment, environment, find_environment, triton_python
+from occupancy_lab.compiling import triton_version
+from occupancy_lab.errors import InputError
+
+
+def fake_python(path: Path, *lines: str) -> Path:
+    """Make an executable that says *lines*, whatever it is asked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """Use an own store, and make environments without venv and pip; gives the commands run."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    ran: list[list[str]] = []
+
+    def run(command: list[str], version: str) -> None:
+        ran.append(command)
+        if "venv" in command:
+            fake_python(Path(command[-1]) / "bin" / "python", "3 11", version)
+
+    monkeypatch.setattr(environment, "_run", run)
+    return ran
+
+
+def test_the_running_triton_needs_no_environment(commands: list[list[str]]) -> None:
+    """The version at hand is compiled with by the interpreter at hand."""
+    assert triton_python(triton_version()) == sys.executable
+    assert find_environment(triton_version()) == Environment(sys.executable, triton_version())
+    assert not commands
+
+
+def test_an_environment_is_made_once(commands: list[list[str]], tmp_path: Path) -> None:
+    """The first call makes venv and Triton beside the store and tells so, the second finds it."""
+    told: list[str] = []
+    first, second = (triton_python("3.4.5", told.append) for _ in range(2))
+    assert first == second == str(tmp_path / "store/triton/3.4.5/bin/python")
+    assert [command[-1] for command in commands[1:]] == ["triton==3.4.5"]
+    assert len(told) == 1
+    assert find_environment("3.4.5") == Environment(first, "3.4.5")
+    assert [path.name for path in (tmp_path / "store/triton").iterdir()] == ["3.4.5"]
+
+
+def test_a_broken_environment_is_made_again(commands: list[list[str]], tmp_path: Path) -> None:
+    """An environment whose Python is gone is replaced."""
+    python = Path(triton_python("3.4.5"))
+    python.unlink()
+    assert triton_python("3.4.5") == str(python)
+    assert python.is_file()
+    assert len(commands) == 4
+
+
+def test_makers_at_the_same_time_leave_one(commands: list[list[str]], tmp_path: Path) -> None:
+    """Several makers of one environment all get it, and nothing else is left behind."""
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(triton_python("3.4.5"))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(found) == 4
+    assert [path.name for path in (tmp_path / "store/triton").iterdir()] == ["3.4.5"]
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("ERROR: No matching distribution found for triton==3.4.5", "No matching distribution"),
+        ("WARNING: Retrying (Retry(total=4))\nERROR: No matching", "index cannot be reached"),
+        ("The virtual environment was not created", "was not created"),
+        ("", "exit status 1"),
+    ],
+)
+def test_what_cannot_be_made_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, reason: str
+) -> None:
+    """Where venv or pip fail, one sentence says why and what to give, and nothing is left."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(
+        subprocess,
+        "run",
+        lambda command, **_: subprocess.CompletedProcess(command, 1, output, ""),
+    )
+    with pytest.raises(InputError, match=rf"Triton 3\.4\.5 could be made: .*{reason}.*; give one"):
+        triton_python("3.4.5")
+    assert not list((tmp_path / "triton").iterdir())
+
+
+def test_a_store_that_cannot_be_written_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where no environment can be kept, the folder is named."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"Triton 3\.4\.5 can be kept in .*file"):
+        triton_python("3.4.5")
+
+
+@pytest.mark.parametrize("wanted", ["env", "env/bin/python"])
+def test_a_venv_or_its_python_can_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    """A given environment is asked for its Triton, and named by its own path, not its link's."""
+    base = fake_python(tmp_path / "base", "3 12", "3.9.0")
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").symlink_to(base)
+    monkeypatch.chdir(tmp_path)
+    python = str(tmp_path / "env" / "bin" / "python")
+    assert find_environment(wanted) == Environment(python, "3.9.0")
+
+
+def test_the_interpreter_at_hand_says_its_triton() -> None:
+    """A real interpreter answers with the version of the Triton that it imports."""
+    assert environment._ask(Path(sys.executable), "this one") == triton_version()
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ((), "no Python interpreter that runs"),
+        (("hello",), "no Python interpreter that runs"),
+        (("3 9", "3.1.0"), r"is Python 3\.9; compiling there takes 3\.11 or newer"),
+        (("3 11",), r"is Python 3\.11 without a Triton"),
+    ],
+)
+def test_a_wrong_interpreter_is_told(tmp_path: Path, lines: tuple[str, ...], reason: str) -> None:
+    """What is no Python, an old one, or one without Triton is refused with its reason."""
+    path = fake_python(tmp_path / "python", *lines)
+    with pytest.raises(InputError, match=reason):
+        find_environment(str(path))
+
+
+@pytest.mark.parametrize("wanted", ["newest", "/no/such/python", ""])
+def test_what_is_neither_version_nor_path_is_told(
+    wanted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is neither a version, a Python nor a venv is refused with what would do."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"a Triton version, such as 3\.6\.0|no Python"):
+        find_environment(wanted)

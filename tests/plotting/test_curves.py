@@ -1,0 +1,243 @@
+"""The curves are the formulas' own numbers, and every one is told what it is."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from occupancy_lab.calculator import Calculation, calculate
+from occupancy_lab.explaining.limits import resource_word
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.evaluate import limits
+from occupancy_lab.occupancy.tutorial import tutorial_rules
+from occupancy_lab.plotting import draw_curves, save
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from matplotlib.collections import Collection
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+FIELDS = ("n_regs", "shared", "num_warps")
+CASES = {
+    "softmax on h100": ("h100", Resources(32, 8, 12320)),
+    "few registers": ("h100", Resources(8, 8, 32)),
+    "shared-limited": ("h100", Resources(56, 8, 57376)),
+    "nothing shared": ("h100", Resources(40, 1, 0)),
+    "does not fit": ("h100", Resources(255, 32, 8000)),
+    "barriers": ("b200", Resources(40, 1, 2048, barriers=2)),
+    "static shared": ("a100", Resources(64, 4, 9000, static_shared=4000)),
+    "sgprs": ("mi300x", Resources(22, 8, 32, sgprs=100)),
+    "padded": ("mi250x", Resources(200, 4, 16384, sgprs=43, allocated_vgprs=256)),
+    "wgp": ("gfx1100", Resources(22, 8, 32)),
+    "long title": ("rtx-pro-6000-server", Resources(128, 16, 40000)),
+    "much lds": ("gfx1250", Resources(300, 8, 65536)),
+}
+EVERY_CASE = pytest.mark.parametrize("case", CASES)
+
+
+def calculation_of(case: str) -> Calculation:
+    """Give the calculation of one of CASES."""
+    gpu, resources = CASES[case]
+    return calculate(resources, find_gpu(gpu))
+
+
+@functools.cache
+def figure_of(case: str) -> Figure:
+    """Draw one of CASES, once for all tests that look at it."""
+    return draw_curves(calculation_of(case))
+
+
+def panels(case: str) -> tuple[list[Axes], list[Axes]]:
+    """Give the three panels with curves, and the three strips below them."""
+    axes = figure_of(case).axes
+    return axes[:3], axes[3:]
+
+
+def value_at(line: Line2D, amount: int) -> float:
+    """Read the height of a step line at *amount*."""
+    amounts, values = (np.asarray(data) for data in line.get_data())
+    if line.get_drawstyle() == "steps-mid":
+        (found,) = values[amounts == amount]
+        return float(found)
+    assert line.get_drawstyle() == "steps-post"
+    return float(values[np.searchsorted(amounts, amount, side="right") - 1])
+
+
+def amounts_to_try(line: Line2D) -> list[int]:
+    """Give either side of every step of *line*, and amounts between."""
+    drawn = [int(amount) for amount in line.get_xdata()]
+    if line.get_drawstyle() == "steps-mid":
+        return drawn
+    spread = range(drawn[0], drawn[-1] + 1, max(1, drawn[-1] // 300))
+    return sorted({*drawn, *(amount - 1 for amount in drawn if amount > drawn[0]), *spread})
+
+
+def with_amount(calculation: Calculation, field: str, amount: int) -> Resources:
+    """Give the kernel's resources with another *amount* of *field*."""
+    resources = calculation.resources
+    if field == "n_regs":
+        resources = resources.replace(allocated_vgprs=None)
+    return resources.replace(**{field: amount})
+
+
+def tutorial(resources: Resources, calculation: Calculation) -> int:
+    """Give the tutorial's programs by the scalar road."""
+    found = limits(tutorial_rules(calculation.architecture), resources, calculation.architecture)
+    return min(limit.programs for limit in found if limit.programs is not None)
+
+
+@EVERY_CASE
+def test_exact_curve_is_the_scalar_formula(case: str) -> None:
+    """The solid line has occupancy()'s programs on both sides of each step and in between."""
+    calculation = calculation_of(case)
+    for axes, field in zip(panels(case)[0], FIELDS, strict=True):
+        line = axes.lines[0]
+        for amount in amounts_to_try(line):
+            resources = with_amount(calculation, field, amount)
+            expected = occupancy(resources, calculation.architecture)
+            assert value_at(line, amount) == expected.programs_per_multiprocessor, (field, amount)
+
+
+@EVERY_CASE
+def test_tutorial_curve_is_the_scalar_formula(case: str) -> None:
+    """The dashed line has the tutorial's programs wherever its formula does not divide by zero."""
+    calculation = calculation_of(case)
+    for axes, field in zip(panels(case)[0], FIELDS, strict=True):
+        lines = [line for line in axes.lines if line.is_dashed()]
+        assert len(lines) == (calculation.resources.shared > 0 or field == "shared")
+        for line in lines:
+            for amount in amounts_to_try(line):
+                resources = with_amount(calculation, field, amount)
+                assert value_at(line, amount) == tutorial(resources, calculation), (field, amount)
+
+
+@EVERY_CASE
+def test_curves_span_what_a_program_may_take(case: str) -> None:
+    """The solid lines go from the least to the most that one program may have."""
+    calculation = calculation_of(case)
+    architecture = calculation.architecture
+    ends = [
+        (int(axes.lines[0].get_xdata()[0]), int(axes.lines[0].get_xdata()[-1]))
+        for axes in panels(case)[0]
+    ]
+    most_registers = getattr(architecture, "max_registers_per_thread", None)
+    assert ends == [
+        (0, most_registers or architecture.max_vgprs),
+        (0, architecture.max_shared),
+        (1, architecture.max_warps_per_program),
+    ]
+
+
+@EVERY_CASE
+def test_mark_is_at_the_kernel(case: str) -> None:
+    """The point lies at the kernel's own amounts and programs, and its label says both."""
+    calculation = calculation_of(case)
+    resources, held = calculation.resources, calculation.occupancy.programs_per_multiprocessor
+    n_regs = resources.allocated_vgprs or resources.n_regs
+    expected = (n_regs, resources.shared, resources.num_warps)
+    for axes, amount in zip(panels(case)[0], expected, strict=True):
+        mark = axes.lines[-1]
+        assert (list(mark.get_xdata()), list(mark.get_ydata())) == ([amount], [held])
+        (label,) = (text.get_text() for text in axes.texts if "this kernel" in text.get_text())
+        assert str(amount) in label
+        assert f": {held} program" in label
+
+
+def test_cliff_of_an_h100_by_hand() -> None:
+    """With 8 warps an H100 holds 8 programs up to 32 registers and 6 from 33."""
+    registers = panels("softmax on h100")[0][0].lines[0]
+    assert [value_at(registers, amount) for amount in (32, 33)] == [8, 6]
+
+
+@EVERY_CASE
+def test_bars_are_the_limiters(case: str) -> None:
+    """Each resource's bar covers exactly the amounts at which occupancy() calls it a limiter."""
+    calculation = calculation_of(case)
+    strips = panels(case)[1]
+    names = [text.get_text() for text in strips[0].get_yticklabels()]
+    for strip, field in zip(strips, FIELDS, strict=True):
+        powers = field == "num_warps"
+        tried = (
+            (1, 2, 4, 8, 16)
+            if powers
+            else range(1, int(strip.get_xlim()[1]), 1 + int(strip.get_xlim()[1]) // 200)
+        )
+        for amount in tried:
+            resources = with_amount(calculation, field, amount)
+            limiters = occupancy(resources, calculation.architecture).limiters
+            expected = [resource_word(calculation, resource) for resource in limiters]
+            bars = zip(names, strip.collections, strict=True)
+            assert [name for name, bar in bars if covers(bar, amount)] == expected, (field, amount)
+
+
+def covers(bar: Collection, amount: int) -> bool:
+    """Whether a part of *bar* lies over *amount*."""
+    spans = (path.get_extents() for path in bar.get_paths())
+    return any(span.x0 <= amount < span.x1 for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("softmax on h100", ("registers a thread", "shared memory a program (KiB)", "warps a")),
+        ("sgprs", ("VGPRs a thread", "LDS a program (KiB)", "waves a program")),
+    ],
+)
+def test_every_axis_says_its_unit(case: str, words: tuple[str, ...]) -> None:
+    """Each axis is labelled in the vendor's words."""
+    calculation = calculation_of(case)
+    upper, lower = panels(case)
+    for axes in upper:
+        assert axes.get_ylabel().startswith("programs a")
+        assert axes.get_ylabel().endswith(calculation.architecture.multiprocessor_word)
+    for axes, word in zip(lower, words, strict=True):
+        assert axes.get_xlabel().startswith(word)
+    assert lower[0].get_ylabel() == "limiter"
+
+
+def test_shared_memory_is_labelled_in_kib() -> None:
+    """The axis over bytes has its ticks at whole KiB and calls them so."""
+    axes = panels("softmax on h100")[1][1]
+    ticks, labels = axes.get_xticks(), axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == [f"{tick / 1024:g}" for tick in ticks]
+    assert all(tick % 1024 == 0 for tick in ticks)
+
+
+@EVERY_CASE
+def test_labels_are_apart(case: str) -> None:
+    """No label covers another or leaves its panel, and each panel tells its curves."""
+    figure = figure_of(case)
+    figure.draw_without_rendering()
+    for axes in figure.axes[:3]:
+        words = " ".join(text.get_text() for text in axes.texts)
+        assert "both formulas" in words or ("what fits" in words and "tutorial" in words)
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+        for box in boxes:
+            assert axes.bbox.x0 <= box.x0 < box.x1 <= axes.bbox.x1
+            assert axes.bbox.y0 <= box.y0 < box.y1 <= axes.bbox.y1
+
+
+def test_division_by_zero_is_said() -> None:
+    """Without shared memory the tutorial's formula has no curve, and the panel says why."""
+    registers, _, warps = panels("nothing shared")[0]
+    for axes in (registers, warps):
+        assert any("divides by zero" in text.get_text() for text in axes.texts)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_same_calculation_same_bytes(tmp_path: Path, suffix: str) -> None:
+    """Drawn twice, a calculation gives the same file."""
+    files = [tmp_path / f"{number}.{suffix}" for number in (1, 2)]
+    for file in files:
+        save(draw_curves(calculation_of("sgprs")), file)
+    assert files[0].read_bytes() == files[1].read_bytes()

@@ -1,0 +1,87 @@
+"""Files are the same everywhere, say what they show, and leave nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import pytest
+from matplotlib.image import imread
+
+from occupancy_lab.calculator import calculate
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.plotting import draw_curves, save
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+
+@pytest.fixture(scope="module")
+def figure() -> Figure:
+    """Give a picture."""
+    return draw_curves(calculate(Resources(32, 8, 12320), find_gpu("h100")))
+
+
+def test_svg_carries_its_words_and_no_date(figure: Figure, tmp_path: Path) -> None:
+    """An SVG has a title, a description and glyphs as paths, and no date."""
+    save(figure, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert f"<title>{figure.get_suptitle()}</title>" in text
+    assert "<dc:description>H100 SXM: 8 programs an SM" in text
+    assert "dc:date" not in text
+    assert "<text" not in text
+
+
+def test_pictures_have_a_white_ground(figure: Figure, tmp_path: Path) -> None:
+    """A picture is read on a dark page too: its ground is opaque white."""
+    save(figure, tmp_path / "a.png")
+    pixels = imread(tmp_path / "a.png")
+    assert [float(part) for part in pixels[0, 0]] == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_suffix_names_the_format(figure: Figure, tmp_path: Path) -> None:
+    """.PNG is PNG and .svg is SVG; any other suffix is refused with the two that do."""
+    save(figure, tmp_path / "a.PNG")
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+    for name in ("a.jpeg", "a"):
+        with pytest.raises(InputError, match=r"\.svg or \.png"):
+            save(figure, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_unwritable_path_is_an_input_error(figure: Figure, tmp_path: Path) -> None:
+    """A folder that is not there is told in one sentence."""
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        save(figure, tmp_path / "nowhere" / "a.svg")
+
+
+def test_own_settings_neither_show_nor_change(tmp_path: Path) -> None:
+    """A user's matplotlib settings make no difference to a picture, and are left as they were."""
+    calculation = calculate(Resources(32, 8, 12320), find_gpu("h100"))
+    save(draw_curves(calculation), tmp_path / "a.svg")
+    with mpl.rc_context({"font.size": 20, "axes.facecolor": "black", "svg.fonttype": "none"}):
+        before = dict(mpl.rcParams)
+        save(draw_curves(calculation), tmp_path / "b.svg")
+        assert dict(mpl.rcParams) == before
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_no_window_is_thought_of(tmp_path: Path) -> None:
+    """Drawing needs neither pyplot nor a display."""
+    script = """
+import sys
+from occupancy_lab.calculator import calculate
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.plotting import draw_curves, save
+from occupancy_lab.values import Resources
+save(draw_curves(calculate(Resources(32, 8, 0), find_gpu("h100"))), sys.argv[1])
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path / "a.png"], check=True)
+    assert (tmp_path / "a.png").exists()

@@ -1,0 +1,63 @@
+"""A whole run of the sweep command: exports and pictures beside the table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import Store, make_record
+from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.run import calculate_row, run
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOTHING = {
+    **dict.fromkeys(("where", "sort", "top", "form", "plot")),
+    **dict.fromkeys(("export_csv", "export_json", "export_markdown")),
+    "dtype": "float32",
+    "quiet": True,
+}
+GRID = {"cols": 781, "gpu": "h100,mi300x", "num_warps": (8, 32), "num_stages": (1, 2)}
+
+
+def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
+    """Each export and, for each GPU, a heat map and curves as SVG and PNG are written."""
+    exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}
+    text, fine = run(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
+    assert fine
+    assert "8 configurations" in text
+    assert all((tmp_path / form).stat().st_size for form in ("csv", "json", "markdown"))
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {
+        f"{picture}-{gpu}.{suffix}"
+        for picture in ("heatmap", "curves")
+        for gpu in ("h100", "mi300x")
+        for suffix in ("svg", "png")
+    }
+
+
+def test_pictures_that_cannot_be_written_are_said(tmp_path: Path) -> None:
+    """A place where no picture can be written is one clear error."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        run(**NOTHING | {"plot": str(tmp_path / "file" / "plots")}, **GRID)
+
+
+def test_row_is_calculated_as_its_record() -> None:
+    """The calculation made of a row is the one of its record."""
+    for _, row in sweep(781, gpu="h100,mi300x", num_warps=(8,), num_stages=(2,)).iterrows():
+        record = make_record(
+            load_kernel("softmax"),
+            Problem(4096, 781),
+            Config(1024, 8, 2),
+            find_gpu(row["gpu"]),
+            Store(None),
+        )
+        held = calculate_row(row).occupancy
+        assert held.limiters == record.occupancy.limiters
+        assert held.programs_per_multiprocessor == record.occupancy.programs_per_multiprocessor
