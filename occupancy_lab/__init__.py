@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from occupancy_lab.comparing import Comparison, compare
     from occupancy_lab.errors import (
         BinaryError,
         CompileError,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "occupancy_lab.comparing": ("Comparison", "compare"),
     "occupancy_lab.errors": (
         "BinaryError",
         "CompileError",
@@ -43,6 +45,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BinaryError",
+    "Comparison",
     "CompileError",
     "Config",
     "DoesNotFitError",
@@ -56,6 +59,7 @@ __all__ = [
     "Problem",
     "Resources",
     "TargetError",
+    "compare",
     "explain",
     "find_gpu",
     "load_kernel",

@@ -246,6 +246,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
         gpu=",".join(gpus) or None,
         triton=triton.split(",") if triton else None,
         cache=not no_cache,
+        progress=lambda sentence: click.echo(sentence, err=True),
     )
     _print_answer(comparison, "json" if as_json else form)
 

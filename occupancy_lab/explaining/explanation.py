@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking import check_problem
+from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Store, store_directory
-from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.advice import what_to_try
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import what_was_compiled
@@ -19,8 +19,6 @@ from occupancy_lab.explaining.launch import the_launch
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.memory import the_memory
 from occupancy_lab.explaining.words import listed
-from occupancy_lab.gpus import find_gpus, present_gpus
-from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
 
@@ -30,11 +28,6 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.record import Record
-
-DEFAULT_ROWS = 4096
-"""The rows of the tutorial's benchmark."""
-DEFAULT_GPUS = "h100,mi300x"
-"""One of each vendor, where no GPU is at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +56,6 @@ class Explanation:
         return self.to_markdown()
 
 
-def chosen_config(kernel: Kernel, problem: Problem, gpu: Gpu, chosen: dict[str, int]) -> Config:
-    """Give what was *chosen* of the configuration, and the kernel's own choice of the rest."""
-    default = kernel.default_config(problem, gpu.architecture.max_shared)
-    return Config(
-        block_size=chosen.get("block_size", default.block_size),
-        num_warps=chosen.get("num_warps", default.num_warps),
-        num_stages=chosen.get("num_stages", default.num_stages),
-    )
-
-
-def chosen_gpus(names: str | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Give the GPUs to speak of, each with whether it is here; `explain` says what None is."""
-    here = present_gpus()
-    if names is None and here:
-        return ((here[0].gpu, True),)
-    targets_here = {present.gpu.target for present in here[:1]}
-    asked = find_gpus(DEFAULT_GPUS if names is None else names)
-    return tuple((gpu, gpu.target in targets_here) for gpu in asked)
-
-
 def _case(  # noqa: PLR0913 - the values that the road starts from
     kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, store: Store, *, present: bool
 ) -> Case:
@@ -92,15 +65,6 @@ def _case(  # noqa: PLR0913 - the values that the road starts from
     if config != single:
         single_stage = make_record(kernel, problem, single, gpu, store, present=present).resources
     return Case(record, single_stage)
-
-
-def chosen_kernel(name: str) -> Kernel:
-    """Give the kernel called *name*; InputError where there is none or Triton compiles none."""
-    kernel = load_kernel(name)
-    if kernel.function is None:
-        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
-        raise InputError(msg)
-    return kernel
 
 
 def answer_in_short(case: Case) -> str:

@@ -6,12 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking import check_problem
+from occupancy_lab.choosing import DEFAULT_ROWS, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import key_digest
-from occupancy_lab.errors import InputError
-from occupancy_lab.gpus import find_gpus, present_gpus
-from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.pool import compile_here, compile_on_cluster
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.sweeping.task import Task, expand
@@ -104,7 +102,7 @@ def _compile_all(
 def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to compile it
     cols: int | Sequence[int],
     *,
-    rows: int | Sequence[int] = 4096,
+    rows: int | Sequence[int] = DEFAULT_ROWS,
     dtype: str | Sequence[str] = "float32",
     kernel: str = "softmax",
     gpu: str | Iterable[str] | None = None,
@@ -146,18 +144,13 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         check_problem(problem)
     if gpu is not None and not isinstance(gpu, str):
         gpu = ",".join(gpu)
-    here = present_gpus()
-    gpus = (here[0].gpu,) if gpu is None and here else find_gpus(gpu or "h100,mi300x")
-    found = load_kernel(kernel)
-    if found.function is None:
-        msg = f"{found.name} is made of torch operations: Triton compiles nothing of it"
-        raise InputError(msg)
+    found = chosen_kernel(kernel)
     tasks = list(
         expand(
             kernel,
             found,
             problems=problems,
-            gpus=gpus,
+            gpus=[one for one, _ in chosen_gpus(gpu)],
             block_sizes=block_size,
             num_warps=num_warps,
             num_stages=num_stages,

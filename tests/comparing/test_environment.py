@@ -55,7 +55,7 @@ def test_an_environment_is_made_once(commands: list[list[str]], tmp_path: Path) 
     assert [path.name for path in (tmp_path / "store/triton").iterdir()] == ["3.4.5"]
 
 
-def test_a_broken_environment_is_made_again(commands: list[list[str]], tmp_path: Path) -> None:
+def test_a_broken_environment_is_made_again(commands: list[list[str]]) -> None:
     """An environment whose Python is gone is replaced."""
     python = Path(triton_python("3.4.5"))
     python.unlink()
@@ -64,7 +64,8 @@ def test_a_broken_environment_is_made_again(commands: list[list[str]], tmp_path:
     assert len(commands) == 4
 
 
-def test_makers_at_the_same_time_leave_one(commands: list[list[str]], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("commands")
+def test_makers_at_the_same_time_leave_one(tmp_path: Path) -> None:
     """Several makers of one environment all get it, and nothing else is left behind."""
     found: list[str] = []
     threads = [

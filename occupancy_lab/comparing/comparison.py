@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from occupancy_lab.checking import check_config, check_problem
+from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
 from occupancy_lab.comparing.differences import write_comparison
 from occupancy_lab.comparing.entry import make_entries
 from occupancy_lab.comparing.environment import Environment, find_environment
@@ -17,13 +18,7 @@ from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.explanation import (
-    DEFAULT_ROWS,
-    Explanation,
-    chosen_config,
-    chosen_gpus,
-    chosen_kernel,
-)
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.record import record_of
 from occupancy_lab.values import Config, Failure, Problem
 

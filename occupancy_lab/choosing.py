@@ -1,0 +1,49 @@
+"""What was asked for, filled up with what is usual: rows, GPUs, kernel and configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpus, present_gpus
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Problem
+
+DEFAULT_ROWS = 4096
+"""The rows of the tutorial's benchmark."""
+DEFAULT_GPUS = "h100,mi300x"
+"""One of each vendor, where no GPU is at hand."""
+
+
+def chosen_kernel(name: str) -> Kernel:
+    """Give the kernel called *name*; InputError where there is none or Triton compiles none."""
+    kernel = load_kernel(name)
+    if kernel.function is None:
+        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
+        raise InputError(msg)
+    return kernel
+
+
+def chosen_config(kernel: Kernel, problem: Problem, gpu: Gpu, chosen: dict[str, int]) -> Config:
+    """Give what was *chosen* of the configuration, and the kernel's own choice of the rest."""
+    default = kernel.default_config(problem, gpu.architecture.max_shared)
+    return Config(
+        block_size=chosen.get("block_size", default.block_size),
+        num_warps=chosen.get("num_warps", default.num_warps),
+        num_stages=chosen.get("num_stages", default.num_stages),
+    )
+
+
+def chosen_gpus(names: str | None) -> tuple[tuple[Gpu, bool], ...]:
+    """Give the GPUs to speak of, each with whether it is here; `explain` says what None is."""
+    here = present_gpus()
+    if names is None and here:
+        return ((here[0].gpu, True),)
+    targets_here = {present.gpu.target for present in here[:1]}
+    asked = find_gpus(DEFAULT_GPUS if names is None else names)
+    return tuple((gpu, gpu.target in targets_here) for gpu in asked)
