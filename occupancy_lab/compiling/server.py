@@ -5,6 +5,7 @@ It ends with its standard input, so that no compile outlives the process that as
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -22,26 +23,42 @@ from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.kernel import load_kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import TextIO
 
 
 class _NoTorch(ModuleType):
-    """Stands where torch is not: for AMD, Triton 3.6 and 3.7 import it to tell what a tensor is."""
+    """Stands for torch where Triton imports it to tell what a tensor is."""
 
     class Tensor:
         """No argument is one."""
 
 
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Keep Triton from importing torch, which takes 1.3 s a process, unless the kernel has.
+
+    Here no argument is ever a tensor, and the environment of another Triton may have no torch.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = _NoTorch("torch")
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
 def answer(request: Request) -> dict[str, Any]:
     """Give the resources that *request* compiles to, or why there are none."""
+    store = Store(None if request.store is None else Path(request.store))
     try:
-        resources = compile_resources(
-            load_kernel(request.kernel),
-            request.problem,
-            request.config,
-            request.target,
-            Store(None if request.store is None else Path(request.store)),
-        )
+        kernel = load_kernel(request.kernel)
+        with _without_torch():
+            resources = compile_resources(
+                kernel, request.problem, request.config, request.target, store
+            )
     except OccupancyLabError as error:
         return {"failure": {"status": "compile failed", "reason": str(error)}}
     return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
@@ -56,14 +73,10 @@ def _read_lines(lines: queue.SimpleQueue[str]) -> None:
 def serve(output: TextIO) -> None:
     """Answer requests from standard input on *output* until standard input ends.
 
-    A first line says that all is imported, so that a time limit is a compile's alone.
+    A first line says that Triton is imported, so that a time limit is a compile's alone.
     """
     import triton  # noqa: F401
 
-    try:
-        import torch  # noqa: F401 - Triton's argument binder would import it in the first compile
-    except ImportError:
-        sys.modules["torch"] = _NoTorch("torch")
     output.write("ready\n")
     output.flush()
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
