@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from occupancy_lab import __version__
+from occupancy_lab.options import (
+    Integers,
+    cache_options,
+    format_options,
+    gpu_option,
+    launch_options,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import TextIO
 
     from occupancy_lab.comparing import Comparison
@@ -67,41 +73,6 @@ def main(debug: bool) -> None:
     """Know how a Triton kernel will sit on a GPU, and why, before launching it."""
 
 
-def _gpu_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--gpu",
-        "--target",
-        "gpus",
-        multiple=True,
-        metavar="NAME",
-        help="h100, sm_90, cuda:90:32, mi300x, gfx942, ...; several with commas. "
-        "Default: the GPU at hand, or h100,mi300x.",
-    )(command)
-
-
-def _cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    no_cache = click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing.")
-    directory = click.option(
-        "--cache-dir",
-        type=click.Path(file_okay=False),
-        help="Where compiled resources are kept [default: $OCCUPANCY_LAB_CACHE_DIR or XDG cache].",
-    )
-    return no_cache(directory(command))
-
-
-def _format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    form = click.option(
-        "--format",
-        "form",
-        type=click.Choice(["terminal", "markdown", "json"]),
-        default="terminal",
-        show_default=True,
-        help="How to print it.",
-    )
-    as_json = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-    return form(as_json(command))
-
-
 def _use_cache_directory(directory: str | None) -> None:
     import os
 
@@ -110,18 +81,14 @@ def _use_cache_directory(directory: str | None) -> None:
 
 
 @main.command()
-@click.option("--cols", type=int, required=True, help="Columns of the matrix.")
-@click.option("--rows", type=int, default=4096, show_default=True, help="Rows of the matrix.")
-@click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")
+@launch_options
 @click.option(
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
 )
-@_gpu_option
-@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
-@click.option("--num-warps", type=int, help="Warps a program [default: the kernel's own choice].")
+@gpu_option
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
-@_format_options
-@_cache_options
+@format_options
+@cache_options
 def explain(
     gpus: tuple[str, ...],
     form: str,
@@ -159,21 +126,6 @@ def _print_markdown(markdown: str) -> None:
     print_markdown(markdown)
 
 
-class Integers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers with commas between them."""
-
-    name = "N,N,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Give the numbers of *value*."""
-        try:
-            return tuple(int(part) for part in str(value).split(",") if value)
-        except ValueError:
-            self.fail(f"{value!r} is not whole numbers with commas between them", param, ctx)
-
-
 @main.command()
 @click.option("--cols", type=Integers(), required=True, help="Columns of the matrix.")
 @click.option("--rows", type=Integers(), default="4096", show_default=True, help="Rows of it.")
@@ -181,7 +133,7 @@ class Integers(click.ParamType[tuple[int, ...]]):
 @click.option(
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
 )
-@_gpu_option
+@gpu_option
 @click.option("--block-size", type=Integers(), default="", help="BLOCK_SIZE [default: fits a row].")
 @click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
 @click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
@@ -200,7 +152,7 @@ class Integers(click.ParamType[tuple[int, ...]]):
 @click.option("--export-markdown", type=click.Path(dir_okay=False), help="Write markdown too.")
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-@_cache_options
+@cache_options
 def sweep(gpus: tuple[str, ...], no_cache: bool, cache_dir: str | None, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
     from occupancy_lab.sweeping import run
@@ -215,17 +167,13 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, cache_dir: str | None, **asked:
 
 
 @main.command()
-@click.option("--cols", type=int, required=True, help="Columns of the matrix.")
-@click.option("--rows", type=int, default=4096, show_default=True, help="Rows of the matrix.")
-@click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")
+@launch_options
 @click.option("--kernel", default="softmax", show_default=True, help="One or several, with commas.")
-@_gpu_option
+@gpu_option
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
-@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
-@click.option("--num-warps", type=int, help="Warps a program [default: the kernel's own choice].")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
-@_format_options
-@_cache_options
+@format_options
+@cache_options
 def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
     gpus: tuple[str, ...],
     kernel: str,
@@ -252,7 +200,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
 
 
 @main.command()
-@_gpu_option
+@gpu_option
 @click.option("--n-regs", type=int, help="Registers a thread (VGPRs a lane on AMD).")
 @click.option("--shared", type=int, help="Dynamic shared memory a program, bytes.")
 @click.option("--num-warps", type=int, help="Warps a program.")

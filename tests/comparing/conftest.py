@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 
 from occupancy_lab.comparing.entry import make_entries
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import record_of
-from occupancy_lab.values import Config, Problem, Resources
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,32 +20,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.comparing.entry import Entry
 
-H100 = Resources(
-    n_regs=32,
-    num_warps=8,
-    shared=12320,
-    local_bytes=0,
-    barriers=1,
-    pipeline_shared=12288,
-    load_bytes=4,
-    store_bytes=4,
-)
-H100_SINGLE = H100.replace(n_regs=29, shared=32, pipeline_shared=0)
-MI300X = Resources(
-    n_regs=22,
-    num_warps=8,
-    shared=32,
-    local_bytes=0,
-    sgprs=43,
-    agprs=0,
-    allocated_vgprs=24,
-    vgpr_spills=0,
-    sgpr_spills=0,
-    pipeline_shared=0,
-    load_bytes=4,
-    store_bytes=4,
-)
-MI300X_SINGLE = MI300X.replace(n_regs=16, allocated_vgprs=16)
 GIVEN = {"h100": (H100, H100_SINGLE), "mi300x": (MI300X, MI300X_SINGLE)}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 
 import occupancy_lab
 from occupancy_lab.errors import DoesNotFitError
@@ -23,33 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from occupancy_lab.explaining.case import Case
-
-H100 = Resources(
-    n_regs=32,
-    num_warps=8,
-    shared=12320,
-    local_bytes=0,
-    barriers=1,
-    pipeline_shared=12288,
-    load_bytes=4,
-    store_bytes=4,
-)
-H100_SINGLE = H100.replace(n_regs=29, shared=32, pipeline_shared=0)
-MI300X = Resources(
-    n_regs=22,
-    num_warps=8,
-    shared=32,
-    local_bytes=0,
-    sgprs=43,
-    agprs=0,
-    allocated_vgprs=24,
-    vgpr_spills=0,
-    sgpr_spills=0,
-    pipeline_shared=0,
-    load_bytes=4,
-    store_bytes=4,
-)
-MI300X_SINGLE = MI300X.replace(n_regs=16, allocated_vgprs=16)
 
 
 def test_golden_side_by_side(
