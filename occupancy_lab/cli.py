@@ -139,7 +139,11 @@ def _print_markdown(markdown: str) -> None:
 @click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
 @click.option(
-    "--compile-timeout", type=float, default=120, show_default=True, help="Seconds a compile."
+    "--compile-timeout",
+    type=click.FloatRange(min=0),
+    default=120,
+    show_default=True,
+    help="Seconds a compile.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
 @click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'.")

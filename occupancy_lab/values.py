@@ -121,6 +121,8 @@ class Failure:
     reason: str
     seconds: float | None = None
     """The time that was given to a compile that took longer."""
+    lasting: bool = True
+    """Whether another try would give the same; not so after a full disk or a killed process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,14 @@ BAD = {
     "occupancy --target sm_90 --n-regs 32 --shared 300000 --num-warps 8": "232448 B would fit",
     "occupancy --points nowhere.csv": "nowhere.csv",
     "gpus h10": "h100",
+    "sweep --cols 0": "cols is 0",
+    "sweep --cols 781 --num-warps a": "whole numbers",
+    "sweep --cols 781 --jobs 0": "--jobs",
+    "sweep --cols 100 --gpu sm_90 --num-warps 4 --where nonsense": "--where",
+    "sweep --cols 100 --gpu sm_90 --num-warps 4 --sort nonsense": "programs_per_multiprocessor",
+    "compare --cols 781 --gpu h100": "two or more",
+    "compare --cols 781 --gpu h100 --num-stages 1,2,3,4,5,6,7": "at most 6",
+    "compare --cols 781 --gpu h100 --triton /bin/ls,/bin/cat": "no Python",
     "nonsense": "nonsense",
     "--nonsense": "--nonsense",
 }
@@ -209,6 +217,27 @@ def test_gpus_lists_every_device() -> None:
     (gpu,) = json_of("gpus", "h100")["gpus"]
     assert gpu["numbers"]["multiprocessors"]["value"] == 132
     assert all(number["source"] for number in gpu["numbers"].values())
+
+
+def test_sweep_forms_agree(tmp_path: Path) -> None:
+    """CSV, JSON and the exports of a sweep hold the same rows."""
+    asked = ("sweep", "--cols", "100", "--gpu", "h100,mi300x", "--num-warps", "4,8")
+    exported = tmp_path / "rows.csv"
+    through_csv = run(*asked, "--csv", "--export-csv", str(exported))
+    rows = list(csv.DictReader(io.StringIO(through_csv.stdout)))
+    assert exported.read_text() == through_csv.stdout
+    assert [row["n_regs"] for row in rows] == [str(row["n_regs"]) for row in json_of(*asked)]
+    assert len(rows) == 16
+
+
+def test_compare_says_what_differs() -> None:
+    """A comparison has both columns and sentences with numbers, in every form."""
+    asked = ("compare", "--cols", "781", "--gpu", "h100,mi300x")
+    markdown = run(*asked, "--format", "markdown").stdout
+    assert "## What differs and why" in markdown
+    assert "H100 SXM" in markdown
+    assert "MI300X" in markdown
+    assert len(json_of(*asked)["records"]) == 2
 
 
 def test_doctor_reports() -> None:

@@ -50,7 +50,7 @@ class CompileProcess:
         """Give what *request* compiles to, within *timeout* seconds a try."""
         for _ in range(ATTEMPTS):
             if self._closed:
-                return Failure("compile failed", "interrupted")
+                return Failure("compile failed", "interrupted", lasting=False)
             line = self._ask(request, timeout)
             if line is None:
                 self._end()
@@ -58,7 +58,8 @@ class CompileProcess:
             if line:
                 return _outcome(json.loads(line))
             self._end()
-        return Failure("compile failed", f"the compiling process died {ATTEMPTS} times")
+        reason = f"the compiling process died {ATTEMPTS} times"
+        return Failure("compile failed", reason, lasting=False)
 
     def close(self) -> None:
         """End the process for good, from any thread and in the middle of a compile too."""

@@ -21,6 +21,7 @@ from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.values import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,9 @@ def answer(request: Request) -> dict[str, Any]:
                 kernel, request.problem, request.config, request.target, store
             )
     except OccupancyLabError as error:
-        return {"failure": {"status": "compile failed", "reason": str(error)}}
+        lasting = not isinstance(error.__cause__, OSError | MemoryError)
+        failure = Failure("compile failed", str(error), lasting=lasting)
+        return {"failure": dataclasses.asdict(failure)}
     return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
 
 

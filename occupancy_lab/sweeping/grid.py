@@ -65,11 +65,11 @@ class _Compiles:
         return found
 
     def keep(self, name: str, outcome: Outcome) -> None:
-        """Put an outcome into the store."""
-        if isinstance(outcome, Failure):
-            self._store.put_failure(self.keys[name], outcome)
-        else:
+        """Put an outcome into the store, unless another try may well give another."""
+        if isinstance(outcome, Resources):
             self._store.put(self.keys[name], outcome)
+        elif outcome.lasting:
+            self._store.put_failure(self.keys[name], outcome)
 
 
 def _deserves_more(failure: Failure, timeout: float | None) -> bool:

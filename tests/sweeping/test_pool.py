@@ -99,6 +99,14 @@ def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> 
     assert isinstance(process.compile(slow, 60), Resources)
 
 
+def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path: Path) -> None:
+    """A compile that ends its process each time is a failure, but not one to remember."""
+    file = tmp_path / "deadly.py"
+    file.write_text("import os\nos.abort()\n")
+    failure = process.compile(request(kernel=str(file)), 60)
+    assert failure == Failure("compile failed", "the compiling process died 3 times", None, False)  # noqa: FBT003 - lasting
+
+
 def test_compile_here_gives_every_outcome() -> None:
     """Each name comes back once with its own outcome, however many processes there are."""
     requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)}

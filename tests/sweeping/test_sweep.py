@@ -93,6 +93,19 @@ def test_failed_compile_is_a_row(tmp_path: Path, own_store: Path, compiled: list
     assert own_store.exists()
 
 
+def test_full_compiler_cache_is_tried_again(
+    tmp_path: Path, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compile that failed for want of disk is a row, and is done once there is disk."""
+    (tmp_path / "file").write_text("")
+    asked = {"gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert list(sweep(100, **asked)["status"]) == ["compile failed"]
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    assert list(sweep(100, **asked)["status"]) == ["ok"]
+    assert own_store.exists()
+
+
 def test_same_key_is_compiled_once(own_store: Path, compiled: list[str]) -> None:
     """GPUs of one architecture and columns that specialise alike share a compile."""
     table = sweep([700, 781], gpu="h100,h200,gh200", num_warps=(4,), num_stages=(1, 2))
