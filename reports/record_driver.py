@@ -1,0 +1,103 @@
+"""Records what the driver of the NVIDIA GPU at hand says of a grid of compiled kernels.
+
+`python reports/record_driver.py` writes reports/data/driver-<gpu>.csv: registers, local memory and
+programs an SM as the driver gives them, and for some configurations whether a cooperative launch
+is accepted at the predicted number of programs and at one more.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import itertools
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling import Store
+from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.gpus import present_gpus
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
+from occupancy_lab.record import make_record
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.gpus import PresentGpu
+    from occupancy_lab.record import Record
+
+DATA = Path(__file__).with_name("data")
+COLS = (100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768)
+DTYPES = ("float32", "float16", "bfloat16")
+ELEMENTS_A_THREAD = 64
+"""Above this ptxas takes many seconds a kernel."""
+
+
+def records(present: PresentGpu) -> Iterator[Record]:
+    """Give the record of every configuration of the grid that fits."""
+    kernels = {"softmax": (1, 2, 3, 4), "softmax_row": (1,)}
+    for (name, stages), dtype, cols in itertools.product(kernels.items(), DTYPES, COLS):
+        block_size = 1 << (cols - 1).bit_length()
+        problem = Problem(8192, cols, dtype)
+        for num_warps, num_stages in itertools.product((1, 2, 4, 8, 16, 32), stages):
+            if block_size > num_warps * 32 * ELEMENTS_A_THREAD:
+                continue
+            config = Config(block_size, num_warps, num_stages)
+            try:
+                yield make_record(
+                    load_kernel(name), problem, config, present.gpu, Store(None), present=True
+                )
+            except DoesNotFitError:
+                continue
+
+
+def row(record: Record, present: PresentGpu) -> dict[str, object]:
+    """Give a record's row: what was read and predicted, and what the driver says."""
+    said = ask_driver(record.kernel, record.problem, record.config, present.gpu.target)
+    held = record.plan.resident_programs
+    launch = (record.kernel, record.problem, record.config)
+    tried = record.kernel.name == "softmax" and record.problem.dtype == "float32"
+    return {
+        "device": present.name,
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "torch": version("torch"),
+        "triton": record.triton_version,
+        "target": record.gpu.target.name,
+        "kernel": record.kernel.name,
+        "cols": record.problem.cols,
+        "dtype": record.problem.dtype,
+        "BLOCK_SIZE": record.config.block_size,
+        "num_warps": record.config.num_warps,
+        "num_stages": record.config.num_stages,
+        "n_regs": record.resources.n_regs,
+        "local_bytes": record.resources.local_bytes,
+        "shared": record.resources.shared,
+        "resident_programs": held,
+        "driver_n_regs": said.n_regs,
+        "driver_local_bytes": said.local_bytes,
+        "driver_static_shared": said.static_shared,
+        "driver_programs_per_multiprocessor": said.programs_per_multiprocessor,
+        "accepted": accepts_cooperative_launch(*launch, held or 0) if tried else None,
+        "accepted_one_more": (
+            accepts_cooperative_launch(*launch, (held or 0) + 1) if tried else None
+        ),
+    }
+
+
+def main() -> None:
+    """Write the file and say how many rows agree."""
+    (present, *_) = present_gpus()
+    rows = [row(record, present) for record in records(present)]
+    DATA.mkdir(exist_ok=True)
+    path = DATA / f"driver-{present.gpu.key}.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{len(rows)} rows in {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""What a real driver said of compiled kernels, recorded, against the formula."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.values import Resources
+
+DATA = Path(__file__).parent.parent.parent / "reports" / "data"
+FILES = sorted(DATA.glob("driver-*.csv"))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """Give the recorded rows."""
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_formula_gives_the_drivers_programs(path: Path) -> None:
+    """For every recorded kernel the formula gives cuOccupancyMaxActiveBlocksPerMultiprocessor."""
+    recorded = rows(path)
+    assert len(recorded) > 500
+    for row in recorded:
+        resources = Resources(
+            n_regs=int(row["driver_n_regs"]),
+            num_warps=int(row["num_warps"]),
+            shared=int(row["shared"]),
+            static_shared=int(row["driver_static_shared"]),
+        )
+        held = occupancy(resources, find_gpu(row["target"]).architecture)
+        assert held.programs_per_multiprocessor == int(row["driver_programs_per_multiprocessor"])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_binary_said_what_the_driver_said(path: Path) -> None:
+    """Registers and local memory read from the binary were those of the loaded kernel."""
+    for row in rows(path):
+        assert row["n_regs"] == row["driver_n_regs"]
+        assert row["local_bytes"] == row["driver_local_bytes"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_cooperative_launches_ended_where_predicted(path: Path) -> None:
+    """Each cooperative launch was accepted at the predicted programs and refused at one more."""
+    tried = [row for row in rows(path) if row["accepted"]]
+    assert len(tried) > 100
+    assert {(row["accepted"], row["accepted_one_more"]) for row in tried} == {("True", "False")}
+
+
+def test_something_is_recorded() -> None:
+    """The tests above have something to hold."""
+    assert FILES
