@@ -106,9 +106,9 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     dtype: str | Sequence[str] = "float32",
     kernel: str = "softmax",
     gpu: str | Iterable[str] | None = None,
-    block_size: Sequence[int] = (),
-    num_warps: Sequence[int] = NUM_WARPS,
-    num_stages: Sequence[int] = NUM_STAGES,
+    block_size: int | Sequence[int] = (),
+    num_warps: int | Sequence[int] = NUM_WARPS,
+    num_stages: int | Sequence[int] = NUM_STAGES,
     jobs: int | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
@@ -122,7 +122,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     column holds; a number that is not known is missing.
 
     Args:
-        cols: Columns of the matrix, one or several; so are rows and dtype.
+        cols: Columns of the matrix, one or several; so are all but *kernel* up to *num_stages*.
         rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16.
         kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
@@ -151,9 +151,9 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
             found,
             problems=problems,
             gpus=[one for one, _ in chosen_gpus(gpu)],
-            block_sizes=block_size,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            block_sizes=_several(block_size),
+            num_warps=_several(num_warps),
+            num_stages=_several(num_stages),
         )
     )
     directory = store_directory() if cache else None

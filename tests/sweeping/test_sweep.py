@@ -57,6 +57,12 @@ def test_every_configuration_is_a_row_in_order() -> None:
     assert (table["status"] == "ok").all()
 
 
+def test_one_value_is_a_grid_too() -> None:
+    """A dimension may be one number instead of a list."""
+    table = sweep(781, gpu="h100", block_size=2048, num_warps=8, num_stages=2)
+    assert table[["BLOCK_SIZE", "num_warps", "num_stages"]].to_numpy().tolist() == [[2048, 8, 2]]
+
+
 def test_a_row_is_what_a_record_says() -> None:
     """A sweep's row equals the record that explain makes of the same configuration."""
     table = sweep(781, **GRID)
