@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.document import Section, Table
-from occupancy_lab.explaining.words import article, count, listed, said_of_each
+from occupancy_lab.explaining.words import article, count, listed, percent, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,8 @@ def programs_words(case: Calculation) -> str:
 def occupancy_words(case: Calculation) -> str:
     """Give the warps resident and the occupancy: "64 of 64 warps (100%)"."""
     held, word = case.occupancy, case.architecture.warp_word
-    return f"{held.warps_per_multiprocessor} of {held.max_warps} {word}s ({held.occupancy:.0%})"
+    resident = f"{held.warps_per_multiprocessor} of {held.max_warps} {word}s"
+    return f"{resident} ({percent(held.occupancy)})"
 
 
 def held_in_short(case: Calculation, title: str | None = None) -> str:
@@ -79,7 +80,7 @@ def _limiter_sentences(case: Calculation) -> Iterator[str]:
     yield (
         f"The limiter is {limiter_words(case)}: {programs_words(case)},"
         f" {held.warps_per_multiprocessor} of its {held.max_warps} {architecture.warp_word}s,"
-        f" an occupancy of {held.occupancy:.0%}."
+        f" an occupancy of {percent(held.occupancy)}."
     )
 
 

@@ -24,6 +24,11 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
+def percent(share: float) -> str:
+    """Give 0.125 as "12.5%" and 1 as "100%"."""
+    return f"{100 * share:.3g}%"
+
+
 def article(word: str) -> str:
     """Give "a" or "an", as *word* is spoken."""
     return "an" if word == "SM" else "a"

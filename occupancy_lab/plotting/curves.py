@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from occupancy_lab.checking import next_power_of_two
 from occupancy_lab.explaining.limits import limiter_words, resource_word
-from occupancy_lab.explaining.words import article, count
+from occupancy_lab.explaining.words import article, count, percent
 from occupancy_lab.plotting.placing import Placer, are_alike, outline
 from occupancy_lab.plotting.series import FIELDS, make_series
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
@@ -152,7 +152,7 @@ def _headline(calculation: Calculation) -> str:
     held, word = calculation.occupancy, calculation.architecture.multiprocessor_word
     return (
         f"{calculation.title}: {count(held.programs_per_multiprocessor, 'program')}"
-        f" {article(word)} {word}, {held.occupancy:.0%} occupancy,"
+        f" {article(word)} {word}, {percent(held.occupancy)} occupancy,"
         f" limited by {limiter_words(calculation)}"
     )
 
