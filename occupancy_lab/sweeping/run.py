@@ -38,18 +38,23 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
 
     Raises InputError for what cannot be asked, chosen or written.
     """
+    forms = {"csv": views.to_csv, "json": views.to_json}
+    exports = [
+        (Path(path), form_of)
+        for path, form_of in (
+            (export_csv, views.to_csv),
+            (export_json, views.to_json),
+            (export_markdown, views.to_markdown),
+        )
+        if path is not None
+    ]
+    for path, _ in exports:
+        views.check_export(path)
     with shown_progress(quiet=quiet) as progress:
         table = sweep(dtype=dtype.split(","), progress=progress, **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
-    forms = {"csv": views.to_csv, "json": views.to_json}
-    exports = (
-        (export_csv, views.to_csv),
-        (export_json, views.to_json),
-        (export_markdown, views.to_markdown),
-    )
     for path, form_of in exports:
-        if path is not None:
-            views.export(Path(path), form_of(chosen))
+        views.export(path, form_of(chosen))
     if plot is not None:
         _plot(chosen, Path(plot))
     text = forms[form](chosen) if form else views.to_screen(chosen)

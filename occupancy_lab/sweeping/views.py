@@ -117,6 +117,13 @@ def _summary(table: pd.DataFrame) -> str:
     return f"{len(table)} configurations: {parts or 'none'}"
 
 
+def check_export(path: Path) -> None:
+    """Raise InputError, before any work is done, where *path* has no directory to be in."""
+    if not path.parent.is_dir():
+        msg = f"{path} cannot be written: there is no directory {path.parent}"
+        raise InputError(msg)
+
+
 def export(path: Path, text: str) -> None:
     """Write *text* to *path*.
 

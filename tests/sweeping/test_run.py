@@ -41,6 +41,15 @@ def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     }
 
 
+def test_export_without_a_directory_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export that has no directory to be in is an error before anything is compiled."""
+    monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
+    with pytest.raises(InputError, match="no directory"):
+        run(**NOTHING | {"export_csv": str(tmp_path / "none" / "rows.csv")}, **GRID)
+
+
 def test_pictures_that_cannot_be_written_are_said(tmp_path: Path) -> None:
     """A place where no picture can be written is one clear error."""
     (tmp_path / "file").write_text("")
