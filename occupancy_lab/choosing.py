@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpus, present_gpus
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Problem
+    from occupancy_lab.values import Config, Problem
 
 DEFAULT_ROWS = 4096
 """The rows of the tutorial's benchmark."""
@@ -29,18 +31,22 @@ def chosen_kernel(name: str) -> Kernel:
     return kernel
 
 
-def chosen_config(kernel: Kernel, problem: Problem, gpu: Gpu, chosen: dict[str, int]) -> Config:
-    """Give what was *chosen* of the configuration, and the kernel's own choice of the rest."""
+def chosen_config(
+    kernel: Kernel, problem: Problem, gpu: Gpu, chosen: Mapping[str, int | None]
+) -> Config:
+    """Give what was *chosen* of a configuration; the kernel's own choice of what is None."""
     default = kernel.default_config(problem, gpu.architecture.max_shared)
-    return Config(
-        block_size=chosen.get("block_size", default.block_size),
-        num_warps=chosen.get("num_warps", default.num_warps),
-        num_stages=chosen.get("num_stages", default.num_stages),
-    )
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return dataclasses.replace(default, **given)
 
 
-def chosen_gpus(names: str | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Give the GPUs to speak of, each with whether it is here; `explain` says what None is."""
+def chosen_gpus(names: str | Iterable[str] | None) -> tuple[tuple[Gpu, bool], ...]:
+    """Give the GPUs of a list, or of a text with commas, each with whether it is here.
+
+    `explain` says what None is.
+    """
+    if names is not None and not isinstance(names, str):
+        names = ",".join(names)
     here = present_gpus()
     if names is None and here:
         return ((here[0].gpu, True),)

@@ -24,6 +24,21 @@ if TYPE_CHECKING:
     )
 
 
+def name_columns(gpu: Gpu, kernel: Kernel, problem: Problem, config: Config) -> dict[str, Any]:
+    """Give the columns that name a row: what was launched, how and on what."""
+    return {
+        "gpu": gpu.key,
+        "target": gpu.target.name,
+        "kernel": kernel.name,
+        "rows": problem.rows,
+        "cols": problem.cols,
+        "dtype": problem.dtype,
+        "BLOCK_SIZE": config.block_size,
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """Everything that is known of one configuration on one GPU before it is launched."""
@@ -62,15 +77,7 @@ class Record:
         """Give the record as one flat row of plain values; None is not known."""
         resources, occupancy = self.resources, self.occupancy
         return {
-            "gpu": self.gpu.key,
-            "target": self.gpu.target.name,
-            "kernel": self.kernel.name,
-            "rows": self.problem.rows,
-            "cols": self.problem.cols,
-            "dtype": self.problem.dtype,
-            "BLOCK_SIZE": self.config.block_size,
-            "num_warps": self.config.num_warps,
-            "num_stages": self.config.num_stages,
+            **name_columns(self.gpu, self.kernel, self.problem, self.config),
             "n_regs": resources.n_regs,
             "n_spills": resources.n_spills,
             "shared": resources.shared,

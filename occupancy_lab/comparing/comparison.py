@@ -166,12 +166,9 @@ def _cells(
     chosen: dict[str, int | None],
 ) -> Iterator[_Cell]:
     """Give what is to be compiled with each Triton, checked."""
-    names = gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu)
-    gpus, found = chosen_gpus(names), [(name, chosen_kernel(name)) for name in kernels]
+    gpus, found = chosen_gpus(gpu), [(name, chosen_kernel(name)) for name in kernels]
     for (one, present), (name, kernel), number in itertools.product(gpus, found, stages):
-        options = {**chosen, "num_stages": number}
-        given = {option: value for option, value in options.items() if value is not None}
-        config = chosen_config(kernel, problem, one, given)
+        config = chosen_config(kernel, problem, one, {**chosen, "num_stages": number})
         check_config(kernel, problem, config, one)
         yield _Cell(name, kernel, problem, config, one, present, number)
 

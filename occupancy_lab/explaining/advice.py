@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.choosing import DEFAULT_ROWS
 from occupancy_lab.explaining.document import Section
 from occupancy_lab.explaining.fits import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
 from occupancy_lab.explaining.words import count, said_of_each
@@ -26,7 +27,7 @@ def _command(case: Case, **changes: object) -> str:
     default = record.kernel.default_config(problem, case.architecture.max_shared)
     asked = {
         "cols": (problem.cols, None),
-        "rows": (problem.rows, 4096),
+        "rows": (problem.rows, DEFAULT_ROWS),
         "dtype": (problem.dtype, "float32"),
         "kernel": (record.kernel.name, "softmax"),
         "block_size": (config.block_size, default.block_size),

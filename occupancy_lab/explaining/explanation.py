@@ -128,17 +128,15 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
     """
     problem = Problem(rows, cols, dtype)
     check_problem(problem)
-    names = gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu)
     chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    gpus = chosen_gpus(names)
+    gpus = chosen_gpus(gpu)
     found = chosen_kernel(kernel)
     store = Store(store_directory() if cache else None)
     cases = tuple(
         _case(
             found,
             problem,
-            chosen_config(found, problem, one, given),
+            chosen_config(found, problem, one, chosen),
             one,
             store,
             present=present,

@@ -142,8 +142,6 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     problems = [Problem(*shape) for shape in _shapes(rows, cols, dtype)]
     for problem in problems:
         check_problem(problem)
-    if gpu is not None and not isinstance(gpu, str):
-        gpu = ",".join(gpu)
     found = chosen_kernel(kernel)
     tasks = list(
         expand(
@@ -156,9 +154,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
             num_stages=_several(num_stages),
         )
     )
+    reasons = [task.why_skipped() for task in tasks]
     directory = store_directory() if cache else None
     compiles = _Compiles(
-        (task for task in tasks if task.why_skipped() is None),
+        (task for task, reason in zip(tasks, reasons, strict=True) if reason is None),
         Store(directory),
         None if directory is None or scheduler is not None else str(directory),
     )
@@ -169,12 +168,12 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         scheduler=scheduler,
         progress=progress,
     )
-    return make_table([(task, _outcome_of(task, compiles, outcomes)) for task in tasks])
-
-
-def _outcome_of(task: Task, compiles: _Compiles, outcomes: Mapping[str, Outcome]) -> Outcome:
-    reason = task.why_skipped()
-    return Failure("skipped", reason) if reason else outcomes[compiles.names[task]]
+    return make_table(
+        [
+            (task, Failure("skipped", reason) if reason else outcomes[compiles.names[task]])
+            for task, reason in zip(tasks, reasons, strict=True)
+        ]
+    )
 
 
 def _several(value: Any) -> Sequence[Any]:

@@ -10,6 +10,7 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.occupancy.points import evaluate_points
 from occupancy_lab.planning import plan_launch
+from occupancy_lab.record import name_columns
 from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
@@ -84,18 +85,8 @@ def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataF
 
 
 def _compiled(task: Task, outcome: Resources | Failure, version: str) -> dict[str, Any]:
-    row = {
-        "gpu": task.gpu.key,
-        "target": task.gpu.target.name,
-        "kernel": task.kernel.name,
-        "rows": task.problem.rows,
-        "cols": task.problem.cols,
-        "dtype": task.problem.dtype,
-        "BLOCK_SIZE": task.config.block_size,
-        "num_warps": task.config.num_warps,
-        "num_stages": task.config.num_stages,
-        "triton_version": version,
-    }
+    row = name_columns(task.gpu, task.kernel, task.problem, task.config)
+    row["triton_version"] = version
     if isinstance(outcome, Failure):
         return row | {"status": outcome.status, "reason": outcome.reason}
     return row | {"status": "ok"} | {name: getattr(outcome, name) for name in RESOURCES}

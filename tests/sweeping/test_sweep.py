@@ -19,7 +19,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.sweeping import COLUMNS, sweep
-from occupancy_lab.values import Config, Failure, Problem
+from occupancy_lab.values import Config, Problem
 
 GRID = {"gpu": "h100,mi300x", "num_warps": (4, 8), "num_stages": (1, 2)}
 TOOL = Path(sys.executable).with_name("occupancy-lab")
@@ -237,8 +237,3 @@ def test_whole_grid_nonsense_is_an_error() -> None:
         sweep(0)
     with pytest.raises(InputError, match="torch"):
         sweep(781, kernel="softmax_naive")
-
-
-def test_failures_are_values() -> None:
-    """A failure compares by what it says, so a kept one is the one that happened."""
-    assert Failure("timed out", "longer than 1 s", 1) == Failure("timed out", "longer than 1 s", 1)
