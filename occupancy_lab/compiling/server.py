@@ -1,21 +1,16 @@
-"""The process that compiles for others: a request a line comes in, an answer a line goes out.
-
-It ends with its standard input, so that no compile outlives the process that asked for it.
-"""
+"""The process that compiles for others: a request a line comes in, an answer a line goes out."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
-import os
-import queue
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.child import serve
 from occupancy_lab.compiling.compile import compile_resources, triton_version
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import Store
@@ -25,7 +20,6 @@ from occupancy_lab.values import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import TextIO
 
 
 class _NoTorch(ModuleType):
@@ -67,34 +61,11 @@ def answer(request: Request) -> dict[str, Any]:
     return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
 
 
-def _read_lines(lines: queue.SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        lines.put(line)
-    os._exit(0)
-
-
-def serve(output: TextIO) -> None:
-    """Answer requests from standard input on *output* until standard input ends.
-
-    A first line says that Triton is imported, so that a time limit is a compile's alone.
-    """
+def main() -> None:
+    """Serve, once Triton is imported, so that a time limit is a compile's alone."""
     import triton  # noqa: F401
 
-    output.write("ready\n")
-    output.flush()
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
-    while True:
-        request = Request.from_json(lines.get())
-        output.write(json.dumps(answer(request)) + "\n")
-        output.flush()
-
-
-def main() -> None:
-    """Serve, with standard output kept for answers alone."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    serve(answers)
+    serve(lambda line: json.dumps(answer(Request.from_json(line))))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import InputError
+from occupancy_lab.spread import spread
 from occupancy_lab.values import Failure
 
 if TYPE_CHECKING:
@@ -29,24 +29,7 @@ def compile_here(
     However the caller ends, no process is left behind.
     """
     processes = [CompileProcess() for _ in range(min(jobs, len(requests)))]
-    free = list(processes)
-    waiting = list(reversed(list(requests.items())))
-    running: dict[Future[Outcome], tuple[str, CompileProcess]] = {}
-    with ThreadPoolExecutor(max(len(processes), 1)) as threads:
-        try:
-            while waiting or running:
-                while waiting and free:
-                    name, request = waiting.pop()
-                    process = free.pop()
-                    running[threads.submit(process.compile, request, timeout)] = name, process
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    name, process = running.pop(future)
-                    free.append(process)
-                    yield name, future.result()
-        finally:
-            for process in processes:
-                process.close()
+    return spread(requests, processes, lambda process, request: process.compile(request, timeout))
 
 
 def compile_on_cluster(

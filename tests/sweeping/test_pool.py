@@ -92,7 +92,7 @@ def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_p
 def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> None:
     """A compile whose process is killed from outside is done again."""
     process.compile(request(), None)
-    victim = process._process
+    victim = process._child._process
     assert victim is not None
     threading.Timer(0.5, os.kill, (victim.pid, signal.SIGKILL)).start()
     slow = slow_request(tmp_path, 2)

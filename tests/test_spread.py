@@ -1,0 +1,108 @@
+"""Tasks over workers: each is done once, a free worker takes the next, and all are closed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.spread import spread
+
+
+class Worker:
+    """A worker that squares, and keeps what was done to it."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.done: list[int] = []
+        self._busy = threading.Lock()
+
+    def do(self, number: int) -> int:
+        """Give the square of *number*; a worker that does two things at once fails."""
+        assert self._busy.acquire(blocking=False)
+        self.done.append(number)
+        self._busy.release()
+        return number**2
+
+    def close(self) -> None:
+        """Count that it was closed."""
+        self.closed += 1
+
+
+@given(st.sets(st.integers(-99, 99), max_size=20), st.integers(1, 4))
+def test_each_task_is_done_once(numbers: set[int], count: int) -> None:
+    """Every name comes once with its own outcome, and each worker is closed in the end."""
+    workers = [Worker() for _ in range(count)]
+    tasks = {str(number): number for number in numbers}
+    outcomes = list(spread(tasks, workers, Worker.do))
+    assert Counter(outcomes) == Counter((str(number), number**2) for number in numbers)
+    done = itertools.chain.from_iterable(worker.done for worker in workers)
+    assert sorted(done) == sorted(numbers)
+    assert all(worker.closed == 1 for worker in workers)
+
+
+def test_one_worker_keeps_the_order() -> None:
+    """A single worker does the tasks in their order."""
+    tasks = {name: place for place, name in enumerate("dabc")}
+    assert list(spread(tasks, [Worker()], Worker.do)) == [("d", 0), ("a", 1), ("b", 4), ("c", 9)]
+
+
+def test_a_slow_task_does_not_hold_up_the_others() -> None:
+    """While one worker is busy, the other does all that is left."""
+    release = threading.Event()
+
+    def do(worker: Worker, number: int) -> int:
+        if number == 0:
+            assert release.wait(30)
+        return worker.do(number)
+
+    order = []
+    for name, _ in spread({number: number for number in range(6)}, [Worker(), Worker()], do):
+        order.append(name)
+        if len(order) == 5:
+            release.set()
+    assert order[-1] == 0
+    assert sorted(order) == list(range(6))
+
+
+def test_a_caller_that_stops_closes_the_workers() -> None:
+    """A caller that stops in the middle waits for nothing that its closed workers gave up."""
+    closed = threading.Event()
+
+    class Endless(Worker):
+        """A worker that works until it is closed."""
+
+        def close(self) -> None:
+            """End its work."""
+            super().close()
+            closed.set()
+
+    def do(_worker: Worker, number: int) -> int:
+        if number:
+            assert closed.wait(30)
+        return number
+
+    workers = [Endless(), Endless()]
+    outcomes = spread({0: 0, 1: 1, 2: 2}, workers, do)
+    next(outcomes)
+    start = time.monotonic()
+    outcomes.close()  # type: ignore[attr-defined] # it is a generator
+    assert time.monotonic() - start < 30
+    assert all(worker.closed == 1 for worker in workers)
+
+
+def test_an_error_reaches_the_caller() -> None:
+    """What a task raises is raised, and the workers are closed."""
+
+    def do(_worker: Worker, number: int) -> float:
+        return 1 / number
+
+    workers = [Worker(), Worker()]
+    with pytest.raises(ZeroDivisionError):
+        list(spread({0: 0, 1: 1}, workers, do))
+    assert all(worker.closed == 1 for worker in workers)
