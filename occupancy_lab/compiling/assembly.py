@@ -31,7 +31,7 @@ PTX_VECTOR = re.compile(r"\.v(\d+)(?=\.|$)")
 PTX_TYPE = re.compile(r"\.(?:[busf]|bf)(\d+)$")
 
 AMDGCN_ACCESS = re.compile(
-    r"^[ \t]*(global|flat|buffer)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
+    r"^[ \t]*(global|flat|buffer|scratch)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
 )
 AMDGCN_WIDTHS = (
     (re.compile(r"(?:^|_)dword(?:x(\d+))?$"), 4),
@@ -96,16 +96,27 @@ def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
 
 
 def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
-    """Give the bytes of each access to global memory in AMD assembly.
+    """Give the bytes of each access to global memory in AMD assembly."""
+    for space, operation, form, operands in AMDGCN_ACCESS.findall(assembly):
+        width = amdgcn_width(form)
+        if (operation == "store") == store and width and not is_scratch(space, operands):
+            yield width
+
+
+def amdgcn_scratch_width(instruction: str) -> int | None:
+    """Give the bytes a lane that *instruction* moves to or from scratch; None where it does not."""
+    access = AMDGCN_ACCESS.match(instruction)
+    return amdgcn_width(access[3]) if access and is_scratch(access[1], access[4]) else None
+
+
+def is_scratch(space: str, operands: str) -> bool:
+    """Tell whether an access is to scratch.
 
     A buffer instruction whose address is `off` has none that differs between lanes: it is the
-    scratch of targets without scratch instructions (gfx908, gfx90a, gfx10.3), and is left out.
+    scratch of targets without scratch instructions (gfx908, gfx90a, gfx10.3).
     """
-    for space, operation, form, operands in AMDGCN_ACCESS.findall(assembly):
-        scratch = space == "buffer" and re.search(r"(^|,)\s*off\s*,", operands)
-        width = amdgcn_width(form)
-        if (operation == "store") == store and width and not scratch:
-            yield width
+    off = re.search(r"(^|,)\s*off\s*,", operands) is not None
+    return space == "scratch" or (space == "buffer" and off)
 
 
 def amdgcn_width(form: str) -> int | None:

@@ -7,11 +7,13 @@ where it is not. Nothing is launched either way.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import threading
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling.amdgcn import read_amdgcn
 from occupancy_lab.compiling.assembly import (
     pipeline_shared_bytes,
     widest_load_bytes,
@@ -198,6 +200,7 @@ def _read_cuda(compiled: Any) -> Resources:
         pipeline_shared=_pipeline_shared(compiled),
         load_bytes=widest_load_bytes(asm["ptx"], "ptx"),
         store_bytes=widest_store_bytes(asm["ptx"], "ptx"),
+        **dataclasses.asdict(found.issued),
     )
 
 
@@ -218,6 +221,7 @@ def _read_hip(compiled: Any) -> Resources:
         pipeline_shared=_pipeline_shared(compiled),
         load_bytes=widest_load_bytes(asm["amdgcn"], "amdgcn"),
         store_bytes=widest_store_bytes(asm["amdgcn"], "amdgcn"),
+        **dataclasses.asdict(read_amdgcn(asm["amdgcn"], metadata.name)),
     )
 
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.elf import cut, read_elf, unpack
+from occupancy_lab.compiling.sass import read_sass
 from occupancy_lab.errors import BinaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from occupancy_lab.compiling.elf import Elf, Section
+    from occupancy_lab.compiling.elf import Elf, Section, Symbol
+    from occupancy_lab.compiling.flow import Issued
 
 EM_CUDA = 190
 SIZED = 4
@@ -29,6 +31,9 @@ RESERVED_SHARED = 1024
 """Bytes at the front of shared memory that the driver keeps for itself from sm_80 on; ptxas lays
 them out in the binary from sm_90 on (the symbol .nv.reservedSmem)."""
 RESERVE_IN_BINARY_FROM = 90
+
+SUBROUTINE = "$__internal_"
+"""How ptxas begins the names of its own subroutines, such as the slow path of a division."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class CubinResources:
     """Threads a program, where the kernel asks for a fixed number of them."""
     arch: int
     """Compute capability without its dot: 90."""
+    issued: Issued
+    """What one warp issues."""
 
 
 def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
@@ -58,7 +65,9 @@ def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
     elf = read_elf(binary, EM_CUDA, "a cubin")
     arch = compute_capability(elf)
     text = kernel_text(elf, kernel_name)
-    sizes = sizes_of_functions(elf, kernel_name)
+    table = elf.section(".symtab")
+    symbols = elf.symbols(table) if table else ()
+    sizes = sizes_of_functions(elf, symbols, kernel_name)
     if REGCOUNT not in sizes:
         message = f"The cubin does not say how many registers {kernel_name!r} takes."
         raise BinaryError(message)
@@ -71,6 +80,7 @@ def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
         barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,
         threads=number(own, "<I", REQNTID),
         arch=arch,
+        issued=read_sass(own_code(elf, symbols, text), arch),
     )
 
 
@@ -91,10 +101,20 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
     return text
 
 
-def sizes_of_functions(elf: Elf, kernel_name: str) -> dict[int, int]:
+def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
+    """Give the instructions in *text* without the compiler's own subroutines, which follow them."""
+    starts = (
+        symbol.value
+        for symbol in symbols
+        if symbol.name.startswith(SUBROUTINE)
+        and symbol.section < len(elf.sections)
+        and elf.sections[symbol.section] is text
+    )
+    return text.content[: min(starts, default=len(text.content))]
+
+
+def sizes_of_functions(elf: Elf, symbols: Sequence[Symbol], kernel_name: str) -> dict[int, int]:
     """Give the attributes of the whole cubin that are a number for one function, this one's."""
-    table = elf.section(".symtab")
-    symbols = elf.symbols(table) if table else ()
     sizes = {}
     for attribute, content in attributes(elf.section(".nv.info")):
         if attribute in (REGCOUNT, MIN_STACK_SIZE):

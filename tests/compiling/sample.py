@@ -1,7 +1,7 @@
 """What the binary readers are tested with: small kernels for GPUs that are not here, and oracles.
 
-The oracles are what the vendors' own tools print: cuobjdump and ptxas from Triton's wheel, and the
-comments and directives that LLVM writes into the assembly of the same kernel.
+The oracles are what the vendors' own tools print: cuobjdump, nvdisasm and ptxas of Triton's wheel,
+llvm-objdump, and the comments and directives that LLVM writes into the assembly of the same kernel.
 """
 
 # ruff: noqa: ANN001, ANN201, ARG001, PLR0913, PLR0917
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -19,6 +20,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from triton.runtime.jit import JITFunction
 
 FIRST_BLACKWELL = 100
@@ -51,6 +54,21 @@ def calling(
     """A kernel that calls a function which is not inlined; it needs few of its arguments."""
     row = tl.program_id(0)
     tl.store(output + row, sine(tl.load(source + row * stride)) + sine(n_rows.to(tl.float32)))
+
+
+@triton.jit
+def dividing(
+    output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
+):
+    """Two loops in one, with the sine's own loop in local memory and a division's subroutine."""
+    columns = tl.arange(0, block_size)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        total = tl.zeros((block_size,), tl.float32)
+        for start in range(0, n_cols, block_size):
+            mask = start + columns < n_cols
+            total += tl.load(source + row * stride + start + columns, mask=mask, other=0.0)
+        quotient = tl.div_rn(total, tl.sum(total, axis=0))
+        tl.store(output + row * stride + columns, tl.sin(quotient))
 
 
 def nvidia_tool(name: str) -> str:
@@ -182,6 +200,120 @@ def cuobjdump_resources(cubin: bytes, folder: Path) -> dict[str, dict[str, int]]
     return {
         name: {key: int(number) for key, number in re.findall(r"(REG|STACK|SHARED):(\d+)", line)}
         for name, line in re.findall(r"Function (\w+):\s+(.*)", said)
+    }
+
+
+class Instruction(NamedTuple):
+    """What a disassembler says of an instruction; a target is an instruction's number."""
+
+    operation: str
+    operands: str
+    target: int | None
+    conditional: bool
+
+
+def nvdisasm_instructions(cubin: bytes, kernel: str, folder: Path) -> list[Instruction]:
+    """Give nvdisasm's instructions of *kernel* without the compiler's subroutines behind it."""
+    file = folder / "dumped.cubin"
+    file.write_bytes(cubin)
+    command = [nvidia_tool("nvdisasm"), "--print-code", "--no-dataflow", file]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    section = said.partition(f"\n.text.{kernel}:\n")[2].partition("\n//-")[0]
+    text = section.partition("\n$__internal_")[0]
+    labels: dict[str, int] = {}
+    rows: list[tuple[str, str, str]] = []
+    for label, *row in re.findall(
+        r"^(?:(\S+):|\s+/\*[0-9a-f]+\*/\s+(?:@(\S+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;.*)$",
+        text,
+        re.MULTILINE,
+    ):
+        if label:
+            labels[label] = len(rows)
+        else:
+            rows.append(tuple(row))
+    return [
+        Instruction(
+            operation,
+            operands,
+            labels.get(to[1]) if (to := re.search(r"`\((\S+)\)", operands)) else None,
+            bool(guard) or re.match(r"!?U?P\d,", operands) is not None,
+        )
+        for guard, operation, operands in rows
+    ]
+
+
+def objdump_instructions(hsaco: bytes, arch: str, folder: Path) -> list[Instruction]:
+    """Give llvm-objdump's instructions of the only kernel of *hsaco*."""
+    file = folder / "dumped.hsaco"
+    file.write_bytes(hsaco)
+    command = ["llvm-objdump", "--disassemble", f"--mcpu={arch}", file]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = re.findall(
+        r"^\t(\w+) *(.*?) *// ([0-9A-F]+): [^<\n]*(?:<\w+\+(\w+)>)?", said, re.MULTILINE
+    )
+    numbers = {int(address, 16) - int(rows[0][2], 16): n for n, (*_, address, _) in enumerate(rows)}
+    return [
+        Instruction(
+            operation,
+            operands,
+            numbers[int(to, 16)] if to else None,
+            operation.startswith("s_cbranch"),
+        )
+        for operation, operands, _, to in rows
+    ]
+
+
+def successors(instructions: Sequence[Instruction]) -> list[list[int]]:
+    """Give the numbers of the instructions that can follow each instruction."""
+    branches = ("BRA", "CALL", "s_branch", "s_cbranch")
+    following = []
+    for number, instruction in enumerate(instructions):
+        target = instruction.target if instruction.operation.startswith(branches) else None
+        ends = instruction.operation in ("EXIT", "s_endpgm")
+        goes_on = instruction.conditional or (target is None and not ends)
+        following.append([number + 1] * goes_on + [target] * (target is not None))
+    return following
+
+
+def issued_by_definition(
+    following: Sequence[Sequence[int]], local: Mapping[int, int], kinds: Mapping[int, str]
+) -> dict[str, int | None]:
+    """Give the counts of Resources by the definitions of dominance and natural loops, slowly.
+
+    *following* has the instructions that can follow each one, *local* bytes of local memory,
+    *kinds* the field that an instruction counts in as well. Nothing is given where something can
+    follow that is no instruction.
+    """
+    numbers = range(len(following))
+
+    def found(start: int, edges: Sequence[Sequence[int]], without: int | None) -> set[int]:
+        seen, left = set(), [start]
+        while left:
+            number = left.pop()
+            if number not in seen and number != without:
+                seen.add(number)
+                left += edges[number] if number in numbers else []
+        return seen
+
+    reached = found(0, following, None)
+    if not all(number in numbers for number in reached):
+        return {}
+    before: list[list[int]] = [[] for _ in numbers]
+    for number in reached:
+        for other in following[number]:
+            before[other].append(number)
+    loop: set[int] = set()
+    for header in sorted({0, *(number for number in reached if len(before[number]) > 1)}):
+        others = found(0, following, header)
+        latches = [number for number in before[header] if number not in others]
+        body = {header}.union(*(found(latch, before, header) for latch in latches))
+        loop = max(loop, body if latches else set(), key=len)
+    counted = loop or reached
+    return {
+        "instructions": len(reached - loop),
+        "loop_instructions": len(loop) or None,
+        "local_traffic": sum(local.get(number, 0) for number in counted),
+        **Counter(kind for number, kind in kinds.items() if number in counted),
     }
 
 

@@ -186,11 +186,31 @@ def test_aligned_rows_are_loaded_wide(target: Target) -> None:
     assert (aligned.load_bytes, odd.load_bytes) == (16, 4)
 
 
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_instructions_are_counted(target: Target) -> None:
+    """The persistent kernel has its work in its loop; the one with a program a row has no loop."""
+    short, long = (resources(target, Config(size, 4, 1)) for size in (1024, 4096))
+    row = resources(target, Config(1024, 4, 1), kernel=load_kernel("softmax_row"))
+    assert row.loop_instructions is None
+    assert 0 < short.instructions < short.loop_instructions < row.instructions
+    assert 2 * short.loop_instructions < long.loop_instructions < 4 * short.loop_instructions
+    assert short.local_traffic == long.local_traffic == row.local_traffic == 0
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_stages_cost_instructions_once(target: Target) -> None:
+    """Stages are filled before the loop and emptied behind it: more is issued once."""
+    found = [resources(target, Config(1024, 4, stages)) for stages in STAGES]
+    once = [one.instructions for one in found]
+    assert once == sorted(set(once))
+
+
 def test_spills_are_seen() -> None:
     """Rows too long for one warp spill: registers to memory on NVIDIA, SGPRs to VGPRs on AMD."""
     on_nvidia = resources(SM_90, Config(8192, 1, 1), cols=8192)
     assert on_nvidia.n_regs == 255
     assert (on_nvidia.n_spills or 0) > 0
+    assert on_nvidia.local_traffic >= on_nvidia.local_bytes
     on_amd = resources(GFX942, Config(4096, 1, 1), cols=4093)
     assert (on_amd.sgpr_spills or 0) > 0
     assert on_amd.n_spills == 0

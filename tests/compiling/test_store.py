@@ -77,6 +77,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "another key": changed(lambda entry: entry["key"].update(triton="3.6.0")),
     "a longer key": changed(lambda entry: entry["key"].update(more=1)),
     "a missing field": changed(lambda entry: entry["resources"].pop("agprs")),
+    "fields of an earlier version": changed(
+        lambda entry: [entry["resources"].pop(name) for name in ("instructions", "local_traffic")]
+    ),
     "an extra field": changed(lambda entry: entry["resources"].update(cluster=2)),
     "text for a number": changed(lambda entry: entry["resources"].update(n_regs="32")),
     "a fraction": changed(lambda entry: entry["resources"].update(n_regs=32.5)),

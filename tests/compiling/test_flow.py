@@ -1,0 +1,91 @@
+"""Counting the instructions that a warp issues, against the definitions of the terms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.compiling.flow import KINDS, Issued, Jump, count_issued
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+END = Jump(None, always=True)
+
+
+def back(target: int) -> Jump:
+    """Give a conditional branch to *target*."""
+    return Jump(target, always=False)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[int, dict[int, Jump]]:
+    """Give a few instructions, many of them jumps, to anywhere and now and then outside."""
+    length = draw(st.integers(1, 14))
+    targets = st.none() | st.integers(0, length - 1) | st.integers(-1, length)
+    jumps = st.dictionaries(
+        st.integers(0, length - 1), st.builds(Jump, targets, st.booleans()), max_size=9
+    )
+    return length, draw(jumps) | ({length - 1: END} if draw(st.booleans()) else {})
+
+
+@given(
+    program=programs(),
+    local=st.dictionaries(st.integers(0, 13), st.sampled_from([4, 16])),
+    kinds=st.dictionaries(st.integers(0, 13), st.sampled_from(KINDS)),
+)
+def test_counts_are_those_of_the_definitions(
+    sample: ModuleType,
+    program: tuple[int, dict[int, Jump]],
+    local: dict[int, int],
+    kinds: dict[int, str],
+) -> None:
+    """Whatever the jumps, the counts are what dominance and natural loops are defined to be."""
+    length, jumps = program
+    following = [[number + 1] for number in range(length)]
+    for number, jump in jumps.items():
+        following[number] = [] if jump.always else [number + 1]
+        following[number] += [] if jump.target is None else [jump.target]
+    said = sample.issued_by_definition(following, local, kinds)
+    expected = Issued(**dict.fromkeys(KINDS, 0) | said) if said else Issued()
+    assert count_issued(length, jumps, local, kinds) == expected
+
+
+@pytest.mark.parametrize(
+    ("jumps", "counts"),
+    [
+        pytest.param({9: END}, (10, None, 0b11_1111_1111), id="straight"),
+        pytest.param({6: back(2), 9: END}, (5, 5, 0b111_1100), id="one loop"),
+        pytest.param(
+            {3: END, 9: Jump(9, always=True)}, (4, None, 0b1111), id="trap behind the end"
+        ),
+        pytest.param({4: back(3), 7: back(1), 9: END}, (3, 7, 0b1111_1110), id="nested"),
+        pytest.param(
+            {2: back(1), 8: back(4), 9: END}, (5, 5, 0b1_1111_0000), id="the larger of two"
+        ),
+        pytest.param({4: back(1), 7: back(1), 9: END}, (3, 7, 0b1111_1110), id="two ways round"),
+        pytest.param(
+            {0: Jump(4, always=True), 3: back(8), 7: Jump(1, always=True), 9: END},
+            (3, 7, 0b1111_1110),
+            id="entered in the middle of its lines",
+        ),
+        pytest.param(
+            {0: back(4), 7: back(2), 9: END}, (10, None, 0b11_1111_1111), id="no natural loop"
+        ),
+        pytest.param({8: back(4)}, (None, None, None), id="runs off its end"),
+        pytest.param({8: back(11), 9: END}, (None, None, None), id="jumps out"),
+    ],
+)
+def test_loops(jumps: dict[int, Jump], counts: tuple[int | None, int | None, int | None]) -> None:
+    """Ten instructions, each of which moves its own bit, count once, in the loop or not at all."""
+    local = {number: 1 << number for number in range(10)}
+    found = count_issued(10, jumps, local)
+    assert (found.instructions, found.loop_instructions, found.local_traffic) == counts
+
+
+def test_nothing_is_known_of_nothing() -> None:
+    """No instructions are no kernel."""
+    assert count_issued(0, {}, {}, {}) == Issued()

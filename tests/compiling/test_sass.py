@@ -1,0 +1,189 @@
+"""The reader of NVIDIA's instructions, against the text of nvdisasm."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from occupancy_lab.compiling import Launch, sass
+from occupancy_lab.compiling import compile as compiling
+from occupancy_lab.compiling.cubin import EM_CUDA, kernel_text, own_code, read_cubin
+from occupancy_lab.compiling.elf import read_elf
+from occupancy_lab.compiling.flow import Issued, Jump
+from occupancy_lab.gpus import bare_gpus, find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+FOLDER = Path(__file__).with_name("recorded")
+ARCHITECTURES = ("75", "80", "90", "100", "120")
+NAMES = {
+    "SHFL": "shuffles",
+    "REDUX": "shuffles",
+    "BAR": "barrier_waits",
+    "LDS": "shared_accesses",
+    "STS": "shared_accesses",
+    "LDG": "global_accesses",
+    "STG": "global_accesses",
+    "LDGSTS": "async_copies",
+    "MUFU": "special_functions",
+    "LDL": "local_loads",
+    "STL": "local_stores",
+}
+"""The fields in which nvdisasm's operations count."""
+KERNELS = [
+    ("softmax", 781, "float32", Config(1024, 4, 1)),
+    ("softmax", 1024, "float32", Config(1024, 8, 4)),
+    ("softmax", 61, "float32", Config(64, 1, 2)),
+    ("softmax", 1024, "bfloat16", Config(1024, 1, 3)),
+    ("softmax", 4093, "float16", Config(4096, 4, 2)),
+    ("softmax", 16381, "float32", Config(16384, 4, 2)),
+    ("softmax_row", 781, "float32", Config(1024, 4, 1)),
+    ("softmax_row", 4096, "float16", Config(4096, 16, 1)),
+    ("softmax_row", 16384, "float32", Config(16384, 2, 1)),
+]
+"""Kernel, columns, dtype and configuration; the longest rows spill."""
+
+
+def compiled_kernel(name: str, cols: int, dtype: str, config: Config, arch: str) -> Any:
+    """Give one of the package's kernels, compiled for a GPU that is not here."""
+    kernel = load_kernel(name)
+    launch = Launch.of(kernel, Problem(4096, cols, dtype), config)
+    return compiling._compile(kernel, launch, find_gpu(f"sm_{arch}").target, present=False)
+
+
+def code_of(cubin: bytes, kernel: str) -> memoryview:
+    """Give the instructions of *kernel* that are its own."""
+    elf = read_elf(cubin, EM_CUDA, "a cubin")
+    return own_code(elf, elf.all_symbols(), kernel_text(elf, kernel))
+
+
+def moved_bytes(operation: str) -> int:
+    """Give the bytes of an LDL or STL by its name: 16 of LDL.128, 4 of STL."""
+    parts = operation.split(".")[1:]
+    return next((int(part.lstrip("US")) // 8 for part in parts if part[-1].isdecimal()), 4)
+
+
+def assert_agrees(sample: ModuleType, cubin: bytes, kernel: str, folder: Path) -> Issued:
+    """Compare jumps, accesses to local memory and all counts with nvdisasm's text."""
+    found = read_cubin(cubin, kernel)
+    said = sample.nvdisasm_instructions(cubin, kernel, folder)
+    kinds = {
+        number: NAMES[name]
+        for number, instruction in enumerate(said)
+        if (name := instruction.operation.split(".")[0]) in NAMES
+    }
+    local = {
+        number: moved_bytes(said[number].operation)
+        for number, kind in kinds.items()
+        if kind.startswith("local")
+    }
+    jumps = {
+        number: Jump(instruction.target, not instruction.conditional)
+        for number, instruction in enumerate(said)
+        if instruction.operation.startswith("EXIT")
+        or (instruction.operation.startswith(("BRA", "CALL")) and instruction.target is not None)
+    }
+    code = code_of(cubin, kernel)
+    assert len(code) == 16 * len(said)
+    read_jumps, read_local, read_kinds = sass.decode(code, found.arch)
+    assert (read_jumps, read_local) == (jumps, local)
+    named = {number: kind for number, kind in read_kinds.items() if kind in NAMES.values()}
+    assert named == kinds
+    counts = sample.issued_by_definition(sample.successors(said), local, kinds)
+    fields = dataclasses.asdict(found.issued)
+    assert fields == fields | dict.fromkeys(NAMES.values(), 0) | counts
+    return found.issued
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_softmax_agrees_with_nvdisasm(sample: ModuleType, arch: str, tmp_path: Path) -> None:
+    """Jumps, their targets, and what is counted are those in nvdisasm's text; some spill."""
+    spilling = 0
+    for name, cols, dtype, config in KERNELS:
+        compiled = compiled_kernel(name, cols, dtype, config, arch)
+        issued = assert_agrees(sample, compiled.asm["cubin"], compiled.metadata.name, tmp_path)
+        assert (issued.loop_instructions is None) == (name == "softmax_row")
+        spilling += bool(issued.local_traffic)
+    assert spilling
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_loops_in_loops_and_subroutines_agree_with_nvdisasm(
+    sample: ModuleType, arch: str, tmp_path: Path
+) -> None:
+    """The outer loop counts with its inner ones; the slow path of a division is left out."""
+    cubin = sample.compile_sample(arch, 256, 2, kernel=sample.dividing).asm["cubin"]
+    issued = assert_agrees(sample, cubin, "dividing", tmp_path)
+    assert (
+        len(code_of(cubin, "dividing")) < kernel_text(read_elf(cubin, EM_CUDA, ""), "dividing").size
+    )
+    assert issued.loop_instructions > 5 * issued.instructions
+
+
+@pytest.mark.parametrize("name", [file.stem for file in sorted(FOLDER.glob("*.cubin.gz"))])
+def test_recorded_kernels_agree_with_nvdisasm(
+    sample: ModuleType, name: str, tmp_path: Path
+) -> None:
+    """Kernels that another Triton compiled agree too, two in one cubin among them."""
+    cubin = gzip.decompress((FOLDER / f"{name}.gz").read_bytes())
+    for kernel in json.loads((FOLDER / "oracles.json").read_text(encoding="utf-8"))[name]:
+        assert_agrees(sample, cubin, kernel, tmp_path)
+
+
+def test_a_recorded_kernel_counts() -> None:
+    """The spilling recording moves local memory in its loop, the one of one warp does not."""
+    spilling, one_warp = (
+        read_cubin(
+            gzip.decompress((FOLDER / f"{name}.cubin.gz").read_bytes()), "row_softmax"
+        ).issued
+        for name in ("sm_90_spilling", "sm_90_one_warp")
+    )
+    assert spilling.local_traffic > 0
+    assert one_warp.local_traffic == one_warp.barrier_waits == 0
+
+
+def test_functions_that_are_not_inlined_are_not_counted(sample: ModuleType) -> None:
+    """Nothing is known of a kernel that calls a function, whose return leads to a register."""
+    cubin = sample.compile_sample("90", 1024, 4, kernel=sample.calling).asm["cubin"]
+    assert read_cubin(cubin, "calling").issued == Issued()
+
+
+def instruction(low: int, high: int = 0x000FEA0003800000) -> bytes:
+    """Give an instruction's 16 bytes."""
+    return low.to_bytes(8, "little") + high.to_bytes(8, "little")
+
+
+EXIT, NOP = instruction(0x794D), instruction(0x7918)
+
+
+@pytest.mark.parametrize(
+    ("code", "arch"),
+    [
+        pytest.param(NOP + EXIT, 69, id="older"),
+        pytest.param(NOP + EXIT, 130, id="newer"),
+        pytest.param(b"", 90, id="nothing"),
+        pytest.param(NOP + EXIT[:8], 90, id="half an instruction"),
+        pytest.param(NOP + NOP, 90, id="no end"),
+        pytest.param(instruction(0x7949) + EXIT, 90, id="BRX"),
+        pytest.param(instruction(0x0000001000007947) + EXIT, 90, id="out of the code"),
+        pytest.param(instruction(0x0000000000047947) + EXIT, 90, id="into an instruction"),
+    ],
+)
+def test_what_is_not_known(code: bytes, arch: int) -> None:
+    """Another architecture or an odd layout is not known, and no error."""
+    assert sass.read_sass(memoryview(code), arch) == Issued()
+
+
+def test_every_architecture_of_the_table_is_read() -> None:
+    """Instructions of every NVIDIA architecture in the table are counted."""
+    arches = [int(gpu.target.arch) for gpu in bare_gpus().values() if gpu.vendor == "NVIDIA"]
+    for arch in arches:
+        assert sass.read_sass(memoryview(NOP + EXIT), arch).instructions == 2
