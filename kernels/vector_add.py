@@ -83,6 +83,11 @@ def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
     return (MemoryStep("add", reads=2 * elements, writes=elements),)
 
 
+def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Give the sum as PyTorch computes it."""
+    return x + y
+
+
 KERNEL = Kernel(
     name="vector_add",
     title="Vector addition, one program a block",
@@ -93,5 +98,7 @@ KERNEL = Kernel(
     default_config=default_config,
     memory_steps=memory_steps,
     run=vector_add,
+    reference=reference,
+    operands=2,
     program_table=program_table,
 )

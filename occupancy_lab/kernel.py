@@ -66,8 +66,10 @@ class Kernel:
     `arguments` gives the launch's positional arguments for a problem (Pointer for a tensor),
     `constexprs` its keyword arguments for a configuration, `default_config` the configuration
     its author would launch on a GPU that gives one program `max_shared` bytes. `memory_steps`
-    lists the global memory traffic. `run` launches it on a torch tensor. `function` is None
-    for a kernel that Triton does not compile. `compared_with` names the kernel whose traffic an
+    lists the global memory traffic. `run` launches it on a torch tensor, and on further ones after
+    num_programs where `operands` is more than 1; `reference` gives from the same tensors in
+    float64 what `run` must give. `function` is None for a kernel that Triton does not compile.
+    `compared_with` names the kernel whose traffic an
     explanation sets beside this one's; `program_table` shows a small launch program by program,
     given the number of elements and BLOCK_SIZE.
     """
@@ -81,6 +83,8 @@ class Kernel:
     default_config: Callable[[Problem, int], Config]
     memory_steps: Callable[[Problem], tuple[MemoryStep, ...]]
     run: Callable[..., Any]
+    reference: Callable[..., Any] | None = None
+    operands: int = 1
     compared_with: str | None = None
     program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
 
@@ -105,21 +109,25 @@ def kernel_names() -> tuple[str, ...]:
 def load_kernel(name: str) -> Kernel:
     """Give the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
 
-    Raises InputError where there is no such kernel or file, or the file holds no KERNEL.
+    `file.py:this` gives the kernel that the file's mapping `KERNELS` has under `this`.
+
+    Raises InputError where there is no such kernel or file, or the file holds no such thing.
     """
+    path, suffix, entry = name.partition(".py:")
     if name in kernel_names():
         module = import_module(f"occupancy_lab.kernels.{name}")
-    elif name.endswith(".py"):
-        module = _load_file(Path(name).resolve())
+    elif suffix or name.endswith(".py"):
+        module = _load_file(Path(f"{path}.py" if suffix else name).resolve())
     else:
         known = ", ".join(kernel_names())
         msg = f"there is no kernel {name!r}; give one of {known}, or the path of a Python file"
         raise InputError(msg)
-    kernel = getattr(module, "KERNEL", None)
-    if not isinstance(kernel, Kernel):
-        msg = f"{name} holds no KERNEL, an occupancy_lab.kernel.Kernel that says how it is launched"
+    found = getattr(module, "KERNELS", {}).get(entry) if suffix else getattr(module, "KERNEL", None)
+    if not isinstance(found, Kernel):
+        held = f"no kernel {entry!r} in KERNELS" if suffix else "no KERNEL"
+        msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
         raise InputError(msg)
-    return kernel
+    return found
 
 
 @cache

@@ -1,7 +1,7 @@
 """The values that travel down the road: each is frozen and made by exactly one function.
 
-Problem, Config and Gpu become Resources, Occupancy and LaunchPlan, and together one Record.
-None always means "not known", never zero.
+Problem, Config and Gpu become Resources, Occupancy, LaunchPlan, Prediction and Measurement, and
+together one Record. None always means "not known", never zero.
 """
 
 from __future__ import annotations
@@ -101,6 +101,32 @@ class Resources:
     """The widest global load of one thread, bytes an instruction."""
     store_bytes: int | None = None
     """The widest global store of one thread, bytes an instruction."""
+    instructions: int | None = None
+    """Instructions a warp issues once: all of the kernel outside its loop."""
+    loop_instructions: int | None = None
+    """Instructions a warp issues in one pass of the loop; None where the kernel has no loop."""
+    local_traffic: int | None = None
+    """Bytes a thread moves to and from local memory in one pass of the loop, or in all where there
+    is no loop."""
+    shuffles: int | None = None
+    """Of those a pass: exchanges between the lanes of a warp."""
+    barrier_waits: int | None = None
+    """Of those a pass: barriers of the program's warps."""
+    shared_accesses: int | None = None
+    """Of those a pass: loads from and stores to shared memory (LDS)."""
+    global_accesses: int | None = None
+    """Of those a pass: loads from and stores to global memory."""
+    async_copies: int | None = None
+    """Of those a pass: copies from global to shared memory that the warp does not wait for."""
+    half_rate: int | None = None
+    """Of those a pass: comparisons, logic and integer arithmetic, which NVIDIA issues at half the
+    rate of float32 additions."""
+    special_functions: int | None = None
+    """Of those a pass: exponentials, reciprocals, roots and the like."""
+    local_loads: int | None = None
+    """Of those a pass: loads from local memory."""
+    local_stores: int | None = None
+    """Of those a pass: stores to local memory."""
 
     @property
     def n_spills(self) -> int | None:
@@ -254,3 +280,94 @@ class Traffic:
     def floor_us(self, bandwidth_gbs: float | None) -> float | None:
         """Give the least time in us at a bandwidth in GB/s (1e9 bytes); None for none known."""
         return None if bandwidth_gbs is None else self.total_bytes / bandwidth_gbs / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Where, when and how launches were timed."""
+
+    device: str
+    """The driver's name for the GPU."""
+    date: str
+    """The day, as 2026-11-21."""
+    driver: str | None
+    """The version of the GPU's driver."""
+    torch: str
+    triton: str
+    timer: str
+    """What timed the launches."""
+    l2: str
+    """The state of the L2 cache at the start of each launch."""
+    sm_mhz: int | None = None
+    """The multiprocessors' clock right after the launches."""
+    throttled: str | None = None
+    """Why the clock was held down, in words; None where it was not, or nobody told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How long launches took on a real GPU, or why there is no time."""
+
+    status: str
+    """measured, wrong result, out of memory, does not fit, launch failed or device lost."""
+    conditions: Conditions | None
+    """None where the device was lost before it could say."""
+    reason: str | None = None
+    """Why there is no time."""
+    us: float | None = None
+    """Median time of a launch, us."""
+    us_low: float | None = None
+    """Time that a tenth of the launches stayed below, us."""
+    us_high: float | None = None
+    """Time that a tenth of the launches passed, us."""
+    runs: int | None = None
+    relative_error: float | None = None
+    """Norm of the difference from torch in float64, over the norm of that; None: not compared."""
+    mostly_launch: bool | None = None
+    """Whether the time is less than twice that of an empty kernel: the timer tells little."""
+
+    def gbs(self, traffic: Traffic) -> float | None:
+        """Give the bandwidth that moving *traffic* in the median time comes to, GB/s."""
+        return None if self.us is None else traffic.total_bytes / self.us / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the things that take time in a launch."""
+
+    name: str
+    """launch, latency, issue, bandwidth or tail."""
+    us: float
+    """The time that it would take if nothing else took any; parts overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """How long a launch should take, and why."""
+
+    us: float
+    """Time of a launch, with the L2 cache flushed before it, us."""
+    gbs: float
+    """Bandwidth that its traffic comes to in that time, GB/s."""
+    ceiling_gbs: float
+    """Bandwidth that a plain copy of as many bytes comes to, GB/s, launch included."""
+    parts: tuple[Part, ...]
+    """What takes time, in the order launch, latency, issue, bandwidth, tail."""
+    basis: str
+    """Where the model's constants are from, in words."""
+    calibrated: bool
+    """Whether they were measured on a GPU of this kind."""
+
+    @property
+    def bound(self) -> str:
+        """The part that would take longest alone."""
+        return max(self.parts, key=lambda part: part.us).name
+
+    @property
+    def share_of_ceiling(self) -> float:
+        """The bandwidth over a plain copy's."""
+        return self.gbs / self.ceiling_gbs
+
+    def part(self, name: str) -> Part:
+        """Give the part called *name*."""
+        return next(part for part in self.parts if part.name == name)

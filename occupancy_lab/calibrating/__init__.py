@@ -1,0 +1,1 @@
+"""Finding the constants of the throughput model on the GPU at hand."""

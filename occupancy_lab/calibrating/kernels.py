@@ -1,0 +1,208 @@
+"""The kernels that a calibration times: rows copied, with some work on the way; none is a softmax.
+
+Each comes as one program a row and as a loop over rows. The work is a chosen number of reductions
+over the row and of elementwise steps.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    import torch
+
+    from occupancy_lab.values import Problem
+
+
+@triton.jit
+def work(x, REDUCTIONS: tl.constexpr, STEPS: tl.constexpr):
+    """Give *x* after REDUCTIONS by turns of maximum and squares, and STEPS times `2**(x / 2)`."""
+    for number in tl.static_range(REDUCTIONS):
+        if number % 2 == 0:  # noqa: SIM108 - decided when it is compiled
+            x = x - tl.max(x, axis=0) * 0.5
+        else:
+            x = x / (1.0 + tl.sum(x * x, axis=0))
+    for _ in tl.static_range(STEPS):
+        x = tl.exp2(x * 0.5)
+    return x
+
+
+@triton.jit
+def rows_kernel(
+    output_ptr,
+    input_ptr,
+    row_stride,
+    n_cols,
+    BLOCK_SIZE: tl.constexpr,
+    REDUCTIONS: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    """The work on row `program_id`."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK_SIZE)
+    mask = cols < n_cols
+    x = tl.load(input_ptr + row * row_stride + cols, mask=mask, other=0.0).to(tl.float32)
+    y = work(x, REDUCTIONS, STEPS)
+    tl.store(output_ptr + row * row_stride + cols, y.to(output_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def loop_kernel(
+    output_ptr,
+    input_ptr,
+    row_stride,
+    n_rows,
+    n_cols,
+    BLOCK_SIZE: tl.constexpr,
+    REDUCTIONS: tl.constexpr,
+    STEPS: tl.constexpr,
+    num_stages: tl.constexpr,
+):
+    """The work on rows `program_id`, `program_id + num_programs`, ..."""
+    cols = tl.arange(0, BLOCK_SIZE)
+    mask = cols < n_cols
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=num_stages):
+        row_64 = tl.cast(row, tl.int64)
+        x = tl.load(input_ptr + row_64 * row_stride + cols, mask=mask, other=0.0).to(tl.float32)
+        y = work(x, REDUCTIONS, STEPS)
+        output_ptrs = output_ptr + row_64 * row_stride + cols
+        tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def empty_kernel(output_ptr, BLOCK_SIZE: tl.constexpr):
+    """Do nothing."""
+
+
+def run_empty(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
+    """Launch one program that does nothing."""
+    empty_kernel[(1,)](x, num_warps=config.num_warps, BLOCK_SIZE=config.block_size, **OPTIONS)
+    return x
+
+
+def rows_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Give what `rows_kernel` takes by position."""
+    matrix = Pointer(problem.dtype, problem.matrix_bytes)
+    return (matrix, matrix, problem.cols, problem.cols)
+
+
+def loop_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Give what `loop_kernel` takes by position."""
+    matrix = Pointer(problem.dtype, problem.matrix_bytes)
+    return (matrix, matrix, problem.cols, problem.rows, problem.cols)
+
+
+def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
+    """Give the one pass over the matrix."""
+    elements = problem.rows * problem.cols
+    return (MemoryStep("copy", reads=elements, writes=elements),)
+
+
+def reference(x: torch.Tensor, reductions: int, steps: int) -> torch.Tensor:
+    """Give the work on each row as PyTorch computes it."""
+    for number in range(reductions):
+        if number % 2 == 0:
+            x = x - x.amax(dim=1, keepdim=True) * 0.5
+        else:
+            x = x / (1.0 + x.square().sum(dim=1, keepdim=True))
+    for _ in range(steps):
+        x = (x * 0.5).exp2()
+    return x
+
+
+def run_rows(
+    reductions: int, steps: int, x: torch.Tensor, config: Config, num_programs: int
+) -> torch.Tensor:
+    """Launch one program a row."""
+    import torch
+
+    y = torch.empty_like(x)
+    rows_kernel[(x.shape[0],)](
+        y,
+        x,
+        x.stride(0),
+        x.shape[1],
+        num_warps=config.num_warps,
+        **rows_constexprs(reductions, steps, config),
+        **OPTIONS,
+    )
+    return y
+
+
+def run_loop(
+    reductions: int, steps: int, x: torch.Tensor, config: Config, num_programs: int
+) -> torch.Tensor:
+    """Launch *num_programs* programs, or one a row where that is fewer."""
+    import torch
+
+    y = torch.empty_like(x)
+    loop_kernel[(min(num_programs, x.shape[0]),)](
+        y,
+        x,
+        x.stride(0),
+        x.shape[0],
+        x.shape[1],
+        num_warps=config.num_warps,
+        **loop_constexprs(reductions, steps, config),
+        **OPTIONS,
+    )
+    return y
+
+
+def rows_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
+    """Give what `rows_kernel` takes by name."""
+    return {"BLOCK_SIZE": config.block_size, "REDUCTIONS": reductions, "STEPS": steps}
+
+
+def loop_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
+    """Give what `loop_kernel` takes by name."""
+    return rows_constexprs(reductions, steps, config) | {"num_stages": config.num_stages}
+
+
+def default_config(problem: Problem, max_shared: int) -> Config:
+    """Give 4 warps and no stages."""
+    return Config(triton.next_power_of_2(problem.cols), num_warps=4, num_stages=1)
+
+
+def work_kernel(grid: Grid, reductions: int, steps: int) -> Kernel:
+    """Give the kernel with *reductions* and *steps*, as one program a row or as a loop."""
+    loops = grid is Grid.PERSISTENT
+    return Kernel(
+        name=f"{'loop' if loops else 'rows'}-{reductions}-{steps}",
+        title=f"Rows copied, {reductions} reductions and {steps} steps on the way",
+        grid=grid,
+        function=loop_kernel if loops else rows_kernel,
+        arguments=loop_arguments if loops else rows_arguments,
+        constexprs=partial(loop_constexprs if loops else rows_constexprs, reductions, steps),
+        default_config=default_config,
+        memory_steps=memory_steps,
+        run=partial(run_loop if loops else run_rows, reductions, steps),
+        reference=partial(reference, reductions=reductions, steps=steps),
+    )
+
+
+EMPTY = Kernel(
+    name="empty",
+    title="A kernel that does nothing",
+    grid=Grid.ROWS,
+    function=empty_kernel,
+    arguments=lambda problem: (Pointer(problem.dtype, problem.matrix_bytes),),
+    constexprs=lambda config: {"BLOCK_SIZE": config.block_size},
+    default_config=default_config,
+    memory_steps=lambda _problem: (),
+    run=run_empty,
+)
+KERNELS = {EMPTY.name: EMPTY} | {
+    kernel.name: kernel
+    for grid in (Grid.ROWS, Grid.PERSISTENT)
+    for reductions, steps in ((0, 0), (1, 0), (2, 1), (4, 2))
+    for kernel in (work_kernel(grid, reductions, steps),)
+}
+"""Every kernel that a calibration launches."""

@@ -1,0 +1,1 @@
+"""How long a launch takes, before it is launched."""

@@ -1,0 +1,93 @@
+"""What a calibration finds out about a GPU: the constants of the throughput model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """The constants of one GPU; cycles are of the multiprocessors' clock."""
+
+    launch_us: float
+    """A launch of one empty program, as the timer sees it."""
+    program_us: float
+    """The time from one program's start to the next's, on the whole GPU."""
+    row_bandwidth_gbs: float
+    """What the device memory gives when programs come in the order of the rows."""
+    loop_bandwidth_gbs: float
+    """What it gives when resident programs stride over the rows, each at its own pace."""
+    copy_bandwidth_gbs: float
+    """What it gives when such programs copy rows ahead to shared memory (num_stages above 1)."""
+    latency_us: float
+    """A load from device memory that nothing else slows."""
+    queue_us: float
+    """How much longer a load takes with the memory half used: queue_us x used / (1 - used)."""
+    port_gbs: float
+    """What one multiprocessor takes from device memory when the others leave it alone."""
+    shuffle_cycles: float
+    """Cycles that a warp waits for a shuffle."""
+    barrier_cycles: float
+    """Cycles that a warp waits at a barrier after the last warp has come."""
+    barrier_slots: float
+    """Cycles that a barrier takes of the multiprocessor's memory pipe, a warp."""
+    copy_slots: float
+    """The same of an asynchronous copy to shared memory, beyond a load's."""
+    drain_us: float
+    """From the last store to the end of the launch."""
+    ramp_us: float
+    """What a launch loses before the memory, where it is the limit, moves at its full rate."""
+    tail_share: float
+    """How much of a last round with fewer programs is not made up for by their being fewer."""
+    prologue_factor: float
+    """How much longer the instructions before a loop take than its own."""
+    l2_gbs: float
+    """What one multiprocessor moves from and to the L2 cache."""
+    local_cycles: float
+    """Cycles that a warp waits for a load of local memory that misses the L1 cache."""
+    l1_share: float
+    """The part of the L1 cache that local memory keeps for itself."""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Give the constants' names in their order."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    def replace(self, **changes: float) -> Constants:
+        """Give a copy with *changes* made."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Constants, and where they are from."""
+
+    constants: Constants
+    gpu: str
+    """The key of the GPU that they hold for."""
+    device: str
+    """The driver's name of the GPU that they were measured on."""
+    date: str
+    torch: str
+    triton: str
+
+    def write(self, path: Path) -> None:
+        """Write the calibration to *path*, as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, text: str) -> Calibration:
+        """Give the calibration that `write` made *text* of; ValueError for any other text."""
+        try:
+            values: dict[str, Any] = json.loads(text)
+            return cls(**(values | {"constants": Constants(**values["constants"])}))
+        except (TypeError, KeyError) as error:
+            msg = f"no calibration of this version: {error}"
+            raise ValueError(msg) from error

@@ -1,0 +1,135 @@
+"""What the throughput model needs to know of a launch, as plain numbers or columns of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.kernel import Grid
+from occupancy_lab.planning import traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
+
+L1_BYTES = {"cuda": 256 * 1024, "hip": 32 * 1024}
+"""L1 cache and shared memory of an H100's SM together, or the vector L1 cache of a CU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """One launch, or, with numpy arrays for its numbers, many."""
+
+    work: Any
+    """Rows (or blocks) in all."""
+    multiprocessors: Any
+    clock_mhz: Any
+    programs: Any
+    """Programs resident on a multiprocessor, no more than there is work for."""
+    num_warps: Any
+    num_stages: Any
+    loops: Any
+    """Whether a program does several rows in a loop."""
+    read_bytes: Any
+    """Bytes of device memory read a row."""
+    written_bytes: Any
+    instructions: Any
+    """Instructions of a warp for a row; those below are among them."""
+    prologue: Any
+    """Instructions of a warp before and after a loop."""
+    shuffles: Any
+    barriers: Any
+    shared_accesses: Any
+    global_accesses: Any
+    async_copies: Any
+    half_rate: Any
+    special_functions: Any
+    access_bytes: Any
+    """Bytes that a thread moves by its widest load."""
+    local_loads: Any
+    local_stores: Any
+    local_bytes: Any
+    """Bytes that a program moves from and to local memory for a row."""
+    local_footprint: Any
+    """Local memory of the threads resident on a multiprocessor, bytes."""
+    l1_bytes: Any
+    """L1 cache that shared memory leaves, bytes."""
+    warp_size: Any
+    issue_rate: Any
+    """Instructions of any warp that a multiprocessor issues a cycle."""
+
+
+def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    resources: Resources,
+    programs_per_multiprocessor: int,
+    plan: LaunchPlan,
+    gpu: Gpu,
+) -> Features | None:
+    """Give a launch's features; None where the GPU or the binary leaves one of them unknown."""
+    needed = (gpu.multiprocessors, gpu.boost_mhz, plan.num_programs, resources.instructions)
+    if None in needed or gpu.multiprocessors is None:
+        return None
+    moved = traffic(kernel.memory_steps(problem), problem)
+    threads = config.num_warps * gpu.architecture.warp_size
+    resident = min(
+        programs_per_multiprocessor,
+        -(-(plan.num_programs or 1) // gpu.multiprocessors),
+    )
+    loops = kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None
+    once = resources.instructions or 0
+    return Features(
+        work=plan.work,
+        multiprocessors=gpu.multiprocessors,
+        clock_mhz=gpu.boost_mhz,
+        programs=resident,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages if resources.async_copies else 1,
+        loops=loops,
+        read_bytes=moved.read_bytes / plan.work,
+        written_bytes=moved.written_bytes / plan.work,
+        instructions=resources.loop_instructions if loops else once,
+        prologue=once if loops else 0,
+        shuffles=resources.shuffles or 0,
+        barriers=resources.barrier_waits or 0,
+        shared_accesses=resources.shared_accesses or 0,
+        global_accesses=resources.global_accesses or 0,
+        async_copies=resources.async_copies or 0,
+        half_rate=resources.half_rate or 0,
+        special_functions=resources.special_functions or 0,
+        access_bytes=resources.load_bytes or problem.item_bytes,
+        local_loads=resources.local_loads or 0,
+        local_stores=resources.local_stores or 0,
+        local_bytes=(resources.local_traffic or 0) * threads,
+        local_footprint=(resources.local_bytes or 0) * threads * resident,
+        l1_bytes=max(L1_BYTES[gpu.target.backend] - resources.shared * resident, 0),
+        warp_size=gpu.architecture.warp_size,
+        issue_rate=_issue_rate(gpu),
+    )
+
+
+def _issue_rate(gpu: Gpu) -> float:
+    """Give 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles an instruction of a wave.
+
+    Sources: NVIDIA's Hopper tuning guide (4 schedulers), AMD's CDNA3 and RDNA3 ISA documents.
+    """
+    waves_of_64 = gpu.target.backend == "hip" and gpu.architecture.warp_size == 64  # noqa: PLR2004 - a gfx9 wave
+    return 1.0 if waves_of_64 else 4.0
+
+
+def stack(launches: Sequence[Features]) -> Features:
+    """Give one Features whose numbers are arrays, an element a launch."""
+    import numpy as np
+
+    return Features(
+        **{
+            field.name: np.array([getattr(one, field.name) for one in launches], dtype=float)
+            for field in dataclasses.fields(Features)
+        }
+    )

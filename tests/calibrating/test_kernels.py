@@ -1,0 +1,106 @@
+"""The kernels of a calibration: they are found by name, and compute what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from occupancy_lab.calibrating import kernels
+from occupancy_lab.calibrating.grid import KERNEL_STAGES, launches
+from occupancy_lab.calibrating.kernels import EMPTY, KERNELS
+from occupancy_lab.compiling import Launch
+from occupancy_lab.errors import InputError
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
+from occupancy_lab.values import Config, Problem
+
+WORKING = [kernel for kernel in KERNELS.values() if kernel is not EMPTY]
+WORK = st.integers(0, 3)
+
+
+def test_names_are_the_kernels_own() -> None:
+    """Each kernel is under its own name, a loop is persistent, and the empty one comes first."""
+    assert list(KERNELS)[0] == "empty"
+    for name, kernel in KERNELS.items():
+        assert kernel.name == name
+        assert (kernel.grid is Grid.PERSISTENT) == name.startswith("loop-")
+
+
+def test_a_calibration_launches_each_kernel() -> None:
+    """The grid names every kernel, and no other."""
+    assert {name for name, _, _ in launches()} == {"empty", *KERNEL_STAGES} <= set(KERNELS)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_is_found_by_file_and_name(name: str) -> None:
+    """Another process finds each kernel by the file and its name there."""
+    found = load_kernel(f"{kernels.__file__}:{name}")
+    assert found.name == name
+    assert found.grid is KERNELS[name].grid
+
+
+def test_name_that_the_file_has_not_is_said() -> None:
+    """A file without such a kernel is an error that names it."""
+    with pytest.raises(InputError, match="no kernel 'rows-9-9'"):
+        load_kernel(f"{kernels.__file__}:rows-9-9")
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9), st.integers(1, 40), WORK, WORK)
+def test_reference_is_the_work(rows: int, cols: int, reductions: int, steps: int) -> None:
+    """The reference does what numpy does: so many reductions, then so many steps."""
+    x = np.random.default_rng(rows * cols).standard_normal((rows, cols))
+    expected = x
+    for _ in range(reductions):
+        expected = expected - expected.max(axis=1, keepdims=True) / 2
+    for _ in range(steps):
+        expected = 2.0 ** (expected / 2)
+    found = kernels.reference(torch.from_numpy(x), reductions, steps)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", WORKING, ids=lambda kernel: kernel.name)
+def test_matrix_is_read_and_written_once(kernel: Kernel) -> None:
+    """Whatever the work, an element is read once and written once."""
+    assert kernel.memory_steps(Problem(7, 5)) == (MemoryStep("copy", reads=35, writes=35),)
+
+
+@pytest.mark.parametrize("kernel", WORKING, ids=lambda kernel: kernel.name)
+def test_launch_names_the_work(kernel: Kernel) -> None:
+    """The constants of a launch are those of the kernel's name, and num_stages where it loops."""
+    _, reductions, steps = kernel.name.split("-")
+    config = Config(512, 4, 3)
+    keywords = Launch.of(kernel, Problem(13, 257), config).keywords
+    assert keywords["REDUCTIONS"] == int(reductions)
+    assert keywords["STEPS"] == int(steps)
+    assert keywords.get("num_stages") == (3 if kernel.grid is Grid.PERSISTENT else None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("shape", [(1823, 781), (7, 257), (64, 4096)])
+@pytest.mark.parametrize("kernel", WORKING, ids=lambda kernel: kernel.name)
+def test_run_equals_the_reference(
+    kernel: Kernel, shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """On the GPU each kernel gives its reference, every row of it, with any number of programs."""
+    x = torch.randn(shape, dtype=dtype, device="cuda")
+    assert kernel.reference is not None
+    expected = kernel.reference(x.double())
+    config = Config(1 << (shape[1] - 1).bit_length(), 4, 2 if kernel.grid is Grid.PERSISTENT else 1)
+    for num_programs in (1, 100, 5000):
+        found = kernel.run(x, config, num_programs).double()
+        tolerance = 4 * torch.finfo(dtype).eps
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.gpu
+def test_empty_kernel_does_nothing() -> None:
+    """A launch of the empty kernel leaves its matrix as it was."""
+    x = torch.randn(16, 16, device="cuda")
+    before = x.clone()
+    EMPTY.run(x, Config(16, 1, 1), 1)
+    torch.cuda.synchronize()
+    assert torch.equal(x, before)

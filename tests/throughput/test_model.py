@@ -1,0 +1,113 @@
+"""What holds of predicted times whatever the constants are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from guesses import CONSTANTS, GuessedLaunch, guessed_launches
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.throughput.constants import Constants
+from occupancy_lab.throughput.features import stack
+from occupancy_lab.throughput.model import Times, row_rate, row_times, times
+
+ROUNDING = 1e-6
+"""The relative error that rounding and a finite search for the rate may make."""
+TAIL = 5e-3
+"""How much longer a tail may be taken to be where a faster memory leaves less to share."""
+BANDWIDTHS = [name for name in Constants.names() if name.endswith("bandwidth_gbs")]
+
+
+def total(launch: GuessedLaunch, constants: Constants = CONSTANTS) -> float:
+    """Give the predicted time of *launch*, us."""
+    return float(times(launch.features, constants).total)
+
+
+def larger(launch: GuessedLaunch, rows: int) -> GuessedLaunch:
+    """Give *launch* with *rows* rows more."""
+    problem = dataclasses.replace(launch.problem, rows=launch.problem.rows + rows)
+    return dataclasses.replace(launch, problem=problem)
+
+
+@given(guessed_launches())
+def test_no_time_is_less_than_its_parts(launch: GuessedLaunch) -> None:
+    """The whole takes at least what is fixed, and at least as long as the memory alone."""
+    found = times(launch.features, CONSTANTS)
+    assert found.total >= found.fixed >= CONSTANTS.launch_us
+    assert found.total * (1 + ROUNDING) >= found.bandwidth
+    assert found.total * (1 + ROUNDING) >= found.issue
+    assert found.total * (1 + ROUNDING) >= found.dispatch
+
+
+@given(guessed_launches())
+def test_every_part_is_a_time(launch: GuessedLaunch) -> None:
+    """Each part is finite and not below 0, and the whole above it."""
+    found = times(launch.features, CONSTANTS)
+    for field in dataclasses.fields(Times):
+        part = float(getattr(found, field.name))
+        assert np.isfinite(part)
+        assert part >= 0
+    assert found.total > 0
+
+
+@given(guessed_launches(), st.sampled_from(BANDWIDTHS), st.floats(1, 4))
+def test_more_bandwidth_is_never_slower(launch: GuessedLaunch, name: str, factor: float) -> None:
+    """A memory that gives more takes no launch longer."""
+    faster = CONSTANTS.replace(**{name: factor * getattr(CONSTANTS, name)})
+    assert total(launch, faster) <= total(launch) * (1 + TAIL)
+
+
+@given(guessed_launches(), st.integers(1, 10_000))
+def test_more_rows_are_never_faster(launch: GuessedLaunch, rows: int) -> None:
+    """A taller matrix takes no less time."""
+    assert total(larger(launch, rows)) >= total(launch) * (1 - ROUNDING)
+
+
+@given(guessed_launches(), st.integers(1, 30))
+def test_more_programs_never_pass_fewer_rows(launch: GuessedLaunch, more: int) -> None:
+    """More resident programs, with all else alike, make rows pass no more slowly."""
+    few = launch.features
+    many = dataclasses.replace(few, programs=few.programs + more)
+    slow, fast = (row_rate(some, CONSTANTS, row_times(some, CONSTANTS)) for some in (few, many))
+    assert fast >= slow * (1 - ROUNDING)
+
+
+@given(guessed_launches())
+def test_rows_pass_no_faster_than_memory_and_issue_let_them(launch: GuessedLaunch) -> None:
+    """The rate is above 0 and within what the memory and the schedulers allow."""
+    row = row_times(launch.features, CONSTANTS)
+    rate = row_rate(launch.features, CONSTANTS, row)
+    assert 0 < rate * max(row.memory, row.issue) <= 1 + ROUNDING
+
+
+@given(st.lists(guessed_launches(), min_size=1, max_size=5))
+def test_many_launches_are_each_alone(launches: list[GuessedLaunch]) -> None:
+    """A column of launches has the times that each has by itself."""
+    together = times(stack([launch.features for launch in launches]), CONSTANTS)
+    for field in dataclasses.fields(Times):
+        alone = [getattr(times(one.features, CONSTANTS), field.name) for one in launches]
+        assert getattr(together, field.name) == pytest.approx(alone, rel=1e-9)
+
+
+@given(guessed_launches())
+def test_one_resident_program_is_a_launch_too(launch: GuessedLaunch) -> None:
+    """A multiprocessor that holds one program does a row after the other."""
+    single = dataclasses.replace(launch, programs=1)
+    row = row_times(single.features, CONSTANTS)
+    assert total(single) > 0
+    assert row_rate(single.features, CONSTANTS, row) * row.issue <= 1 + ROUNDING
+
+
+@given(guessed_launches(), st.integers(1, 131))
+def test_work_for_a_part_of_the_gpu(launch: GuessedLaunch, rows: int) -> None:
+    """Up to a row a multiprocessor, rows more cost memory alone: no round begins."""
+    small = dataclasses.replace(
+        launch, problem=dataclasses.replace(launch.problem, rows=rows), programs=1
+    )
+    full = larger(small, 132 - rows)
+    faster = CONSTANTS.replace(**dict.fromkeys(BANDWIDTHS, 1e9))
+    assert total(small) <= total(full) * (1 + ROUNDING)
+    assert total(small, faster) == pytest.approx(total(full, faster), rel=0.02)

@@ -1,0 +1,104 @@
+"""A prediction: a time, the bandwidth it comes to, what takes it, and what it rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from guesses import BASIS, CONSTANTS, H200, GuessedLaunch, calibration, guessed_launches
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.calculator import calculate
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernels import softmax
+from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.throughput.model import times
+from occupancy_lab.throughput.predict import copy_us, predict, predictions
+from occupancy_lab.values import Config, Problem, Resources
+
+if TYPE_CHECKING:
+    from conftest import Shelves
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.values import Prediction
+
+PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
+COMPILED = Resources(
+    n_regs=32, num_warps=8, shared=12320, instructions=60, loop_instructions=90, async_copies=4
+)
+
+
+def predicted(gpu: Gpu, resources: Resources = COMPILED) -> Prediction | None:
+    """Give the prediction of the tutorial's example on *gpu*."""
+    occupancy = calculate(resources, gpu).occupancy
+    programs = occupancy.programs_per_multiprocessor
+    plan = plan_launch(softmax.KERNEL, PROBLEM, CONFIG, programs, gpu.multiprocessors)
+    return predict(softmax.KERNEL, PROBLEM, CONFIG, resources, occupancy, plan, gpu)
+
+
+@given(st.lists(guessed_launches(), min_size=1, max_size=4))
+def test_predictions_say_what_the_model_says(launches: list[GuessedLaunch]) -> None:
+    """Each launch has its own time and parts, of which the largest is what it is bound by."""
+    moved = [_moved(launch) for launch in launches]
+    found = predictions([launch.features for launch in launches], moved, BASIS)
+    for one, launch, total in zip(found, launches, moved, strict=True):
+        alone = times(launch.features, CONSTANTS)
+        assert one.us == pytest.approx(float(alone.total))
+        assert [part.name for part in one.parts] == [
+            "launch",
+            "latency",
+            "issue",
+            "bandwidth",
+            "tail",
+        ]
+        assert one.part(one.bound).us == max(part.us for part in one.parts)
+        assert one.gbs == pytest.approx(total / one.us / 1e3)
+        assert one.part("bandwidth").us == pytest.approx(float(alone.bandwidth))
+
+
+@given(guessed_launches())
+def test_ceiling_is_a_plain_copy(launch: GuessedLaunch) -> None:
+    """The ceiling is what copying as many bytes comes to: the time's share of it is the copy's."""
+    total = _moved(launch)
+    (found,) = predictions([launch.features], [total], BASIS)
+    assert found.ceiling_gbs == pytest.approx(total / copy_us(total, CONSTANTS) / 1e3)
+    assert found.share_of_ceiling == pytest.approx(copy_us(total, CONSTANTS) / found.us)
+    assert found.ceiling_gbs < CONSTANTS.row_bandwidth_gbs
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12))
+def test_copy_takes_a_launch_and_its_bytes(few: int, more: int) -> None:
+    """A copy of nothing takes a launch, and each byte more what the bandwidth says."""
+    assert copy_us(0, CONSTANTS) >= CONSTANTS.launch_us
+    longer = copy_us(few + more, CONSTANTS) - copy_us(few, CONSTANTS)
+    assert longer == pytest.approx(more / CONSTANTS.row_bandwidth_gbs / 1e3, abs=1e-6)
+
+
+def test_no_launches_have_no_predictions() -> None:
+    """Nothing asked, nothing said."""
+    assert predictions([], [], BASIS) == []
+
+
+def test_prediction_says_what_it_rests_on(shelves: Shelves) -> None:
+    """A calibrated GPU's prediction is of its calibration, another's of its data sheet."""
+    shelves.record(calibration())
+    own, other = predicted(H200), predicted(find_gpu("mi300x"))
+    assert own is not None
+    assert other is not None
+    assert (own.calibrated, other.calibrated) == (True, False)
+    assert own.basis.startswith("calibrated on NVIDIA H200")
+    assert "data sheet" in other.basis
+
+
+def test_what_is_not_known_is_not_predicted(shelves: Shelves) -> None:
+    """Without constants, without a size or without a binary that was read there is no time."""
+    assert predicted(H200) is None
+    shelves.record(calibration())
+    assert predicted(H200) is not None
+    assert predicted(find_gpu("sm_90")) is None
+    assert predicted(H200, COMPILED.replace(instructions=None)) is None
+
+
+def _moved(launch: GuessedLaunch) -> int:
+    return traffic(launch.kernel.memory_steps(launch.problem), launch.problem).total_bytes
