@@ -1,0 +1,1 @@
+"""What was measured and recorded, and the calibrations, installed as `occupancy_lab.recorded`."""

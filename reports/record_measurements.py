@@ -1,0 +1,138 @@
+"""Calibrates the GPU at hand and records what launches on it take.
+
+`python reports/record_measurements.py` writes into reports/data: calibration-<gpu>.json with the
+micro-benchmarks behind it, measured-<gpu>.csv with every configuration of both softmax kernels on
+the shapes of shapes.csv and on the tutorial's benchmark, and providers-<gpu>.csv with what they
+are compared with. What is finished is written before the next part begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
+from occupancy_lab.gpus import present_gpus
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring.process import measure_launches
+from occupancy_lab.measuring.request import Launch
+from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.sweeping.measured import add_columns, measured_row
+from occupancy_lab.sweeping.task import Task, expand
+from occupancy_lab.values import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from occupancy_lab.gpus import Gpu
+
+DATA = Path(__file__).with_name("data")
+KERNELS = {"softmax": (1, 2, 3, 4), "softmax_row": (1,)}
+NUM_WARPS = (1, 2, 4, 8, 16, 32)
+BENCHMARK = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))
+COMPILE_TIMEOUT = 25.0
+LEFT_OUT = (
+    "predicted_us",
+    "predicted_gbs",
+    "bound",
+    "basis",
+    "limiter",
+    "waves",
+    "barriers",
+    "sgprs",
+    "allocated_vgprs",
+)
+"""Columns of a sweep that are worked out from the others, or that NVIDIA's GPUs do not have."""
+
+
+def shapes() -> dict[str, list[Problem]]:
+    """Give the problems by their use: tuning, held out, benchmark."""
+    found: dict[str, list[Problem]] = {}
+    for row in pd.read_csv(DATA / "shapes.csv").to_dict("records"):
+        problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
+        found.setdefault(str(row["use"]), []).append(problem)
+    return found | {"benchmark": list(BENCHMARK)}
+
+
+def tasks_of(problems: Iterable[Problem], gpu: Gpu) -> list[Task]:
+    """Give every configuration of both kernels on *problems*."""
+    return [
+        task
+        for problem in problems
+        for name, num_stages in KERNELS.items()
+        for task in expand(
+            name,
+            load_kernel(name),
+            problems=[problem],
+            gpus=[gpu],
+            block_sizes=(),
+            num_warps=NUM_WARPS,
+            num_stages=num_stages,
+        )
+    ]
+
+
+def measured(tasks: Sequence[Task]) -> pd.DataFrame:
+    """Give a row for each of *tasks*, and one more where the tutorial launches more programs."""
+    table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT)
+    places, counts = [], []
+    for place, row in enumerate(table.to_dict("records")):
+        wanted = [row["num_programs"], row["tutorial_num_programs"]]
+        launched = sorted({int(count) for count in wanted if not pd.isna(count)})
+        places += [place] * max(len(launched), 1)
+        counts += launched or [0]
+    table = table.iloc[places].reset_index(drop=True)
+    fine = [place for place, status in enumerate(table["status"]) if status == "ok"]
+    launches = [
+        (
+            tasks[places[at]].problem,
+            Launch(tasks[places[at]].kernel_name, tasks[places[at]].config, counts[at]),
+        )
+        for at in fine
+    ]
+    found = measure_launches(launches)
+    return add_columns(table, {at: (counts[at], one) for at, one in zip(fine, found, strict=True)})
+
+
+def providers(problems: Sequence[Problem], names: Sequence[str]) -> pd.DataFrame:
+    """Give a row for each of *problems* and *names*."""
+    launches = [(problem, Launch(name)) for problem in problems for name in names]
+    found = measure_launches(launches)
+    rows = [
+        dataclasses.asdict(problem) | {"provider": launch.kernel} | measured_row(0, one)
+        for (problem, launch), one in zip(launches, found, strict=True)
+    ]
+    return pd.DataFrame(rows).drop(columns="launched")
+
+
+def write(table: pd.DataFrame, name: str) -> None:
+    """Write *table* into reports/data, times to 1 ns."""
+    times = table[["us", "us_low", "us_high"]].astype("Float64").round(3)
+    errors = table["relative_error"].astype(float).map("{:.2g}".format).replace("nan", None)
+    table = table.assign(**times, relative_error=errors)
+    table.to_csv(DATA / name, index=False, lineterminator="\n")
+    print(f"{len(table)} rows in {name}", flush=True)
+
+
+def main() -> None:
+    """Write the files, the calibration first."""
+    gpu = present_gpus()[0].gpu
+    table = time_calibration(gpu)
+    calibration_of(table, gpu).write(DATA / f"calibration-{gpu.key}.json")
+    write(table.drop(columns=list(LEFT_OUT)), f"calibration-{gpu.key}.csv")
+    parts = []
+    for use, problems in shapes().items():
+        parts.append(measured(tasks_of(problems, gpu)).assign(use=use))
+        write(pd.concat(parts).drop(columns=list(LEFT_OUT)), f"measured-{gpu.key}.csv")
+    everything = [problem for problems in shapes().values() for problem in problems]
+    plain = providers(everything, ("torch", "naive", "copy"))
+    write(plain, f"providers-{gpu.key}.csv")
+    compiled = providers(BENCHMARK, ("torch.compile",))
+    write(pd.concat([plain, compiled]), f"providers-{gpu.key}.csv")
+
+
+if __name__ == "__main__":
+    main()
