@@ -1,0 +1,225 @@
+"""What Nsight Compute counts of one launch: NVIDIA's own limits, occupancies and DRAM traffic.
+
+The command line and the raw page are those of NVIDIA's manual:
+https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.choosing import chosen_kernel
+from occupancy_lab.errors import DriverError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from occupancy_lab.measuring.once import OneLaunch
+
+TIMEOUT = 120.0
+"""Seconds that one launch may take under Nsight Compute; it takes about 3."""
+PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
+"""Where NVIDIA's installers put it, from the root on."""
+
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "limit_registers": "launch__occupancy_limit_registers",
+        "limit_shared": "launch__occupancy_limit_shared_mem",
+        "limit_warps": "launch__occupancy_limit_warps",
+        "limit_programs": "launch__occupancy_limit_blocks",
+        "theoretical_occupancy": "sm__maximum_warps_per_active_cycle_pct",
+        "achieved_occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "read_bytes": "dram__bytes_read.sum",
+        "written_bytes": "dram__bytes_write.sum",
+        "n_regs": "launch__registers_per_thread",
+        "carveout": "launch__shared_mem_config_size",
+        "waves": "launch__waves_per_multiprocessor",
+        "limit_barriers": "launch__occupancy_limit_barriers",
+        "curve_registers": "launch__occupancy_per_register_count",
+        "curve_shared": "launch__occupancy_per_shared_mem_size",
+        "curve_warps": "launch__occupancy_per_block_size",
+    }
+)
+"""Nsight Compute's names of the fields of an NcuReport."""
+OPTIONAL = frozenset({"limit_barriers", "curve_registers", "curve_shared", "curve_warps"})
+"""Fields that older versions have no metric for; asking for one of them measures nothing."""
+FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy", "waves"})
+SCALES: Mapping[str, float] = MappingProxyType(
+    {"%": 0.01, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
+)
+"""What a number in this unit is multiplied by; every other unit is as it is."""
+
+NO_PERMISSION = "ERR_NVGPUCTRPERM"
+NO_METRIC = "Failed to find metric"
+NO_KERNEL = "No kernels were profiled"
+
+
+@dataclass(frozen=True, slots=True)
+class NcuReport:
+    """One launch as Nsight Compute describes it; None is what it did not say.
+
+    A limit is of programs a multiprocessor. A curve is the one number that Nsight Compute prints
+    for its occupancies over other registers, shared memory or warps.
+    """
+
+    num_programs: int | None
+    """Programs launched."""
+    limit_registers: int | None
+    limit_shared: int | None
+    """Of the carve-out that the driver chose, not of the most shared memory there is."""
+    limit_warps: int | None
+    limit_programs: int | None
+    """Program slots."""
+    limit_barriers: int | None
+    theoretical_occupancy: float | None
+    """Warps that can be resident over the most that a multiprocessor holds, 0 to 1."""
+    achieved_occupancy: float | None
+    """The same of the warps that were resident, over the cycles with any."""
+    read_bytes: int | None
+    """Bytes read from DRAM, with caches that were empty before."""
+    written_bytes: int | None
+    """Bytes written to DRAM before the launch ended; the L2 cache may keep the others."""
+    n_regs: int | None
+    """Registers a thread."""
+    carveout: int | None
+    """Shared memory a multiprocessor, bytes, as the driver divided it from the L1 cache."""
+    waves: float | None
+    """Programs launched over programs that the GPU holds at once."""
+    curve_registers: int | None
+    curve_shared: int | None
+    curve_warps: int | None
+
+
+def find_ncu(root: Path = Path("/")) -> Path | None:
+    """Give the ncu of $PATH, or else the newest of those NVIDIA's installers left, or None."""
+    on_path = shutil.which("ncu")
+    if on_path is not None:
+        return Path(on_path)
+    for place in PLACES:
+        found = [path for path in root.glob(place) if os.access(path, os.X_OK)]
+        if found:
+            return max(found, key=_version)
+    return None
+
+
+def _version(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path.parent.as_posix())]
+
+
+def profile(launch: OneLaunch, *, ncu: Path | None = None, timeout: float = TIMEOUT) -> NcuReport:
+    """Run *launch* once under Nsight Compute, the installed one or *ncu*, and give its report.
+
+    Clocks are left as they are and caches are emptied before. Raises DriverError where there is
+    no Nsight Compute, where it may not count or measures nothing, and after *timeout* seconds.
+    """
+    path = ncu or find_ncu()
+    if path is None:
+        msg = "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA"
+        raise DriverError(msg)
+    printed = _run(_command(path, launch, METRICS), timeout)
+    if NO_METRIC in printed:
+        printed = _run(_command(path, launch, METRICS.keys() - OPTIONAL), timeout)
+    return read_report(printed)
+
+
+def _command(path: Path, launch: OneLaunch, fields: Iterable[str]) -> list[str]:
+    function: Any = chosen_kernel(launch.kernel).function
+    metrics = sorted(METRICS[field] for field in fields)
+    return [
+        str(path),
+        *("--csv", "--page", "raw", "--print-units", "base"),
+        *("--clock-control", "none", "--cache-control", "all"),
+        *("--target-processes", "application-only"),  # no compiler that Triton starts
+        *("--kernel-name", f"regex:^{re.escape(function.__name__)}$", "--launch-count", "1"),
+        *("--metrics", ",".join(metrics)),
+        *(sys.executable, "-m", "occupancy_lab.measuring.once", launch.to_json()),
+    ]
+
+
+def _run(command: Sequence[str], timeout: float) -> str:
+    """Give what *command* prints on either stream; nothing it started outlives it."""
+    # Nsight Compute writes numbers as the locale does.
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the user's own ncu and interpreter
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,  # so that all it started can be ended together
+        )
+    except OSError as error:
+        msg = f"{command[0]} cannot be started: {error.strerror}"
+        raise DriverError(msg) from error
+    with process:
+        try:
+            return process.communicate(timeout=timeout)[0]
+        except subprocess.TimeoutExpired as error:
+            msg = f"Nsight Compute took longer than {timeout:g} s for one launch"
+            raise DriverError(msg) from error
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def read_report(printed: str) -> NcuReport:
+    """Give the report of the first kernel in a raw CSV page, other lines around it or not.
+
+    Its first row names the columns, the second has the units, each other is one kernel. Raises
+    DriverError, with what Nsight Compute says instead, where there is no kernel.
+    """
+    lines = [line for line in printed.splitlines() if not line.startswith("==")]
+    header = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), len(lines))
+    rows = list(csv.DictReader(lines[header:]))
+    kernels = [row for row in rows if row["ID"].isdecimal()]
+    if not kernels:
+        raise DriverError(_complaint(printed))
+    kernel, units = kernels[0], rows[0] if rows[0]["ID"] == "" else {}
+    numbers: dict[str, Any] = {
+        field: _number(kernel.get(metric), units.get(metric)) for field, metric in METRICS.items()
+    }
+    for field in numbers.keys() - FRACTIONS:
+        numbers[field] = None if numbers[field] is None else round(numbers[field])
+    sides = re.findall(r"\d+", kernel.get("Grid Size") or "")
+    return NcuReport(num_programs=math.prod(map(int, sides)) if sides else None, **numbers)
+
+
+def _number(text: str | None, unit: str | None) -> float | None:
+    try:
+        value = float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value * SCALES.get(unit or "", 1) if math.isfinite(value) else None
+
+
+def _complaint(printed: str) -> str:
+    """Give why nothing was measured, of all that was printed."""
+    if NO_PERMISSION in printed:
+        return (
+            f"Nsight Compute may not read the GPU's counters ({NO_PERMISSION}); run as root, or"
+            " load NVIDIA's kernel module with NVreg_RestrictProfilingToAdminUsers=0"
+        )
+    if match := re.search(rf"{NO_METRIC} (?:regex:\^)?([\w.]+)", printed):
+        return f"this Nsight Compute has no metric {match[1]} for this GPU; another version may"
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    own = [line for line in lines if not line.startswith("==")]
+    errors = [line.removeprefix("==ERROR== ") for line in lines if line.startswith("==ERROR==")]
+    warnings = [line.removeprefix("==WARNING== ") for line in lines if NO_KERNEL in line]
+    said = (errors or warnings or own[-1:] or ["it printed nothing"])[0]
+    if own and "application returned an error" in said:
+        said = own[-1]
+    return f"Nsight Compute measured nothing: {said}"

@@ -1,0 +1,97 @@
+"""Measuring in processes of their own, one a GPU, so that a lost GPU is lost to one launch only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.child import Child
+from occupancy_lab.measuring.request import DEFAULT_RUNS, Request, measurements_from_json
+from occupancy_lab.spread import spread
+from occupancy_lab.values import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.values import Problem
+
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+class InterruptedMeasuringError(KeyboardInterrupt):
+    """Ctrl-C while launches were measured."""
+
+    def __init__(self, finished: Any) -> None:
+        super().__init__("interrupted while measuring")
+        self.finished = finished
+        """What was measured before: measurements by their place, or the table that has them."""
+
+
+class MeasuringProcess:
+    """One measuring process on one GPU, started when first needed and again after it died."""
+
+    def __init__(self, device: str | None = None, timeout: float | None = 600.0) -> None:
+        """Measure on the GPU that *device* names, as CUDA_VISIBLE_DEVICES does; None: the first."""
+        environment = {} if device is None else dict.fromkeys(VISIBLE, device)
+        self._child = Child("occupancy_lab.measuring.server", environment=environment)
+        self._timeout = timeout
+
+    def measure(self, request: Request) -> list[Measurement]:
+        """Give a measurement for each launch of *request*, in their order.
+
+        Where the process dies, each launch gets a process for itself, so that only the launch
+        that is the cause has no time.
+        """
+        line = self._child.ask(request.to_json(), self._timeout)
+        if line:
+            measurements = measurements_from_json(line)
+            if any(measurement.status == "device lost" for measurement in measurements):
+                self._child.end()
+            return measurements
+        if self._child.closed:
+            return [Measurement("launch failed", None, "interrupted") for _ in request.launches]
+        if len(request.launches) == 1:
+            reason = "the process died" if line == "" else f"no end in {self._timeout:g} s"
+            return [Measurement("device lost", None, reason)]
+        return [
+            measurement
+            for launch in request.launches
+            for measurement in self.measure(replace(request, launches=(launch,)))
+        ]
+
+    def close(self) -> None:
+        """End the process for good."""
+        self._child.close()
+
+
+def measure_launches(
+    launches: Sequence[tuple[Problem, Launch]],
+    *,
+    runs: int = DEFAULT_RUNS,
+    devices: Sequence[str | None] = (None,),
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> list[Measurement]:
+    """Give a measurement for each of *launches*, in their order.
+
+    Launches on one problem are timed side by side; problems are spread over *devices*.
+
+    Raises InterruptedMeasuringError, a KeyboardInterrupt that has what is finished, on Ctrl-C.
+    """
+    groups: dict[Problem, list[int]] = {}
+    for place, (problem, _) in enumerate(launches):
+        groups.setdefault(problem, []).append(place)
+    requests = {
+        problem: Request(problem, tuple(launches[place][1] for place in places), runs)
+        for problem, places in groups.items()
+    }
+    found: dict[int, Measurement] = {}
+    processes = [MeasuringProcess(device) for device in devices[: len(requests)]]
+    progress(0, len(launches))
+    try:
+        for problem, measured in spread(requests, processes, MeasuringProcess.measure):
+            found.update(zip(groups[problem], measured, strict=True))
+            progress(len(found), len(launches))
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedMeasuringError(found) from interrupt
+    return [found[place] for place in range(len(launches))]

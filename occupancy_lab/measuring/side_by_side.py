@@ -1,0 +1,195 @@
+"""`measure_side_by_side`: a kernel and what it is compared with, timed in turns on one matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.checking import check_problem
+from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_kernel
+from occupancy_lab.compiling import Store, store_directory
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.measuring.devices import chosen_devices
+from occupancy_lab.measuring.process import measure_launches
+from occupancy_lab.measuring.providers import PROVIDERS
+from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
+from occupancy_lab.record import make_record
+from occupancy_lab.throughput.predict import predict
+from occupancy_lab.values import Measurement, Problem, Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.record import Record
+    from occupancy_lab.values import Config, LaunchPlan, Prediction
+
+KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
+TUTORIAL_KERNEL = "softmax"
+ALL = (KERNEL, TUTORIAL, *PROVIDERS)
+"""What can be timed: the kernel, the tutorial's launch of `softmax`, and the providers."""
+UNTIMED = Measurement("not launched", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One of those that were timed side by side."""
+
+    provider: str
+    moved: Traffic
+    """The bytes that have to move; what makes several passes moves more."""
+    measurement: Measurement
+    config: Config | None = None
+    """None for what is not launched by a configuration, as for the next two."""
+    num_programs: int | None = None
+    prediction: Prediction | None = None
+
+    @property
+    def gbs(self) -> float | None:
+        """Bandwidth that the bytes that have to move come to, GB/s; None without a time."""
+        return self.measurement.gbs(self.moved)
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """What was measured side by side, in the order it was asked for."""
+
+    gpu: Gpu
+    kernel: str
+    problem: Problem
+    rows: tuple[Timed, ...]
+
+    def row(self, provider: str) -> Timed | None:
+        """Give the row of *provider*; None where it was not asked for."""
+        return next((row for row in self.rows if row.provider == provider), None)
+
+    def share_of_copy(self, row: Timed) -> float | None:
+        """Give the bandwidth of *row* over the copy's; None where one of them has no time."""
+        copy = self.row(COPY)
+        if copy is None or copy.gbs is None or row.gbs is None:
+            return None
+        return row.gbs / copy.gbs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain values, for JSON."""
+        return {
+            "gpu": self.gpu.key,
+            "kernel": self.kernel,
+            **dataclasses.asdict(self.problem),
+            "measured": [self._row(row) for row in self.rows],
+        }
+
+    def _row(self, row: Timed) -> dict[str, Any]:
+        """Give a row; an error that is no finite number is None, which JSON can say."""
+        values, error = dataclasses.asdict(row), row.measurement.relative_error
+        if error is not None and not math.isfinite(error):
+            values["measurement"]["relative_error"] = None
+        if row.prediction is not None:
+            values["prediction"]["bound"] = row.prediction.bound
+        return values | {"gbs": row.gbs, "share_of_copy": self.share_of_copy(row)}
+
+
+def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the command line
+    cols: int,
+    *,
+    rows: int = DEFAULT_ROWS,
+    dtype: str = "float32",
+    kernel: str = TUTORIAL_KERNEL,
+    providers: Sequence[str] = (),
+    block_size: int | None = None,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    runs: int = DEFAULT_RUNS,
+    cache: bool = True,
+) -> SideBySide:
+    """Time *kernel* and *providers* in turns on the first GPU of this machine.
+
+    Args:
+        cols: Columns of the matrix.
+        rows: Rows of it.
+        dtype: float32, float16 or bfloat16.
+        kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
+        providers: Of ALL, in the order of the answer. None are all of them for a softmax, and the
+            kernel and the copy for another kernel.
+        block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
+        num_warps: Warps a program.
+        num_stages: Stages of the loop over rows.
+        runs: Launches timed of each, at the least.
+        cache: Whether to use the store of compiled resources.
+
+    Raises:
+        InputError: there is no GPU, or what is asked for makes no sense.
+        CompileError: Triton cannot compile the kernel.
+        DoesNotFitError: the GPU holds not one program of it.
+    """
+    gpu, devices = chosen_devices("measure")
+    problem = Problem(rows, cols, dtype)
+    check_problem(problem)
+    found = chosen_kernel(kernel)
+    chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
+    config = chosen_config(found, problem, gpu, chosen)
+    store = Store(store_directory() if cache else None)
+    record = make_record(found, problem, config, gpu, store)
+    waiting = [_untimed(provider, kernel, record, store) for provider in _known(providers, found)]
+    launches = [(problem, launch) for _, launch in waiting if launch is not None]
+    measured = iter(measure_launches(launches, runs=runs, devices=devices))
+    timed = (
+        row if launch is None else dataclasses.replace(row, measurement=next(measured))
+        for row, launch in waiting
+    )
+    return SideBySide(gpu, found.name, problem, tuple(timed))
+
+
+def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
+    """Give *providers*, each once, or those that *kernel* is compared with."""
+    for provider in providers:
+        if provider not in ALL:
+            msg = f"there is no provider {provider!r}; give all, or some of {', '.join(ALL)}"
+            raise InputError(msg)
+    is_softmax = kernel.compared_with == "softmax_naive"
+    return tuple(dict.fromkeys(providers)) or (ALL if is_softmax else (KERNEL, COPY))
+
+
+def _untimed(
+    provider: str, kernel: str, record: Record, store: Store
+) -> tuple[Timed, Launch | None]:
+    """Give a row without a time, and what to launch for one; None where it does not fit."""
+    if provider == KERNEL:
+        return _planned(provider, kernel, record, record.plan)
+    if provider == TUTORIAL:
+        return _tutorial(record, store)
+    matrix = record.problem.matrix_bytes
+    return Timed(provider, Traffic(matrix, matrix), UNTIMED), Launch(provider)
+
+
+def _tutorial(record: Record, store: Store) -> tuple[Timed, Launch | None]:
+    """Give the tutorial's own choice, launched with as many programs as its formula gives."""
+    kernel, problem = chosen_kernel(TUTORIAL_KERNEL), record.problem
+    config = chosen_config(kernel, problem, record.gpu, {})
+    try:
+        own = make_record(kernel, problem, config, record.gpu, store)
+    except DoesNotFitError as error:
+        refused = Measurement("does not fit", None, str(error))
+        return Timed(TUTORIAL, record.traffic, refused, config), None
+    return _planned(TUTORIAL, TUTORIAL_KERNEL, own, own.tutorial_plan)
+
+
+def _planned(
+    provider: str, kernel: str, record: Record, plan: LaunchPlan
+) -> tuple[Timed, Launch | None]:
+    prediction = predict(
+        record.kernel,
+        record.problem,
+        record.config,
+        record.resources,
+        record.occupancy,
+        plan,
+        record.gpu,
+    )
+    # A formula that gives no number of programs is launched with 0, and the kernel says why not.
+    programs = plan.num_programs or 0
+    row = Timed(provider, record.traffic, UNTIMED, record.config, programs, prediction)
+    return row, Launch(kernel, record.config, programs)

@@ -1,0 +1,300 @@
+"""Nsight Compute: where it is found, how it is asked, and what its raw page says."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.errors import DriverError
+from occupancy_lab.gpus import present_gpus
+from occupancy_lab.measuring import ncu
+from occupancy_lab.measuring.ncu import METRICS, NcuReport, find_ncu, profile, read_report
+from occupancy_lab.measuring.once import OneLaunch
+from occupancy_lab.values import Config, Problem
+
+LAUNCH = OneLaunch("softmax", Problem(4096, 781), Config(1024, 8, 4), 1056)
+
+COLUMNS = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'
+    '"Grid Size","Device","CC"'
+)
+NO_UNITS = '"","","","","","","","","","",""'
+KERNEL = (
+    '"0","4242","python3.12","host","softmax_kernel","1","7","(256, 1, 1)","(1056, 1, 1)","0","9.0"'
+)
+VALUES = {
+    "dram__bytes_read.sum": ("byte", "12,801,024"),
+    "dram__bytes_write.sum": ("byte", "4,096"),
+    "launch__occupancy_limit_barriers": ("block", "32"),
+    "launch__occupancy_limit_blocks": ("block", "32"),
+    "launch__occupancy_limit_registers": ("block", "8"),
+    "launch__occupancy_limit_shared_mem": ("block", "10"),
+    "launch__occupancy_limit_warps": ("block", "8"),
+    "launch__occupancy_per_block_size": ("", "1,056"),
+    "launch__occupancy_per_register_count": ("", "2,056"),
+    "launch__occupancy_per_shared_mem_size": ("", "3,640"),
+    "launch__registers_per_thread": ("register/thread", "32"),
+    "launch__shared_mem_config_size": ("byte", "135,168"),
+    "launch__waves_per_multiprocessor": ("", "1"),
+    "sm__maximum_warps_per_active_cycle_pct": ("%", "100"),
+    "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "93.71"),
+}
+REPORT = NcuReport(
+    num_programs=1056,
+    limit_registers=8,
+    limit_shared=10,
+    limit_warps=8,
+    limit_programs=32,
+    limit_barriers=32,
+    theoretical_occupancy=1.0,
+    achieved_occupancy=pytest.approx(0.9371),
+    read_bytes=12801024,
+    written_bytes=4096,
+    n_regs=32,
+    carveout=135168,
+    waves=1.0,
+    curve_registers=2056,
+    curve_shared=3640,
+    curve_warps=1056,
+)
+NOT_PERMITTED = (
+    "==PROF== Connected to process 4242 (/usr/bin/python3.12)\n"
+    "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU"
+    " Performance Counters on the target device 0.\n"
+    "==PROF== Disconnected from process 4242\n"
+    "==WARNING== No kernels were profiled.\n"
+)
+NO_KERNEL = (
+    "==WARNING== Note: Running with uncontrolled GPU frequencies.\n"
+    "==WARNING== No kernels were profiled.\n"
+)
+
+
+def page(values: dict[str, tuple[str, str]]) -> str:
+    """Give a raw CSV page as NVIDIA's manual describes it: names, units, one kernel."""
+    names = "".join(f',"{name}"' for name in values)
+    units = "".join(f',"{unit}"' for unit, _ in values.values())
+    numbers = "".join(f',"{number}"' for _, number in values.values())
+    return (
+        "==PROF== Connected to process 4242 (/usr/bin/python3.12)\n"
+        '==PROF== Profiling "softmax_kernel": 0%....50%....100% - 4 passes\n'
+        "==PROF== Disconnected from process 4242\n"
+        f"{COLUMNS}{names}\n{NO_UNITS}{units}\n{KERNEL}{numbers}\n"
+    )
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place of an ncu that prints what `answer` gave it, alone on the PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(ncu, "PLACES", ())
+    return tmp_path / "ncu"
+
+
+def answer(place: Path, printed: str) -> None:
+    """Make the ncu at *place* keep the arguments of each call and print *printed*."""
+    place.with_name("printed").write_text(printed, encoding="utf-8")
+    script(place, 'printf "%s\\n" "$*" >> "${0%/*}/asked"; cat "${0%/*}/printed"')
+
+
+def script(place: Path, body: str) -> None:
+    """Write an executable."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{body}\n", encoding="utf-8")
+    place.chmod(0o755)
+
+
+def test_page_is_read() -> None:
+    """Every column of the page is the field it is for, occupancies as shares."""
+    assert read_report(page(VALUES)) == REPORT
+
+
+def test_fields_are_metrics() -> None:
+    """Every field but the grid's has one metric."""
+    assert set(METRICS) | {"num_programs"} == set(NcuReport.__slots__)
+    assert set(METRICS.values()) == set(VALUES)
+
+
+@pytest.mark.parametrize("text", ["", "n/a", "N/A", "(!) nan", "nan", "inf"])
+def test_what_is_no_number_is_not_known(text: str) -> None:
+    """A metric without a number is None, not 0."""
+    report = read_report(page(VALUES | {"dram__bytes_read.sum": ("byte", text)}))
+    assert report.read_bytes is None
+    assert report.written_bytes == 4096
+
+
+@given(st.sets(st.sampled_from(sorted(VALUES))))
+def test_missing_columns_are_not_known(missing: set[str]) -> None:
+    """A page without some of the metrics gives None for those and the others as they are."""
+    report = read_report(page({name: VALUES[name] for name in VALUES.keys() - missing}))
+    for field, metric in METRICS.items():
+        expected = None if metric in missing else getattr(REPORT, field)
+        assert getattr(report, field) == expected
+
+
+@given(st.integers(0, 2**50))
+def test_thousands_are_read(number: int) -> None:
+    """A number is the same with and without separators of thousands."""
+    for text in (f"{number}", f"{number:,}"):
+        report = read_report(page(VALUES | {"dram__bytes_read.sum": ("byte", text)}))
+        assert report.read_bytes == number
+
+
+@pytest.mark.parametrize(
+    ("unit", "bytes_read"),
+    [("byte", 12), ("Kbyte", 12_500), ("Mbyte", 12_500_000), ("Gbyte", 12_500_000_000)],
+)
+def test_units_are_obeyed(unit: str, bytes_read: int) -> None:
+    """Nsight Compute's prefixes are decimal: a Kbyte is 1000 bytes."""
+    report = read_report(page(VALUES | {"dram__bytes_read.sum": (unit, "12.5")}))
+    assert report.read_bytes == bytes_read
+
+
+def test_other_lines_do_no_harm() -> None:
+    """What the launching process prints before and after the page is passed over."""
+    assert read_report(f'a warning, "quoted"\n{page(VALUES)}done, in 3 s\n') == REPORT
+
+
+def test_page_without_units_is_read() -> None:
+    """A page whose second row is a kernel already is read as base units."""
+    lines = [line for line in page(VALUES).splitlines() if not line.startswith('""')]
+    assert read_report("\n".join(lines)).read_bytes == 12801024
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        (NOT_PERMITTED, "may not read the GPU's counters .* run as root"),
+        ("==ERROR== Failed to find metric regex:^dram__bytes_read.sum$\n", "dram__bytes_read.sum"),
+        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded\n", "LibraryNotLoaded"),
+        (NO_KERNEL, "measured nothing: No kernels were profiled"),
+        (
+            "RuntimeError: out of memory\n==ERROR== The application returned an error code (1).\n",
+            "measured nothing: RuntimeError: out of memory",
+        ),
+        ("", "it printed nothing"),
+        (f"{COLUMNS}\n{NO_UNITS}\n", "measured nothing"),
+    ],
+)
+def test_failures_say_why(printed: str, told: str) -> None:
+    """Where no kernel was measured the error says what Nsight Compute said."""
+    with pytest.raises(DriverError, match=told):
+        read_report(printed)
+
+
+def test_launch_is_asked_for_once(fake: Path) -> None:
+    """The command names the kernel, every metric, and a launch in a process of its own."""
+    answer(fake, page(VALUES))
+    assert profile(LAUNCH) == REPORT
+    (asked,) = (fake.parent / "asked").read_text(encoding="utf-8").splitlines()
+    for option in (
+        "--csv --page raw",
+        "--clock-control none",
+        "--cache-control all",
+        "--kernel-name regex:^softmax_kernel$ --launch-count 1",
+        f"{sys.executable} -m occupancy_lab.measuring.once {LAUNCH.to_json()}",
+    ):
+        assert option in asked
+    metrics = asked.partition("--metrics ")[2].partition(" ")[0]
+    assert set(metrics.split(",")) == set(VALUES)
+
+
+def test_older_versions_are_asked_for_less(fake: Path) -> None:
+    """Where a metric that can be done without is not known, the others are measured."""
+    unknown = "==ERROR== Failed to find metric regex:^launch__occupancy_limit_barriers$"
+    fake.with_name("printed").write_text(page(VALUES), encoding="utf-8")
+    script(
+        fake,
+        f'case "$*" in *barriers*) echo "{unknown}";; *) cat "${{0%/*}}/printed";; esac',
+    )
+    assert profile(LAUNCH).limit_registers == 8
+
+
+def test_nothing_outlives_a_time_limit(fake: Path) -> None:
+    """A launch that takes too long is an error, and what it started is ended with it."""
+    script(fake, 'sleep 60 & echo $! > "${0%/*}/child"; wait')
+    start = time.monotonic()
+    with pytest.raises(DriverError, match=r"took longer than 0\.5 s"):
+        profile(LAUNCH, timeout=0.5)
+    assert time.monotonic() - start < 10
+    child = (fake.parent / "child").read_text(encoding="utf-8").strip()
+    deadline = time.monotonic() + 10
+    while is_running(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_running(process: str) -> bool:
+    """Tell whether a process is there and not dead."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def test_no_ncu_is_told(fake: Path) -> None:
+    """Without Nsight Compute there is a sentence; so there is for one that cannot be started."""
+    with pytest.raises(DriverError, match="not installed"):
+        profile(LAUNCH)
+    fake.write_bytes(b"no program")
+    fake.chmod(0o755)
+    with pytest.raises(DriverError, match="cannot be started"):
+        profile(LAUNCH)
+
+
+def test_ncu_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The PATH comes first, then the newest version beside CUDA, then the newest of its own."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert find_ncu(tmp_path) is None
+    for version in ("2024.3.2", "2025.1.0", "2024.12.0"):
+        script(tmp_path / "opt/nvidia/nsight-compute" / version / "ncu", "")
+    assert find_ncu(tmp_path) == tmp_path / "opt/nvidia/nsight-compute/2025.1.0/ncu"
+    for version in ("cuda", "cuda-12.8", "cuda-12.10"):
+        script(tmp_path / "usr/local" / version / "bin/ncu", "")
+    assert find_ncu(tmp_path) == tmp_path / "usr/local/cuda-12.10/bin/ncu"
+    (tmp_path / "usr/local/cuda-12.10/bin/ncu").chmod(0o644)
+    assert find_ncu(tmp_path) == tmp_path / "usr/local/cuda-12.8/bin/ncu"
+    script(tmp_path / "bin/ncu", "")
+    assert find_ncu(tmp_path) == tmp_path / "bin/ncu"
+
+
+LAUNCHES = st.builds(
+    OneLaunch,
+    kernel=st.text(),
+    problem=st.builds(Problem, st.integers(), st.integers(), st.text()),
+    config=st.builds(Config, st.integers(), st.integers(), st.integers()),
+    num_programs=st.integers(),
+)
+
+
+@given(LAUNCHES)
+def test_launch_survives_the_command_line(launch: OneLaunch) -> None:
+    """A launch is the same after its way as one line of ASCII."""
+    line = launch.to_json()
+    assert line.isascii()
+    assert "\n" not in line
+    assert OneLaunch.from_json(line) == launch
+    assert json.loads(line)["num_programs"] == launch.num_programs
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(find_ncu() is None, reason="no Nsight Compute")
+def test_a_real_launch_is_counted() -> None:
+    """Nsight Compute finds the launch that was asked for and reads every metric that is needed."""
+    if present_gpus()[0].gpu.vendor != "NVIDIA":
+        pytest.skip("no NVIDIA GPU")
+    try:
+        report = profile(LAUNCH)
+    except DriverError as error:
+        pytest.skip(str(error))
+    assert report.num_programs == LAUNCH.num_programs
+    assert None not in {getattr(report, field) for field in METRICS.keys() - ncu.OPTIONAL}
+    assert 0 < report.theoretical_occupancy <= 1
+    assert report.read_bytes >= 0.9 * LAUNCH.problem.matrix_bytes

@@ -1,0 +1,194 @@
+"""A kernel beside what it is compared with, timed in turns."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from stand_ins import Launches, put_calibration, put_here, values_of
+
+from occupancy_lab.compiling import Store
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
+from occupancy_lab.measuring.side_by_side_view import side_by_side_document
+from occupancy_lab.record import make_record
+from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.values import Config, Measurement, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from occupancy_lab.measuring.request import Launch
+
+PROBLEM = Problem(4096, 781)
+TIMES = {"torch": 15.2, "torch.compile": 9.6, "naive": 123.0, "copy": 8.0}
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
+    """Give the launches on an H200 that is said to be here and is calibrated."""
+    put_here(monkeypatch, "h200")
+    put_calibration(monkeypatch, tmp_path)
+    stand_in = Launches(lambda launch: TIMES.get(launch.kernel, 10.0))
+    monkeypatch.setattr("occupancy_lab.measuring.side_by_side.measure_launches", stand_in)
+    return stand_in
+
+
+def test_everything_is_one_problem_in_order(launches: Launches) -> None:
+    """The kernel, the tutorial and the providers are launches on one matrix, in their order."""
+    found = measure_side_by_side(781)
+    assert [row.provider for row in found.rows] == list(ALL)
+    assert {problem for problem, _ in launches.asked} == {PROBLEM}
+    names = [launch.kernel for _, launch in launches.asked]
+    assert names == ["softmax", "softmax", *TIMES]
+    assert all(launch.config is None for _, launch in launches.asked[2:])
+
+
+def test_kernel_and_tutorial_are_launched_as_their_records_say(launches: Launches) -> None:
+    """The kernel is launched as planned, the tutorial's with its own choice and its own formula."""
+    measure_side_by_side(781, rows=20_000, kernel="softmax_row", num_warps=2)
+    kernel, tutorial = (launch for _, launch in launches.asked[:2])
+    assert (kernel.kernel, kernel.config, kernel.num_programs) == (
+        "softmax_row",
+        Config(1024, 2, 1),
+        20_000,
+    )
+    record = make_record(
+        load_kernel("softmax"),
+        Problem(20_000, 781),
+        Config(1024, 8, 4),
+        find_gpu("h200"),
+        Store(None),
+    )
+    assert (tutorial.kernel, tutorial.config) == ("softmax", record.config)
+    assert tutorial.num_programs == record.tutorial_plan.num_programs
+
+
+def test_bandwidths_are_of_the_bytes_that_have_to_move(launches: Launches) -> None:
+    """Every softmax has to read and write the matrix once; a share is of the copy's bandwidth."""
+    found = measure_side_by_side(781)
+    for row in found.rows:
+        assert row.gbs == pytest.approx(2 * 4096 * 781 * 4 / row.measurement.us / 1e3)
+        assert found.share_of_copy(row) == pytest.approx(8.0 / row.measurement.us)
+    assert len(launches.asked) == len(ALL)
+
+
+def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
+    """The kernel has its record's prediction, and a provider has none."""
+    found = measure_side_by_side(781, num_warps=4, num_stages=1)
+    record = make_record(
+        load_kernel("softmax"), PROBLEM, Config(1024, 4, 1), find_gpu("h200"), Store(None)
+    )
+    assert found.row("kernel").prediction == record.prediction is not None
+    assert found.row("tutorial").prediction is not None
+    assert found.row("copy").prediction is None
+    assert launches.asked
+
+
+def test_providers_are_chosen(launches: Launches) -> None:
+    """Providers that are named are timed, each once; without the copy there is no share of it."""
+    found = measure_side_by_side(781, providers=("torch", "kernel", "torch"))
+    assert [row.provider for row in found.rows] == ["torch", "kernel"]
+    assert found.share_of_copy(found.rows[0]) is None
+    assert len(launches.asked) == 2
+
+
+def test_another_kernel_is_set_beside_the_copy_alone(launches: Launches) -> None:
+    """What is no softmax is not compared with softmaxes unless they are asked for."""
+    found = measure_side_by_side(781, kernel="vector_add")
+    assert [row.provider for row in found.rows] == ["kernel", "copy"]
+    gbs = found.row("kernel").gbs
+    assert gbs == pytest.approx(3 * 4096 * 781 * 4 / 10.0 / 1e3)
+    assert launches.asked
+
+
+def test_tutorial_that_does_not_fit_is_a_row(launches: Launches) -> None:
+    """Where the tutorial's own choice does not fit, its row says so and the others are timed."""
+    found = measure_side_by_side(65_536, num_warps=32, num_stages=1)
+    row = found.row("tutorial")
+    assert (row.measurement.status, row.measurement.us) == ("does not fit", None)
+    assert "num_stages 1 would fit" in row.measurement.reason
+    assert len(launches.asked) == len(ALL) - 1
+    assert found.row("torch").measurement.us == 15.2
+    with pytest.raises(DoesNotFitError):
+        measure_side_by_side(65_536)
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ({"providers": ("cudnn",)}, "no provider 'cudnn'"),
+        ({"rows": 0}, "rows is 0"),
+        ({"kernel": "softmax_naive"}, "torch operations"),
+        ({"num_warps": 3}, "power of two"),
+    ],
+)
+def test_nonsense_is_said_before_any_launch(
+    launches: Launches, asked: dict[str, object], word: str
+) -> None:
+    """What cannot be asked is an error, and nothing is launched."""
+    with pytest.raises(InputError, match=word):
+        measure_side_by_side(781, **asked)
+    assert launches.asked == []
+
+
+def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring needs a GPU, and says so."""
+    put_here(monkeypatch)
+    with pytest.raises(InputError, match="measure needs a GPU of this machine; none was found"):
+        measure_side_by_side(781)
+
+
+def test_values_are_json(launches: Launches) -> None:
+    """The answer as JSON has nothing that JSON has no word for, even a result of NaN."""
+
+    def wrong(asked: Sequence[tuple[Problem, Launch]], **_options: object) -> list[Measurement]:
+        return [Measurement("wrong result", None, "NaN", relative_error=float("nan"))] * len(asked)
+
+    launches.times = lambda _launch: 10.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("occupancy_lab.measuring.side_by_side.measure_launches", wrong)
+        values = values_of(json.dumps(measure_side_by_side(781).to_dict()))
+    assert values["measured"][0]["measurement"]["relative_error"] is None
+    values = values_of(json.dumps(measure_side_by_side(781).to_dict()))
+    assert values["measured"][0]["prediction"]["bound"] in {"latency", "issue", "bandwidth"}
+    assert values["measured"][0]["measurement"]["us"] == 10.0
+
+
+def test_words_of_a_measurement(
+    launches: Launches, check_golden: Callable[[str, str], None]
+) -> None:
+    """The golden file has the tables and the sentences; a lost provider says why it has no time."""
+    launches.times = lambda launch: {**TIMES, "torch.compile": None}.get(launch.kernel, 10.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("occupancy_lab.measuring.side_by_side.predict", lambda *_values: None)
+        patch.setattr(
+            "occupancy_lab.measuring.side_by_side_view.calibration_for", lambda _gpu: None
+        )
+        found = measure_side_by_side(781)
+        check_golden("side_by_side.md", side_by_side_document(found).to_markdown())
+
+
+def test_words_of_a_prediction(launches: Launches) -> None:
+    """Predicted, measured and how far off stand in one row, with what the prediction rests on."""
+    found = measure_side_by_side(781)
+    text = side_by_side_document(found).to_markdown()
+    us = found.row("kernel").prediction.us
+    assert f"{us / 10.0 - 1:+.1%}" in text
+    assert calibration_for(found.gpu).words in text
+    assert launches.asked
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_all_of_them_on_the_gpu_here(dtype: str) -> None:
+    """On a real GPU everything gives a right result and a time, and a softmax is no faster copy."""
+    found = measure_side_by_side(1000, dtype=dtype, cache=False)
+    assert [row.measurement.status for row in found.rows] == ["measured"] * len(ALL)
+    assert all(row.measurement.relative_error is not None for row in found.rows)
+    assert found.share_of_copy(found.row("naive")) < found.share_of_copy(found.row("kernel"))
+    assert found.share_of_copy(found.row("kernel")) < 1.3

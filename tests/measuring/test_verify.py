@@ -1,0 +1,405 @@
+"""Predictions against a machine: one that agrees, ones that differ, and the one at hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import samples
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.compiling import Store
+from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
+from occupancy_lab.gpus import PresentGpu, find_gpu, present_gpus
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring import checks as checks_module
+from occupancy_lab.measuring import once
+from occupancy_lab.measuring import verify as verify_module
+from occupancy_lab.measuring.checks import Check
+from occupancy_lab.measuring.driver import DriverKernel
+from occupancy_lab.measuring.ncu import NcuReport
+from occupancy_lab.measuring.once import OneLaunch, launch_once
+from occupancy_lab.measuring.verification_view import verification_table
+from occupancy_lab.measuring.verify import grid_of_configs, verify, verify_here
+from occupancy_lab.record import Record, make_record, record_of
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+
+PROBLEM = Problem(4096, 781)
+CONFIG = Config(1024, 8, 4)
+H200 = PresentGpu(
+    find_gpu("h200"), "NVIDIA H200", MappingProxyType({}), index=0, table=find_gpu("h200")
+)
+CARVEOUT = 135168
+"""132 KiB, one of the divisions that Hopper has."""
+
+
+def sample_record(
+    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, _store: Store | None = None
+) -> Record:
+    """Give a record of 32 registers and a row in flight for each stage, whatever Triton is here."""
+    row = 4 * config.block_size
+    resources = samples.H100.replace(
+        num_warps=config.num_warps, shared=32 + row * (config.num_stages - 1)
+    )
+    return record_of(kernel, problem, config, gpu, resources, triton="3.7.1")
+
+
+def predicted(problem: Problem, config: Config, kernel: str = "softmax") -> Record:
+    """Give what is predicted for the H200."""
+    return verify_module.make_record(load_kernel(kernel), problem, config, H200.gpu, Store(None))
+
+
+class Machine:
+    """A machine that does as predicted, but for what a test changes."""
+
+    def __init__(self) -> None:
+        self.driver: dict[str, int] = {}
+        """What the driver says otherwise."""
+        self.held_more = 0
+        """Programs that it holds beyond the prediction."""
+        self.ncu: dict[str, Any] = {}
+        """What Nsight Compute says otherwise."""
+        self.failure: str | None = None
+        """Why Nsight Compute fails."""
+        self.launches: list[OneLaunch] = []
+        """What Nsight Compute was given."""
+
+    def ask_driver(self, _kernel: Any, problem: Problem, config: Config, _target: Any) -> Any:
+        """Answer for the driver."""
+        record = predicted(problem, config, _kernel.name)
+        resources = record.resources
+        said = DriverKernel(
+            n_regs=resources.n_regs,
+            local_bytes=resources.local_bytes or 0,
+            static_shared=resources.static_shared,
+            programs_per_multiprocessor=record.occupancy.programs_per_multiprocessor,
+        )
+        return dataclasses.replace(said, **self.driver)
+
+    def accepts(self, kernel: Any, problem: Problem, config: Config, num_programs: int) -> bool:
+        """Answer a cooperative launch."""
+        held = predicted(problem, config, kernel.name).plan.resident_programs
+        return num_programs <= (held or 0) + self.held_more
+
+    def profile(self, launch: OneLaunch) -> NcuReport:
+        """Answer for Nsight Compute."""
+        self.launches.append(launch)
+        if self.failure is not None:
+            raise DriverError(self.failure)
+        record = predicted(launch.problem, launch.config, launch.kernel)
+        limits = {limit.resource: limit.programs for limit in record.occupancy.limits}
+        # 1 KiB of the driver's own comes on top, in units of 128 B.
+        allocated = (record.resources.shared + 1024 + 127) // 128 * 128
+        report = NcuReport(
+            num_programs=launch.num_programs,
+            limit_registers=limits["registers"],
+            limit_shared=CARVEOUT // allocated,
+            limit_warps=limits["warps"],
+            limit_programs=limits["programs"],
+            limit_barriers=32,
+            theoretical_occupancy=record.occupancy.occupancy,
+            achieved_occupancy=0.9 * record.occupancy.occupancy,
+            read_bytes=launch.problem.matrix_bytes + 4096,
+            written_bytes=0,
+            n_regs=record.resources.n_regs,
+            carveout=CARVEOUT,
+            waves=record.plan.waves,
+            curve_registers=None,
+            curve_shared=None,
+            curve_warps=None,
+        )
+        return dataclasses.replace(report, **self.ncu)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine in the place of the driver, the launches and Nsight Compute, and the samples."""
+    made = Machine()
+    monkeypatch.setattr(verify_module, "make_record", sample_record)
+    monkeypatch.setattr(checks_module, "ask_driver", made.ask_driver)
+    monkeypatch.setattr(checks_module, "accepts_cooperative_launch", made.accepts)
+    monkeypatch.setattr(checks_module, "profile", made.profile)
+    return made
+
+
+def differing(checks: tuple[Check, ...]) -> set[str]:
+    """Give what differs."""
+    return {check.what for check in checks if check.agrees is False}
+
+
+def test_a_machine_as_predicted_agrees(machine: Machine) -> None:
+    """Every source is asked, each check is made, and each agrees."""
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    assert {check.source for check in checks} == {"driver", "cooperative launch", "ncu"}
+    assert all(check.agrees is True for check in checks)
+    assert machine.launches == [OneLaunch("softmax", PROBLEM, CONFIG, 1056)]
+
+
+def test_what_triton_compiles_is_checked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prediction is that of this Triton's binary, made without the machine."""
+    monkeypatch.setattr(verify_module, "make_record", make_record)
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    assert all(check.agrees is True for check in checks)
+    resources = predicted(PROBLEM, CONFIG).resources
+    assert [check.predicted for check in checks[:3]] == [
+        resources.n_regs,
+        resources.local_bytes,
+        resources.static_shared,
+    ]
+    assert machine.launches[0].problem == PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("field", "what"),
+    [
+        ("n_regs", "registers a thread"),
+        ("local_bytes", "local memory, B a thread"),
+        ("static_shared", "static shared memory, B"),
+        ("programs_per_multiprocessor", "programs an SM"),
+    ],
+)
+def test_each_word_of_the_driver_counts(machine: Machine, field: str, what: str) -> None:
+    """A number of the driver that is another than predicted differs, and it alone."""
+    machine.driver = {field: 77}
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    assert differing(checks) == {what}
+    (check,) = [check for check in checks if check.agrees is False]
+    assert check.found == 77
+    assert check.source == "driver"
+
+
+@pytest.mark.parametrize(("more", "programs"), [(1, 1057), (-1, 1056)])
+def test_a_program_more_or_less_differs(machine: Machine, more: int, programs: int) -> None:
+    """A GPU that holds one program more, or one fewer, than predicted differs in one launch."""
+    machine.held_more = more
+    checks = verify("softmax", PROBLEM, [CONFIG], H200, profiled=0)
+    assert differing(checks) == {f"{programs} programs at once"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "what"),
+    [
+        ("num_programs", 1, "programs launched"),
+        ("n_regs", 1, "registers a thread"),
+        ("limit_registers", 1, "programs an SM, by registers"),
+        ("limit_warps", 1, "programs an SM, by warps"),
+        ("limit_programs", 1, "programs an SM, by program slots"),
+        ("limit_shared", 1, f"programs an SM, by {CARVEOUT} B of shared memory"),
+        ("theoretical_occupancy", 0.998, "theoretical occupancy, %"),
+        ("achieved_occupancy", 1.011, "achieved occupancy, %, at most"),
+        ("read_bytes", PROBLEM.matrix_bytes * 89 // 100, "read from DRAM, B"),
+        ("read_bytes", PROBLEM.matrix_bytes * 151 // 100, "read from DRAM, B"),
+    ],
+)
+def test_each_count_counts(machine: Machine, field: str, value: float, what: str) -> None:
+    """What Nsight Compute counts otherwise differs, and a missing count is not checked."""
+    machine.ncu = {field: value}
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    assert differing(checks) == {what}
+    machine.ncu = {field: None}
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    (check,) = [check for check in checks if check.agrees is None]
+    assert (check.what, check.source) == (what, "ncu")
+    assert check.reason == "ncu does not say"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("theoretical_occupancy", 0.9991),
+        ("achieved_occupancy", 1.009),
+        ("achieved_occupancy", 0.0),
+        ("read_bytes", PROBLEM.matrix_bytes * 91 // 100),
+        ("read_bytes", PROBLEM.matrix_bytes * 149 // 100),
+        ("written_bytes", PROBLEM.matrix_bytes),
+        ("limit_barriers", 64),
+        ("curve_registers", 1),
+    ],
+)
+def test_what_may_vary_agrees(machine: Machine, field: str, value: float) -> None:
+    """Rounding, idle warps, caches and numbers that nothing is predicted of make no difference."""
+    machine.ncu = {field: value}
+    assert not differing(verify("softmax", PROBLEM, [CONFIG], H200))
+
+
+def test_shared_memory_is_the_drivers_choice(machine: Machine) -> None:
+    """The limit by shared memory is that of the carve-out, and without one it is not checked."""
+    record = predicted(PROBLEM, CONFIG)
+    machine.ncu = {"carveout": 233472, "limit_shared": record.occupancy.limit("shared").programs}
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    assert all(check.agrees for check in checks)
+    machine.ncu = {"carveout": None}
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    (check,) = [check for check in checks if check.agrees is None]
+    assert check.what == "programs an SM, by shared memory"
+    assert check.reason == "ncu does not say how much of it the driver chose"
+
+
+def test_a_failing_ncu_is_told(machine: Machine) -> None:
+    """Where Nsight Compute fails one line says why, and the others are checked all the same."""
+    machine.failure = "no permission"
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    (check,) = [check for check in checks if check.source == "ncu"]
+    assert (check.agrees, check.reason) == (None, "no permission")
+    assert sum(check.agrees is True for check in checks) == 6
+
+
+CONFIGS = [Config(1024, num_warps, num_stages) for num_warps in (4, 8) for num_stages in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("profiled", "places"),
+    [(0, []), (1, [0]), (2, [0, 5]), (3, [0, 2, 5]), (6, range(6)), (9, range(6))],
+)
+def test_ncu_looks_at_some(machine: Machine, profiled: int, places: Any) -> None:
+    """Nsight Compute is given as many configurations as asked, from the first to the last."""
+    verify("softmax", PROBLEM, CONFIGS, H200, profiled=profiled)
+    assert [launch.config for launch in machine.launches] == [CONFIGS[place] for place in places]
+
+
+@pytest.mark.usefixtures("machine")
+def test_what_does_not_fit_is_left_out() -> None:
+    """A configuration that does not fit has no check; where none fits that is the error."""
+    wide = Problem(64, 32768)
+    too_much, fits = Config(32768, 32, 4), Config(32768, 32, 1)
+    checks = verify("softmax", wide, [too_much, fits], H200)
+    assert {check.config for check in checks} == {fits}
+    assert not differing(checks)
+    with pytest.raises(DoesNotFitError, match="shared memory"):
+        verify("softmax", wide, [too_much], H200)
+    with pytest.raises(InputError, match="no configuration"):
+        verify("softmax", wide, [], H200)
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_kernel_of_rows_is_not_launched_beyond_them() -> None:
+    """A kernel with a program a row would reach past the matrix with more programs than rows."""
+    config = Config(1024, 4, 1)
+    held = predicted(PROBLEM, config, "softmax_row").plan.resident_programs
+    assert held is not None
+    few = verify("softmax_row", Problem(held, 781), [config], H200, profiled=0)
+    launches = [check for check in few if check.source == "cooperative launch"]
+    assert [check.agrees for check in launches] == [True, None]
+    assert launches[1].reason == f"the matrix has work for {held} programs"
+    enough = verify("softmax_row", Problem(held + 1, 781), [config], H200)
+    assert all(check.agrees for check in enough)
+
+
+def test_what_is_read_again_may_come_from_a_cache(machine: Machine) -> None:
+    """A kernel that is said to read more than the matrix need not have all of it from DRAM."""
+    checks = verify("vector_add", Problem(4096, 1024), [Config(1024, 4, 1)], H200)
+    assert not differing(checks)
+    machine.ncu = {"read_bytes": 2 * 4096 * 1024 * 4}
+    checks = verify("vector_add", Problem(4096, 1024), [Config(1024, 4, 1)], H200)
+    assert not differing(checks)
+
+
+def test_usual_grid() -> None:
+    """A persistent kernel has every number of warps and four stages, another one stage."""
+    softmax, row = load_kernel("softmax"), load_kernel("softmax_row")
+    usual = grid_of_configs(softmax, PROBLEM, H200.gpu)
+    assert len(usual) == 24
+    assert {config.num_warps for config in usual} == {1, 2, 4, 8, 16, 32}
+    assert {config.num_stages for config in usual} == {1, 2, 3, 4}
+    assert {config.num_stages for config in grid_of_configs(row, PROBLEM, H200.gpu)} == {1}
+    assert grid_of_configs(softmax, PROBLEM, H200.gpu, (4,), (2,)) == (Config(1024, 4, 2),)
+
+
+@given(st.integers(1, 70_000))
+def test_usual_grid_compiles_in_a_moment(cols: int) -> None:
+    """No thread of the usual grid has more than 64 elements, and what is asked for is kept."""
+    kernel, problem = load_kernel("softmax"), Problem(4096, cols)
+    for config in grid_of_configs(kernel, problem, H200.gpu):
+        assert cols <= config.block_size <= 64 * 32 * config.num_warps
+    (asked,) = grid_of_configs(kernel, problem, H200.gpu, (1,), (1,))
+    assert asked.num_warps == 1
+
+
+def test_no_nvidia_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an NVIDIA GPU, or on another, there is nothing to verify against."""
+    mi300x = dataclasses.replace(H200, gpu=find_gpu("mi300x"), name="MI300X")
+    with pytest.raises(InputError, match="MI300X is no NVIDIA GPU"):
+        verify("softmax", PROBLEM, [CONFIG], mi300x)
+    for present in ((), (mi300x,)):
+        monkeypatch.setattr(verify_module, "present_gpus", lambda present=present: present)
+        with pytest.raises(InputError, match="none is at hand"):
+            verify_here()
+
+
+def test_options_reach_the_checks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for is what is checked, with Nsight Compute and without."""
+    monkeypatch.setattr(verify_module, "present_gpus", lambda: (H200,))
+    asked = {"rows": 1000, "dtype": "float16", "num_warps": (4, 8), "num_stages": (2,)}
+    checks = verify_here(512, **asked)
+    assert {check.config for check in checks} == {Config(512, 4, 2), Config(512, 8, 2)}
+    assert {launch.problem for launch in machine.launches} == {Problem(1000, 512, "float16")}
+    assert not any(check.source == "ncu" for check in verify_here(512, **asked, ncu=False))
+
+
+def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> None:
+    """The table groups by configuration and says what agrees, what differs and what was not."""
+    machine.ncu = {"limit_registers": 7, "read_bytes": None}
+    good = verify("softmax", PROBLEM, [CONFIG], H200)
+    machine.failure = "Nsight Compute is not installed"
+    bare = verify("softmax", PROBLEM, [Config(1024, 4, 1)], H200)
+    check_golden("verification.md", verification_table((*good, *bare)))
+
+
+@given(st.lists(st.sampled_from([True, False, None])))
+def test_last_sentence_counts(verdicts: list[bool | None]) -> None:
+    """The last line has the number of checks, of those that differ and of those not made."""
+    checks = [Check(CONFIG, "x", 1, 1, verdict, "ncu", "because") for verdict in verdicts]
+    lines = verification_table(checks).splitlines()
+    words = lines[-1].split()
+    assert [int(words[0]), int(words[2])] == [len(verdicts), verdicts.count(False)]
+    assert int(words[4]) == verdicts.count(None)
+    assert sum(line.startswith("| x") for line in lines) == len(verdicts)
+
+
+@pytest.mark.usefixtures("machine")
+def test_checks_are_json() -> None:
+    """A check's plain values survive JSON."""
+    checks = verify("softmax", PROBLEM, [CONFIG], H200)
+    values = [check.to_dict() for check in checks]
+    assert json.loads(json.dumps(values)) == values
+    assert values[0]["config"] == {"block_size": 1024, "num_warps": 8, "num_stages": 4}
+
+
+@pytest.mark.parametrize("name", ["softmax", "vector_add"])
+def test_one_launch_is_the_kernels_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch for a profiler runs the kernel once, on as many matrices as it takes, and waits."""
+    seen: list[Any] = []
+    kernel = dataclasses.replace(load_kernel(name), run=lambda *given: seen.append(given))
+    monkeypatch.setattr(once, "load_kernel", lambda _name: kernel)
+    monkeypatch.setattr(once, "operands", lambda *asked: [asked] * asked[3])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append("done"))
+    launch_once(OneLaunch(name, Problem(3, 5, "bfloat16"), CONFIG, 7))
+    ((matrix, config, num_programs, *others), done) = seen
+    assert matrix == (3, 5, "bfloat16", kernel.operands)
+    assert others == [matrix] * (kernel.operands - 1)
+    assert (config, num_programs, done) == (CONFIG, 7, "done")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", ["softmax", "softmax_row", "vector_add"])
+def test_the_gpu_at_hand_agrees(kernel: str) -> None:
+    """Nothing that the GPU at hand, its driver or Nsight Compute says differs."""
+    present = present_gpus()[0]
+    if present.gpu.vendor != "NVIDIA":
+        pytest.skip("no NVIDIA GPU")
+    problem = Problem(8192, 781)
+    configs = grid_of_configs(load_kernel(kernel), problem, present.gpu)
+    checks = verify(kernel, problem, configs, present, profiled=1)
+    assert not [check for check in checks if check.agrees is False]
+    assert {check.agrees for check in checks if check.source == "driver"} == {True}
