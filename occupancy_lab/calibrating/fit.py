@@ -17,6 +17,8 @@ BOUNDS = {
     "row_bandwidth_gbs": (0.5, 0.92, 1.05),
     "loop_bandwidth_gbs": (0.5, 0.88, 1.05),
     "copy_bandwidth_gbs": (0.5, 0.88, 1.05),
+    "stage_loss": (0.0, 0.02, 0.2),
+    "split_loss": (0.0, 0.02, 0.2),
     "latency_us": (0.05, 0.25, 2.0),
     "queue_us": (0.01, 0.2, 1.0),
     "port_gbs": (30.0, 70.0, 200.0),

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.gpus import find_device
-from occupancy_lab.throughput.constants import Calibration
+from occupancy_lab.throughput.constants import Calibration, Constants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.throughput.constants import Constants
 
 LAUNCH_CONSTANTS = ("launch_us", "drain_us")
 
@@ -82,10 +81,12 @@ def _from_data_sheet(gpu: Gpu) -> Basis | None:
     if model is None or model.bandwidth_gbs is None:
         return None
     scale = gpu.bandwidth_gbs / model.bandwidth_gbs
-    constants = sibling.constants.replace(
-        row_bandwidth_gbs=sibling.constants.row_bandwidth_gbs * scale,
-        loop_bandwidth_gbs=sibling.constants.loop_bandwidth_gbs * scale,
-    )
+    scaled = {
+        name: getattr(sibling.constants, name) * scale
+        for name in Constants.names()
+        if name.endswith("bandwidth_gbs")
+    }
+    constants = sibling.constants.replace(**scaled)
     words = f"the data sheet, with what {sibling.device} was calibrated to a multiprocessor"
     return Basis(constants, words, calibrated=False)
 

@@ -25,10 +25,14 @@ class Constants:
     """What it gives when resident programs stride over the rows, each at its own pace."""
     copy_bandwidth_gbs: float
     """What it gives when such programs copy rows ahead to shared memory (num_stages above 1)."""
+    stage_loss: float
+    """The part of that bandwidth that each stage above the second costs."""
+    split_loss: float
+    """The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."""
     latency_us: float
     """A load from device memory that nothing else slows."""
     queue_us: float
-    """How much longer a load takes with the memory half used: queue_us x used / (1 - used)."""
+    """What a load waits for others, times u / (1 - u**4) with the memory used for the part u."""
     port_gbs: float
     """What one multiprocessor takes from device memory when the others leave it alone."""
     shuffle_cycles: float

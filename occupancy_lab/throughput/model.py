@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WAVEFRONT_BYTES = 128
 """Bytes that the memory pipe of a multiprocessor moves a cycle."""
+SECTOR_BYTES = 32
+"""What device memory is read and written in."""
 SPECIAL_SLOTS = 8
 """Issue slots that an exponential or a reciprocal keeps the special function unit of a scheduler.
 An instruction of half the rate takes 2 slots, and an ordinary one 1: CUDA Programming Guide,
@@ -68,8 +70,7 @@ def row_times(f: Features, c: Constants) -> Row:
     """Give what one row takes."""
     import numpy as np
 
-    looping = np.where(f.num_stages > 1, c.copy_bandwidth_gbs, c.loop_bandwidth_gbs)
-    bandwidth = np.where(f.loops > 0, looping, c.row_bandwidth_gbs)
+    bandwidth = _bandwidth(f, c)
     share = np.minimum(bandwidth / np.minimum(f.multiprocessors, f.work), c.port_gbs) * 1e3
     issue = _issue_us(f, c)
     waits = (
@@ -84,6 +85,17 @@ def row_times(f: Features, c: Constants) -> Row:
         load=c.latency_us + f.read_bytes / share,
         compute=waits / f.clock_mhz + np.maximum(alone / f.clock_mhz - issue, 0.0),
     )
+
+
+def _bandwidth(f: Features, c: Constants) -> Any:
+    """Give what the device memory gives this kind of launch, GB/s."""
+    import numpy as np
+
+    deeper = np.maximum(f.num_stages - 2.0, 0.0)
+    ahead = c.copy_bandwidth_gbs * (1.0 - c.stage_loss * deeper)
+    looping = np.where(f.num_stages > 1, ahead, c.loop_bandwidth_gbs)
+    split = np.where(f.read_bytes % SECTOR_BYTES > 0, 1.0 - c.split_loss, 1.0)
+    return np.where(f.loops > 0, looping * split, c.row_bandwidth_gbs)
 
 
 def _slots(f: Features) -> Any:
@@ -125,9 +137,9 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
     import numpy as np
 
     used = np.minimum(rate * row.memory, 0.9999)
-    load = row.load + c.queue_us * used / (1.0 - used)
+    load = row.load + c.queue_us * used / (1.0 - used**4)
     others = np.minimum(rate * row.issue * (f.programs - 1.0) / f.programs, 0.9999)
-    compute = row.compute + row.issue / (1.0 - others)
+    compute = row.compute + row.issue / (1.0 - others**1.5)
     hidden = np.maximum(f.num_stages - 1.0, 1.0)
     return np.maximum(compute, (load + compute) / hidden)
 
@@ -176,7 +188,7 @@ def _tail_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
     most = np.ceil(f.work / f.multiprocessors)
     average = np.maximum(f.work / f.multiprocessors, 1.0)
     # Bandwidth that multiprocessors without a last row leave is the others' to use.
-    unshared = np.maximum(1.0 - row.memory / a_row, 1.0 / f.programs)
+    unshared = np.maximum(1.0 - row.memory / a_row, 1.0 / f.programs**2)
     left = most % f.programs
     few = dataclasses.replace(f, programs=np.maximum(left, 1.0))
     last_round = left / row_rate(few, c, row) - left * a_row

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
+import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from occupancy_lab.calibrating import kernels
 from occupancy_lab.calibrating.grid import KERNEL_STAGES, launches
@@ -19,10 +26,26 @@ from occupancy_lab.values import Config, Problem
 WORKING = [kernel for kernel in KERNELS.values() if kernel is not EMPTY]
 WORK = st.integers(0, 3)
 
+INTERPRETED = """
+import json
+import torch
+from occupancy_lab.calibrating.kernels import EMPTY, KERNELS
+from occupancy_lab.values import Config
+
+errors = {}
+for kernel in KERNELS.values():
+    for cols in (500, 512) if kernel is not EMPTY else ():
+        x = torch.randn(8, cols, generator=torch.Generator().manual_seed(0))
+        expected = kernel.reference(x.double())
+        wrong = (kernel.run(x, Config(512, 4, 1), 3).double() - expected).norm()
+        errors[f"{kernel.name}, {cols}"] = float(wrong / expected.norm())
+print(json.dumps(errors))
+"""
+
 
 def test_names_are_the_kernels_own() -> None:
     """Each kernel is under its own name, a loop is persistent, and the empty one comes first."""
-    assert list(KERNELS)[0] == "empty"
+    assert next(iter(KERNELS)) == "empty"
     for name, kernel in KERNELS.items():
         assert kernel.name == name
         assert (kernel.grid is Grid.PERSISTENT) == name.startswith("loop-")
@@ -50,11 +73,13 @@ def test_name_that_the_file_has_not_is_said() -> None:
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 40), WORK, WORK)
 def test_reference_is_the_work(rows: int, cols: int, reductions: int, steps: int) -> None:
-    """The reference does what numpy does: so many reductions, then so many steps."""
+    """The reference does what numpy does: maximum and squares by turns, then the steps."""
     x = np.random.default_rng(rows * cols).standard_normal((rows, cols))
     expected = x
-    for _ in range(reductions):
-        expected = expected - expected.max(axis=1, keepdims=True) / 2
+    for number in range(reductions):
+        lowered = expected - expected.max(axis=1, keepdims=True) / 2
+        divided = expected / (1 + (expected**2).sum(axis=1, keepdims=True))
+        expected = divided if number % 2 else lowered
     for _ in range(steps):
         expected = 2.0 ** (expected / 2)
     found = kernels.reference(torch.from_numpy(x), reductions, steps)
@@ -76,6 +101,25 @@ def test_launch_names_the_work(kernel: Kernel) -> None:
     assert keywords["REDUCTIONS"] == int(reductions)
     assert keywords["STEPS"] == int(steps)
     assert keywords.get("num_stages") == (3 if kernel.grid is Grid.PERSISTENT else None)
+
+
+def test_interpreted_run_equals_the_reference() -> None:
+    """In Triton's interpreter each kernel gives its reference, whether or not a row fills a block.
+
+    Triton chooses between interpreter and compiler as it is imported, hence another process.
+    """
+    if Version(triton.__version__) < Version("3.7") and Version(np.__version__) >= Version("2.4"):
+        pytest.skip("the interpreter of Triton 3.6 needs a NumPy below 2.4")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", INTERPRETED],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    errors = json.loads(done.stdout)
+    assert len(errors) == 2 * len(WORKING)
+    assert {name: error for name, error in errors.items() if error > 1e-6} == {}
 
 
 @pytest.mark.gpu
