@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 @triton.jit
 def work(x, REDUCTIONS: tl.constexpr, STEPS: tl.constexpr):
-    """Give *x* after REDUCTIONS by turns of maximum and squares, and STEPS times `2**(x / 2)`."""
+    """Give *x* scaled by REDUCTIONS, of maximum and squares by turns, then STEPS of 2**(x / 2).
+
+    The zeros that fill a block up stay zeros until the steps, so that no reduction sees them.
+    """
     for number in tl.static_range(REDUCTIONS):
         if number % 2 == 0:  # noqa: SIM108 - decided when it is compiled
-            x = x - tl.max(x, axis=0) * 0.5
+            x = x / (1.0 + tl.maximum(tl.max(x, axis=0), 0.0))
         else:
             x = x / (1.0 + tl.sum(x * x, axis=0))
     for _ in tl.static_range(STEPS):
@@ -109,7 +112,7 @@ def reference(x: torch.Tensor, reductions: int, steps: int) -> torch.Tensor:
     """Give the work on each row as PyTorch computes it."""
     for number in range(reductions):
         if number % 2 == 0:
-            x = x - x.amax(dim=1, keepdim=True) * 0.5
+            x = x / (1.0 + x.amax(dim=1, keepdim=True).clamp(min=0.0))
         else:
             x = x / (1.0 + x.square().sum(dim=1, keepdim=True))
     for _ in range(steps):

@@ -77,7 +77,7 @@ def test_reference_is_the_work(rows: int, cols: int, reductions: int, steps: int
     x = np.random.default_rng(rows * cols).standard_normal((rows, cols))
     expected = x
     for number in range(reductions):
-        lowered = expected - expected.max(axis=1, keepdims=True) / 2
+        lowered = expected / (1 + np.maximum(expected.max(axis=1, keepdims=True), 0))
         divided = expected / (1 + (expected**2).sum(axis=1, keepdims=True))
         expected = divided if number % 2 else lowered
     for _ in range(steps):
