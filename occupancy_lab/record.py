@@ -1,7 +1,9 @@
-"""The record of one configuration on one GPU: the whole road, from a problem to a launch plan."""
+"""The record of one configuration on one GPU: the whole road, from a problem to a prediction."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ from occupancy_lab.calculator import Calculation, calculate
 from occupancy_lab.checking import check_config, check_fits, check_problem
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.throughput.predict import predict
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
@@ -16,7 +19,9 @@ if TYPE_CHECKING:
     from occupancy_lab.values import (
         Config,
         LaunchPlan,
+        Measurement,
         Occupancy,
+        Prediction,
         Problem,
         Resources,
         Traffic,
@@ -41,7 +46,7 @@ def name_columns(gpu: Gpu, kernel: Kernel, problem: Problem, config: Config) -> 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Everything that is known of one configuration on one GPU before it is launched."""
+    """Everything that is known of one configuration on one GPU, before it is launched and after."""
 
     kernel: Kernel
     problem: Problem
@@ -52,6 +57,10 @@ class Record:
     """The launch as the tutorial's formula would have it."""
     traffic: Traffic
     triton_version: str
+    prediction: Prediction | None
+    """How long a launch should take; None where the GPU or the binary leaves it open."""
+    measurement: Measurement | None = None
+    """How long it took on the GPU at hand; None where it was not launched."""
 
     @property
     def gpu(self) -> Gpu:
@@ -73,9 +82,17 @@ class Record:
         """How many the tutorial's formula says it holds."""
         return self.calculation.tutorial
 
+    def with_measurement(self, measurement: Measurement) -> Record:
+        """Give a copy that holds *measurement*."""
+        return dataclasses.replace(self, measurement=measurement)
+
     def row(self) -> dict[str, Any]:
-        """Give the record as one flat row of plain values; None is not known."""
+        """Give the record as one flat row of plain values; None is not known.
+
+        `us`, `us_low` and `us_high` are there where it was measured.
+        """
         resources, occupancy = self.resources, self.occupancy
+        prediction, measurement = self.prediction, self.measurement
         return {
             **name_columns(self.gpu, self.kernel, self.problem, self.config),
             "n_regs": resources.n_regs,
@@ -88,7 +105,12 @@ class Record:
             "waves": self.plan.waves,
             "tutorial_programs": self.tutorial.programs_per_multiprocessor,
             "tutorial_num_programs": self.tutorial_plan.num_programs,
+            "predicted_us": None if prediction is None else prediction.us,
+            "predicted_gbs": None if prediction is None else prediction.gbs,
+            "bound": None if prediction is None else prediction.bound,
+            "basis": None if prediction is None else prediction.basis,
             "triton_version": self.triton_version,
+            **({} if measurement is None else _times(measurement)),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +124,32 @@ class Record:
             "read_bytes": self.traffic.read_bytes,
             "written_bytes": self.traffic.written_bytes,
             "floor_us": self.traffic.floor_us(self.gpu.bandwidth_gbs),
+            "prediction": None if self.prediction is None else _predicted(self.prediction),
+            "measurement": None if self.measurement is None else _measured(self.measurement),
         }
+
+
+def _times(measurement: Measurement) -> dict[str, float | None]:
+    return {name: getattr(measurement, name) for name in ("us", "us_low", "us_high")}
+
+
+def _predicted(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "us": prediction.us,
+        "gbs": prediction.gbs,
+        "share_of_ceiling": prediction.share_of_ceiling,
+        "bound": prediction.bound,
+        "parts": {part.name: part.us for part in prediction.parts},
+        "basis": prediction.basis,
+        "calibrated": prediction.calibrated,
+    }
+
+
+def _measured(measurement: Measurement) -> dict[str, Any]:
+    """Give every field; an error that is no finite number is None, which JSON can say."""
+    error = measurement.relative_error
+    finite = error is not None and math.isfinite(error)
+    return dataclasses.asdict(measurement) | {"relative_error": error if finite else None}
 
 
 def make_record(  # noqa: PLR0913 - the values that the road starts from
@@ -146,13 +193,16 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
     def plan(programs: int | None) -> LaunchPlan:
         return plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
 
+    held = calculation.occupancy
+    launch = plan(held.programs_per_multiprocessor)
     return Record(
         kernel=kernel,
         problem=problem,
         config=config,
         calculation=calculation,
-        plan=plan(calculation.occupancy.programs_per_multiprocessor),
+        plan=launch,
         tutorial_plan=plan(calculation.tutorial.programs_per_multiprocessor),
         traffic=traffic(kernel.memory_steps(problem), problem),
         triton_version=triton,
+        prediction=predict(kernel, problem, config, resources, held, launch, gpu),
     )

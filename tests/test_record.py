@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from stand_ins import CONDITIONS, put_calibration
 
 from occupancy_lab.calculator import calculate
 from occupancy_lab.compiling import Store, compile_resources, triton_version
@@ -15,12 +16,24 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.planning import plan_launch, traffic
 from occupancy_lab.record import Record, make_record
-from occupancy_lab.values import Config, Problem, Resources
+from occupancy_lab.throughput.predict import predict
+from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
+
+
+MEASURED = Measurement(
+    "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1e-7, mostly_launch=False
+)
+
+
+@pytest.fixture(autouse=True)
+def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have constants to predict with."""
+    put_calibration(monkeypatch, tmp_path)
 
 
 def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> Record:
@@ -43,6 +56,10 @@ def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
         programs = held.programs_per_multiprocessor
         assert plan == plan_launch(own, PROBLEM, CONFIG, programs, gpu.multiprocessors)
     assert found.traffic == traffic(own.memory_steps(PROBLEM), PROBLEM)
+    resources, held, plan = found.resources, found.occupancy, found.plan
+    assert (found.prediction is None) is (gpu.multiprocessors is None)
+    assert found.prediction == predict(own, PROBLEM, CONFIG, resources, held, plan, gpu)
+    assert found.measurement is None
     assert found.triton_version == triton_version()
 
 
@@ -79,6 +96,7 @@ def test_a_bare_architecture_leaves_the_launch_open() -> None:
     plain = record("sm_90").to_dict()
     assert plain["programs_per_multiprocessor"] == record().occupancy.programs_per_multiprocessor
     unknown = ("num_programs", "waves", "rounds", "last_round", "floor_us", "bandwidth_gbs")
+    unknown += ("predicted_us", "predicted_gbs", "bound", "basis", "prediction", "measurement")
     assert {plain[name] for name in unknown} == {None}
     assert plain["read_bytes"] == plain["written_bytes"] == 4096 * 781 * 4
 
@@ -91,6 +109,47 @@ def test_a_record_is_plain_json() -> None:
     assert plain["floor_us"] == pytest.approx(2 * 4096 * 781 * 4 / (5300 * 1e9) * 1e6, rel=0.01)
     assert found.row().items() <= plain.items()
     assert found.calculation.to_dict().items() <= plain.items()
+
+
+def test_a_prediction_is_in_the_row_and_in_json() -> None:
+    """The row has its time, bandwidth, bound and basis; JSON has its parts and its ceiling too."""
+    found = record("h200")
+    predicted, plain = found.prediction, found.to_dict()
+    names = ("predicted_us", "predicted_gbs", "bound", "basis")
+    values = (predicted.us, predicted.gbs, predicted.bound, predicted.basis)
+    assert tuple(plain[name] for name in names) == values
+    assert plain["prediction"] == {
+        "us": predicted.us,
+        "gbs": predicted.gbs,
+        "share_of_ceiling": predicted.gbs / predicted.ceiling_gbs,
+        "bound": max(plain["prediction"]["parts"], key=plain["prediction"]["parts"].get),
+        "parts": {part.name: part.us for part in predicted.parts},
+        "basis": predicted.basis,
+        "calibrated": True,
+    }
+
+
+def test_a_measurement_is_put_beside_the_prediction() -> None:
+    """A copy with a measurement has its times in the row and all of it in JSON."""
+    before = record()
+    found = before.with_measurement(MEASURED)
+    assert before.measurement is None
+    assert found.prediction == before.prediction
+    times = {"us": 12.4, "us_low": 12.2, "us_high": 13.1}
+    assert found.row() == before.row() | times
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert plain["measurement"] == dataclasses.asdict(MEASURED)
+    assert plain["measurement"]["conditions"]["device"] == "NVIDIA H200"
+
+
+@pytest.mark.parametrize("error", [float("nan"), float("inf")])
+def test_a_failed_measurement_is_plain_json(error: float) -> None:
+    """A launch without a time says why; an error that is no number is null."""
+    failed = Measurement("wrong result", CONDITIONS, "differs by nan", relative_error=error)
+    plain = record().with_measurement(failed).to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False))["measurement"]["reason"]
+    assert plain["measurement"]["relative_error"] is None
+    assert plain["us"] is None
 
 
 def test_one_warp_has_no_answer_of_the_tutorial() -> None:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from occupancy_lab.calculator import Calculation
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Resources
+    from occupancy_lab.values import Measurement, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was recorded on a GPU of the same kind elsewhere; None where nothing was."""
+
+    launch: Measurement | None = None
+    """Of the launch that is explained."""
+    single_stage: Measurement | None = None
+    """Of the same with num_stages 1."""
+    row_programs: Measurement | None = None
+    """Of the same with one program a row."""
+    tutorial: Measurement | None = None
+    """Of the same with the tutorial's num_programs, where that is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +32,7 @@ class Case:
 
     record: Record
     single_stage: Resources
+    recorded: Recorded = field(default=Recorded(), kw_only=True)
 
     @property
     def calculation(self) -> Calculation:

@@ -13,10 +13,12 @@ from occupancy_lab.explaining.advice import what_to_try
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import what_was_compiled
 from occupancy_lab.explaining.document import Document
+from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.fits import what_fits
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.live import gpu_to_measure, with_times
 from occupancy_lab.explaining.memory import the_memory
 from occupancy_lab.explaining.words import listed
 from occupancy_lab.record import make_record
@@ -90,6 +92,7 @@ def write_document(cases: tuple[Case, ...]) -> Document:
             the_tutorial(calculations),
             the_launch(cases),
             the_memory(cases),
+            the_duration(cases),
             what_to_try(cases),
         ),
     )
@@ -106,6 +109,7 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
     num_warps: int | None = None,
     num_stages: int | None = None,
     cache: bool = True,
+    measure: bool = False,
 ) -> Explanation:
     """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
 
@@ -120,6 +124,8 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
         num_warps: Warps a program.
         num_stages: Stages of the loop over rows.
         cache: Whether to use the store of compiled resources.
+        measure: Whether to launch the kernel and time it too, on the first GPU of this machine,
+            which must be among those asked for.
 
     Raises:
         InputError: what is asked for makes no sense; the message says what would.
@@ -130,17 +136,12 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
     check_problem(problem)
     chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
     gpus = chosen_gpus(gpu)
+    here = gpu_to_measure([one for one, _ in gpus]) if measure else None
     found = chosen_kernel(kernel)
     store = Store(store_directory() if cache else None)
-    cases = tuple(
-        _case(
-            found,
-            problem,
-            chosen_config(found, problem, one, chosen),
-            one,
-            store,
-            present=present,
-        )
-        for one, present in gpus
-    )
-    return Explanation(tuple(case.record for case in cases), write_document(cases))
+    cases = []
+    for one, present in gpus:
+        config = chosen_config(found, problem, one, chosen)
+        case = _case(found, problem, config, one, store, present=present)
+        cases.append(with_times(case, kernel, measure=one is here))
+    return Explanation(tuple(case.record for case in cases), write_document(tuple(cases)))

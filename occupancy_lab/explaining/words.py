@@ -29,6 +29,17 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
+def change(share: float) -> str:
+    """Give 0.024 as "+2.4%", and what rounds to nothing as "+0.0%"."""
+    return f"{round(share, 3) + 0.0:+.1%}"
+
+
+def microseconds(us: float) -> str:
+    """Give "7.63 us", "12.4 us", "285 us": three digits, as many as a timer is worth."""
+    digits = 2 if us < 9.995 else 1 if us < 99.95 else 0  # noqa: PLR2004 - where a digit is added
+    return f"{us:.{digits}f} us"
+
+
 def article(word: str) -> str:
     """Give "a" or "an", as *word* is spoken."""
     return "an" if word == "SM" else "a"

@@ -2,26 +2,76 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
+from stand_ins import CALIBRATION
 
 from occupancy_lab import record
-from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining import timing
+from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.values import Config, Problem, Resources
+from occupancy_lab.kernel import Grid, Kernel, load_kernel
+from occupancy_lab.planning import traffic
+from occupancy_lab.throughput import calibrations
+from occupancy_lab.values import Config, Measurement, Part, Prediction, Problem, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.values import LaunchPlan, Occupancy
+
+
+def simple_prediction(  # noqa: PLR0913, PLR0917 - the arguments of `predict`
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    resources: Resources,
+    _occupancy: Occupancy,
+    plan: LaunchPlan,
+    gpu: Gpu,
+) -> Prediction | None:
+    """Stand in for the model, so that words do not depend on it either."""
+    if None in {gpu.multiprocessors, gpu.bandwidth_gbs, resources.instructions}:
+        return None
+    moved = traffic(kernel.memory_steps(problem), problem)
+    floor = moved.floor_us(gpu.bandwidth_gbs) or 0.0
+    loops = kernel.grid is Grid.PERSISTENT
+    parts = (
+        Part("launch", 3.0 + (plan.num_programs or 0) / 1000),
+        Part("latency", 2.0 * (plan.rounds or 0)),
+        Part("issue", 0.04 * config.num_warps * plan.work / gpu.multiprocessors),
+        Part("bandwidth", floor * (1.1 if loops else 1.05)),
+        Part("tail", 0.25),
+    )
+    us = parts[0].us + max(part.us for part in parts[1:])
+    calibrated = gpu.vendor == "NVIDIA"
+    return Prediction(
+        us=us,
+        gbs=moved.total_bytes / us / 1e3,
+        ceiling_gbs=moved.total_bytes / (2.5 + 1.05 * floor) / 1e3,
+        parts=parts,
+        basis="calibrated on this GPU" if calibrated else "the data sheet",
+        calibrated=calibrated,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have constants of the tests' own, where what is compiled is predicted."""
+    monkeypatch.setattr(calibrations, "_calibrations", lambda: {CALIBRATION.gpu: CALIBRATION})
 
 
 @pytest.fixture
 def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
     """Give a function that makes a case of resources instead of compiling."""
     monkeypatch.setattr(record, "triton_version", lambda: "3.7.1")
+    monkeypatch.setattr(record, "predict", simple_prediction)
+    monkeypatch.setattr(timing, "predict", simple_prediction)
 
-    def make(  # noqa: PLR0913 - what a record is made of
+    def make(  # noqa: PLR0913 - what a case is made of
         gpu: str,
         resources: Resources,
         single_stage: Resources | None = None,
@@ -29,6 +79,8 @@ def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
         kernel: str = "softmax",
         problem: Problem = Problem(4096, 781),  # noqa: B008 - it is frozen
         config: Config | None = None,
+        measurement: Measurement | None = None,
+        recorded: Recorded = Recorded(),  # noqa: B008 - it is frozen
     ) -> Case:
         monkeypatch.setattr(record, "compile_resources", lambda *_, **__: resources)
         found, chosen = load_kernel(kernel), find_gpu(gpu)
@@ -39,6 +91,7 @@ def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
             chosen,
             record.Store(None),
         )
-        return Case(made, single_stage or resources)
+        made = dataclasses.replace(made, measurement=measurement)
+        return Case(made, single_stage or resources, recorded=recorded)
 
     return make

@@ -11,19 +11,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
+from stand_ins import CONDITIONS, Launches, put_here
 
 import occupancy_lab
-from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_document
+from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.formula import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
 from occupancy_lab.occupancy.terms import CUDA_TERMS, HIP_TERMS
-from occupancy_lab.values import Config, Problem, Resources
+from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from occupancy_lab.explaining.case import Case
+
+
+COUNTED = {"instructions": 90, "loop_instructions": 172, "async_copies": 4}
+COUNTED_SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 0}
+MEASURED = Measurement(
+    "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1e-7, mostly_launch=False
+)
+THROTTLED = dataclasses.replace(CONDITIONS, driver=None, throttled="the power limit", sm_mhz=None)
 
 
 def test_golden_side_by_side(
@@ -31,8 +42,21 @@ def test_golden_side_by_side(
 ) -> None:
     """An NVIDIA and an AMD GPU are explained side by side, each with its own numbers."""
     cases = (
-        make_case("h100", H100, H100_SINGLE),
-        make_case("mi300x", MI300X, MI300X_SINGLE),
+        make_case(
+            "h100",
+            H100.replace(**COUNTED),
+            H100_SINGLE.replace(**COUNTED_SINGLE),
+            recorded=Recorded(
+                MEASURED,
+                dataclasses.replace(MEASURED, us=12.6),
+                dataclasses.replace(MEASURED, us=12.9),
+            ),
+        ),
+        make_case(
+            "mi300x",
+            MI300X.replace(**COUNTED_SINGLE),
+            MI300X_SINGLE.replace(**COUNTED_SINGLE),
+        ),
     )
     check_golden("h100_and_mi300x_781.md", write_document(cases).to_markdown())
 
@@ -41,7 +65,9 @@ def test_golden_shared_limit(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
     """Where shared memory limits, stages are the advice and the driver's reserve is missing."""
-    resources = H100.replace(n_regs=56, shared=57376, pipeline_shared=57344, load_bytes=16)
+    resources = H100.replace(
+        n_regs=56, shared=57376, pipeline_shared=57344, load_bytes=16, **COUNTED
+    )
     single = resources.replace(shared=32, pipeline_shared=0)
     case = make_case(
         "h100",
@@ -49,6 +75,13 @@ def test_golden_shared_limit(
         single,
         problem=Problem(4096, 7168),
         config=Config(8192, 8, 3),
+        measurement=dataclasses.replace(
+            MEASURED, us=81.0, us_low=80.4, us_high=84.2, conditions=THROTTLED, mostly_launch=True
+        ),
+        recorded=Recorded(
+            dataclasses.replace(MEASURED, us=79.0, us_low=None),
+            tutorial=dataclasses.replace(MEASURED, us=88.0),
+        ),
     )
     check_golden("h100_shared_limit.md", write_document((case,)).to_markdown())
 
@@ -72,6 +105,7 @@ def test_golden_spills_and_padding(
         MI300X,
         problem=Problem(64, 32768, "float16"),
         config=Config(32768, 4, 2),
+        measurement=Measurement("launch failed", CONDITIONS, "RuntimeError: no luck"),
     )
     check_golden("mi300x_spills.md", write_document((case,)).to_markdown())
 
@@ -94,7 +128,9 @@ def test_golden_vector_add(
 GPUS = sorted({*devices(), *bare_gpus()})
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     gpu=st.sampled_from(GPUS),
     kernel=st.sampled_from(["softmax", "softmax_row", "vector_add"]),
@@ -109,8 +145,16 @@ GPUS = sorted({*devices(), *bare_gpus()})
     local_bytes=st.sampled_from([None, 0, 4, 5400]),
     sgprs=st.sampled_from([None, 40, 106]),
     load_bytes=st.sampled_from([None, 2, 4, 8, 16]),
+    instructions=st.sampled_from([None, 24, 10_000]),
+    loop_instructions=st.sampled_from([None, 85, 10_000]),
+    async_copies=st.sampled_from([None, 0, 4]),
+    measured=st.sampled_from(
+        [None, MEASURED, Measurement("device lost", None), Measurement("wrong result", CONDITIONS)]
+    ),
 )
-def test_any_kernel_can_be_told(make_case: Callable[..., Case], **drawn: object) -> None:
+def test_any_kernel_can_be_told(
+    make_case: Callable[..., Case], measured: Measurement | None, **drawn: object
+) -> None:
     """Whatever a kernel takes, it is explained without a hole, and not known is never 0 or None."""
     given_ = {name: value for name, value in drawn.items() if isinstance(value, int)}
     block_size = 1 << (given_["cols"] - 1).bit_length()
@@ -123,6 +167,9 @@ def test_any_kernel_can_be_told(make_case: Callable[..., Case], **drawn: object)
         local_bytes=given_.get("local_bytes"),
         sgprs=given_.get("sgprs"),
         load_bytes=given_.get("load_bytes"),
+        instructions=given_.get("instructions"),
+        loop_instructions=given_.get("loop_instructions"),
+        async_copies=given_.get("async_copies"),
     )
     try:
         case = make_case(
@@ -132,12 +179,14 @@ def test_any_kernel_can_be_told(make_case: Callable[..., Case], **drawn: object)
             kernel=drawn["kernel"],
             problem=Problem(given_["rows"], given_["cols"], str(drawn["dtype"])),
             config=config,
+            measurement=measured,
+            recorded=Recorded(*[measured if measured is MEASURED else None] * 3),
         )
     except DoesNotFitError:
         return
     text = write_document((case,)).to_markdown()
     assert not re.search(r"\b(None|nan)\b|(?<!-)\binf\b|[{}]", text)
-    assert len(re.findall(r"^## ", text, re.MULTILINE)) == 8
+    assert len(re.findall(r"^## ", text, re.MULTILINE)) == 9
 
 
 def test_limiter_of_table_is_limiter_of_sentence(make_case: Callable[..., Case]) -> None:
@@ -183,6 +232,100 @@ def test_explain_takes_the_gpu_at_hand() -> None:
     (record,) = occupancy_lab.explain(cols=781).records
     properties = torch.cuda.get_device_properties(0)
     assert record.gpu.multiprocessors == properties.multi_processor_count
+
+
+def test_explain_predicts() -> None:
+    """With a calibration of one GPU all GPUs of known size are predicted, and it says by what."""
+    explanation = occupancy_lab.explain(cols=781, gpu=["h200", "mi300x", "sm_90"])
+    own, other, bare = explanation.to_dict()["records"]
+    assert own["prediction"]["calibrated"]
+    assert not other["prediction"]["calibrated"]
+    assert bare["prediction"] is None
+    text = explanation.to_markdown()
+    assert "The prediction is calibrated on NVIDIA H200, 2026-11-20" in text
+    assert "no AMD GPU has confirmed it" in text
+    assert "sm_90 is an architecture, not a GPU; its size" in text
+
+
+def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is the launch that is explained, on the GPU here and on no other."""
+    put_here(monkeypatch, "h200")
+    monkeypatch.setattr("occupancy_lab.compiling.compile._has_active_driver", lambda: False)
+    launches = Launches()
+    monkeypatch.setattr("occupancy_lab.measuring.process.measure_launches", launches)
+    explanation = occupancy_lab.explain(cols=781, gpu="h200,mi300x", num_warps=4, measure=True)
+    here, elsewhere = explanation.records
+    ((problem, launch),) = launches.asked
+    assert (problem, launch.config, launch.kernel) == (here.problem, here.config, "softmax")
+    assert launch.num_programs == here.plan.num_programs
+    assert here.measurement is not None
+    assert here.row()["us"] == 10.0
+    assert elsewhere.measurement is None
+    assert "Measured now on NVIDIA H200" in explanation.to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("here", "asked", "part"),
+    [
+        ((), "h200", "--measure needs a GPU"),
+        (("a100",), "h200,mi300x", "asked for is H200 SXM and MI300X"),
+        (("h200",), "sm_90", "--measure needs the GPU here, which is H200 SXM"),
+    ],
+)
+def test_measuring_needs_the_gpu(
+    here: tuple[str, ...], asked: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU that is not here cannot be measured, and nothing is compiled to find out."""
+    put_here(monkeypatch, *here)
+    monkeypatch.setattr("occupancy_lab.record.compile_resources", None)
+    with pytest.raises(InputError, match=part):
+        occupancy_lab.explain(cols=781, gpu=asked, measure=True)
+
+
+def test_recorded_launches_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked for is this launch, the same in one stage, in rows, and as the tutorial's."""
+    asked = []
+    monkeypatch.setattr(
+        "occupancy_lab.measuring.recorded.recorded_measurement", lambda *key: asked.append(key)
+    )
+    options = {"rows": 32768, "gpu": "h200", "num_warps": 4}
+    (record,) = occupancy_lab.explain(cols=4096, num_stages=3, **options).records
+    (single,) = occupancy_lab.explain(cols=4096, num_stages=1, **options).records
+    kinds = {(kernel, config.num_stages, programs) for _, kernel, _, config, programs in asked[:4]}
+    assert kinds == {
+        ("softmax", 3, record.plan.num_programs),
+        ("softmax", 1, single.plan.num_programs),
+        ("softmax_row", 1, None),
+        ("softmax", 3, record.tutorial_plan.num_programs),
+    }
+    assert {(key[0], key[2]) for key in asked} == {("h200", record.problem)}
+
+
+def test_a_kernel_of_the_same_name_was_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was recorded of the lab's softmax is not said of a user's kernel called softmax."""
+    monkeypatch.setattr(
+        "occupancy_lab.measuring.recorded.recorded_measurement", lambda *_: MEASURED
+    )
+    file = tmp_path / "mine.py"
+    file.write_text("from occupancy_lab.kernels.softmax import KERNEL\n")
+    recorded = "Recorded on NVIDIA H200, 2026-11-21"
+    assert recorded in occupancy_lab.explain(cols=781, gpu="h200").to_markdown()
+    mine = occupancy_lab.explain(cols=781, gpu="h200", kernel=str(file))
+    assert recorded not in mine.to_markdown()
+
+
+@pytest.mark.gpu
+def test_explain_measures_the_gpu_at_hand() -> None:
+    """With --measure on a GPU, its time is there with its conditions, and is a likely one."""
+    (record,) = occupancy_lab.explain(cols=4096, rows=8192, measure=True).records
+    measurement = record.measurement
+    assert measurement is not None
+    assert measurement.status == "measured"
+    assert measurement.us_low <= measurement.us <= measurement.us_high
+    floor = record.to_dict()["floor_us"]
+    assert floor is None or measurement.us > floor / 2
 
 
 def test_every_missing_term_has_words() -> None:

@@ -1,0 +1,94 @@
+"""What was measured, now or once, in words that leave no doubt which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.words import change, microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.explaining.case import Case
+    from occupancy_lab.values import Conditions, Measurement
+
+
+def measured_sentences(case: Case) -> Iterator[str]:
+    """Say what was measured now, or why it was not, and what was recorded."""
+    now, recorded = case.record.measurement, case.recorded.launch
+    if now is not None and now.us is None:
+        on = "" if now.conditions is None else f" on {now.conditions.device}"
+        reason = "" if now.reason is None else f": {now.reason}"
+        yield f"**Not measured**{on}, {now.status}{reason}."
+    elif now is not None and now.conditions is not None:
+        where = f"Measured now on {now.conditions.device} ({_how(now.conditions)})"
+        yield from _time_sentences(case, where, now, now.conditions)
+    if recorded is not None and recorded.conditions is not None:
+        taken = recorded.conditions
+        where = f"Recorded on {taken.device}, {taken.date} ({_how(taken)})"
+        yield from _time_sentences(case, where, recorded, taken)
+        yield from _tutorial_sentences(case, recorded)
+        if taken.triton != case.record.triton_version:
+            yield (
+                f"Triton {taken.triton} compiled what was recorded, Triton"
+                f" {case.record.triton_version} what is predicted."
+            )
+
+
+def _tutorial_sentences(case: Case, recorded: Measurement) -> Iterator[str]:
+    """Say what the tutorial's num_programs cost where both were recorded."""
+    other, plan = case.recorded.tutorial, case.record.plan
+    if other is None or other.us is None or recorded.us is None:
+        return
+    yield (
+        f"With the tutorial's {case.record.tutorial_plan.num_programs} programs instead of"
+        f" {plan.num_programs}, {microseconds(other.us)} was recorded"
+        f" ({change(other.us / recorded.us - 1)})."
+    )
+
+
+def _how(taken: Conditions) -> str:
+    driver = "" if taken.driver is None else f"driver {taken.driver}, "
+    clock = "" if taken.sm_mhz is None else f", {taken.sm_mhz} MHz"
+    return (
+        f"{driver}torch {taken.torch}, Triton {taken.triton}, timed with {taken.timer}, L2 cache"
+        f" {taken.l2}{clock}"
+    )
+
+
+def _time_sentences(
+    case: Case, where: str, measurement: Measurement, taken: Conditions
+) -> Iterator[str]:
+    runs = "" if measurement.runs is None else f" of {measurement.runs} launches"
+    times = time_words(case, measurement)
+    yield f"{where}: {times}, the median{runs}{_range(measurement)}{_against(case, measurement)}."
+    if measurement.mostly_launch:
+        yield (
+            "That is less than twice the time of an empty kernel: it is mostly the launch, and"
+            " tells little of the kernel."
+        )
+    if taken.throttled is not None:
+        yield f"The clock was held down meanwhile: {taken.throttled}."
+
+
+def _range(measurement: Measurement) -> str:
+    low, high = measurement.us_low, measurement.us_high
+    if low is None or high is None:
+        return ""
+    return f", of which eight in ten took {microseconds(low)} to {microseconds(high)}"
+
+
+def _against(case: Case, measurement: Measurement) -> str:
+    prediction = case.record.prediction
+    if prediction is None or measurement.us is None:
+        return ""
+    share = prediction.us / measurement.us - 1
+    return f"; the prediction is {abs(share):.1%} {'above' if share > 0 else 'below'} it"
+
+
+def time_words(case: Case, measurement: Measurement | None) -> str:
+    """Give a measured time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
+    gbs = None if measurement is None else measurement.gbs(case.record.traffic)
+    if measurement is None or measurement.us is None or gbs is None:
+        return "-"
+    return f"{microseconds(measurement.us)}, {gbs:.0f} GB/s"

@@ -1,0 +1,49 @@
+"""Tables of times, predicted and measured: their cells, and the notes below them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.explaining.words import change, microseconds
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.throughput.calibrations import Basis
+    from occupancy_lab.values import Conditions
+
+
+def cell(us: float | None) -> str:
+    """Give a time for a column of us: "7.63", "-" for None."""
+    return "-" if us is None else microseconds(us).removesuffix(" us")
+
+
+def difference(predicted_us: Any, measured_us: Any) -> Any:
+    """Give how far a prediction is off, as a share of what was measured; columns too."""
+    return predicted_us / measured_us - 1.0
+
+
+def difference_cell(predicted_us: float | None, measured_us: float | None) -> str:
+    """Give how far a prediction is off: "+2.4%", "-" where one of the two is None."""
+    if predicted_us is None or measured_us is None:
+        return "-"
+    return change(difference(predicted_us, measured_us))
+
+
+def basis_sentence(gpu: Gpu, basis: Basis) -> str:
+    """Give what the predictions for *gpu* rest on, and whether a GPU of its kind confirmed them."""
+    if basis.calibrated:
+        return f"Predictions for {gpu.title}: {basis.words}."
+    unconfirmed = "AMD GPU" if gpu.vendor == "AMD" else gpu.title
+    return f"Predictions for {gpu.title} rest on {basis.words}; no {unconfirmed} confirmed them."
+
+
+def conditions_sentence(taken: Conditions, runs: int | None) -> str:
+    """Give where, when and how *runs* launches were measured."""
+    driver = "" if taken.driver is None else f", driver {taken.driver}"
+    clock = "" if taken.sm_mhz is None else f", SM clock {taken.sm_mhz} MHz"
+    held = "" if taken.throttled is None else f", held down by {taken.throttled}"
+    return (
+        f"Measured on {taken.device}, {taken.date}, torch {taken.torch}, Triton {taken.triton}"
+        f"{driver}: the median of {runs} launches, timed with {taken.timer}, L2 cache"
+        f" {taken.l2}{clock}{held}."
+    )

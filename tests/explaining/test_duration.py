@@ -1,0 +1,284 @@
+"""How long it takes, in words that follow from the record's own numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import H100, H100_SINGLE
+from stand_ins import CONDITIONS
+
+from occupancy_lab.compiling import Store
+from occupancy_lab.explaining import explanation, reasons
+from occupancy_lab.explaining.case import Recorded
+from occupancy_lab.explaining.duration import the_duration, unknown_sentence
+from occupancy_lab.explaining.reasons import (
+    NOTICEABLE,
+    ROWS_REASONS,
+    bound_sentence,
+    programs_sentences,
+    rows_sentences,
+    stages_sentences,
+)
+from occupancy_lab.explaining.timing import Timing, opened, timing
+from occupancy_lab.explaining.words import change, microseconds
+from occupancy_lab.gpus import devices, find_gpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import make_record
+from occupancy_lab.values import Config, Measurement, Part, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from occupancy_lab.explaining.case import Case
+
+PARTS = ("launch", "latency", "issue", "bandwidth", "tail")
+COUNTED = H100.replace(instructions=90, loop_instructions=172, async_copies=4)
+SINGLE = H100_SINGLE.replace(instructions=40, loop_instructions=135, async_copies=0)
+
+
+MEASURED = Measurement(
+    "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1e-7, mostly_launch=False
+)
+
+
+def timing_of(case: Case) -> Timing:
+    """Give the timing of a case that is predicted."""
+    found = timing(case)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def timed(make_case: Callable[..., Case]) -> Timing:
+    """Give the timing of the tutorial's example."""
+    return timing_of(make_case("h100", COUNTED, SINGLE))
+
+
+def slower(found: Timing, factor: float, *, parts: dict[str, float] | None = None) -> Timing:
+    """Give *found* with every alternative *factor* times as long, its *parts* replaced."""
+    changed = dataclasses.replace(
+        found.prediction,
+        us=found.prediction.us * factor,
+        parts=tuple(
+            Part(part.name, (parts or {}).get(part.name, part.us))
+            for part in found.prediction.parts
+        ),
+    )
+    names = ("one_more", "one_fewer", "single_stage", "row_programs")
+    return dataclasses.replace(found, **dict.fromkeys(names, changed))
+
+
+@pytest.mark.parametrize("bound", PARTS)
+def test_the_longest_part_is_the_reason(bound: str, timed: Timing) -> None:
+    """Whatever part takes longest alone is named first, with its time."""
+    parts = tuple(Part(name, 123.0 if name == bound else 1.0) for name in PARTS)
+    found = dataclasses.replace(
+        timed, prediction=dataclasses.replace(timed.prediction, parts=parts)
+    )
+    sentence = bound_sentence(found)
+    assert bound in sentence.split(" bounds it: ")[0].lower()
+    assert "123 us" in sentence
+
+
+def test_what_counts_is_in_its_sentence(timed: Timing) -> None:
+    """Instructions of the loop, bytes and programs are the record's."""
+    record = timed.case.record
+    words = {
+        "issue": str(record.resources.loop_instructions),
+        "bandwidth": f"{record.traffic.total_bytes / 1e6:.1f} MB",
+        "launch": f"{record.plan.num_programs} programs",
+        "tail": f"{record.plan.work} rows",
+    }
+    for bound, number in words.items():
+        parts = tuple(Part(name, 2.0 if name == bound else 1.0) for name in PARTS)
+        prediction = dataclasses.replace(timed.prediction, parts=parts)
+        assert number in bound_sentence(dataclasses.replace(timed, prediction=prediction))
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [
+        (0.9, "Occupancy is a limit:"),
+        (0.995, "Occupancy is not the limit"),
+        (1.1, "Occupancy is not the limit"),
+    ],
+)
+def test_occupancy_is_a_limit_where_more_helps(
+    factor: float, verdict: str, make_case: Callable[..., Case]
+) -> None:
+    """Occupancy is called a limit where one program more is predicted to be faster, only there."""
+    found = timing_of(make_case("h100", COUNTED.replace(n_regs=64), SINGLE))
+    (sentence,) = programs_sentences(slower(found, factor))
+    assert sentence.startswith(verdict)
+    assert "with 5 programs an SM instead of 4" in sentence
+    assert change(factor - 1) in sentence
+
+
+def test_no_work_for_more_programs(make_case: Callable[..., Case]) -> None:
+    """Where every row has its program at once, no more programs are asked of the model."""
+    found = timing_of(make_case("h100", COUNTED, SINGLE, problem=Problem(100, 781)))
+    assert found.one_more is None
+    (sentence,) = programs_sentences(found)
+    assert sentence.startswith("More resident programs would not help")
+
+
+@pytest.mark.parametrize(("factor", "verdict", "sign"), [(0.97, "is", -1), (1.03, "is not", 1)])
+@pytest.mark.parametrize("name", PARTS)
+def test_the_part_that_differs_most_is_why(
+    name: str, factor: float, verdict: str, sign: int, timed: Timing
+) -> None:
+    """One program a row is better or not for the part that changes most in that direction."""
+    now = timed.prediction.part(name).us
+    (sentence,) = rows_sentences(slower(timed, factor, parts={name: now + sign * 0.24}))
+    assert sentence.startswith(f"One program a row {verdict} better here")
+    assert ROWS_REASONS[name, sign] in sentence
+    assert sentence.endswith(f"against {microseconds(now)}.")
+
+
+def test_no_reason_is_better_than_a_small_one(timed: Timing) -> None:
+    """A part that makes less than half of the difference is not given as its reason."""
+    now = timed.prediction.part("tail").us
+    (sentence,) = rows_sentences(slower(timed, 0.9, parts={"tail": now - 0.24}))
+    assert not any(reason in sentence for reason in ROWS_REASONS.values())
+
+
+def test_a_difference_that_is_none(timed: Timing) -> None:
+    """Below what is noticeable neither the loop nor rows are called better."""
+    (sentence,) = rows_sentences(slower(timed, 1 + NOTICEABLE / 2))
+    assert sentence.startswith("The loop costs nothing here")
+
+
+@pytest.mark.parametrize(("rows_us", "verdict"), [(11.0, "is better"), (14.0, "is not better")])
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_what_was_recorded_decides(
+    rows_us: float, verdict: str, factor: float, timed: Timing
+) -> None:
+    """Where both launches were recorded, their times say which is better, the model or not."""
+    recorded = Recorded(MEASURED, None, dataclasses.replace(MEASURED, us=rows_us))
+    found = slower(
+        dataclasses.replace(timed, case=dataclasses.replace(timed.case, recorded=recorded)), factor
+    )
+    (sentence,) = rows_sentences(found)
+    assert sentence.startswith(f"One program a row {verdict} here")
+    assert f"is predicted ({change(factor - 1)})" in sentence
+    assert f"{microseconds(rows_us)} was recorded ({change(rows_us / 12.4 - 1)})" in sentence
+
+
+def test_full_of_warps_programs_are_the_limit(timed: Timing) -> None:
+    """Where more programs would help but warps leave no room, it is not called occupancy."""
+    (sentence,) = programs_sentences(slower(timed, 0.9))
+    assert timed.case.record.occupancy.occupancy == 1
+    assert sentence.startswith("Programs at once are a limit:")
+    assert sentence.endswith("but 8 warps a program leave no room.")
+
+
+@given(stages=st.integers(2, 9))
+def test_two_stages_hide_nothing(stages: int) -> None:
+    """Only with 2 stages nothing is hidden, and more stages leave two rows fewer in between."""
+    words = reasons._stages_words(stages, "shared memory")
+    assert ("hides nothing" in words) is (stages == 2)
+    assert stages == 2 or f"work on {stages - 2} other row" in words
+
+
+def test_no_stages_no_sentence(make_case: Callable[..., Case]) -> None:
+    """A kernel without a loop, or with one stage, has nothing said of stages."""
+    config = Config(1024, 8, 1)
+    for kernel in ("softmax", "softmax_row"):
+        found = timing_of(make_case("h100", SINGLE, SINGLE, kernel=kernel, config=config))
+        assert not list(stages_sentences(found))
+        assert found.single_stage is None
+
+
+def test_without_copies_stages_are_not_seen(make_case: Callable[..., Case]) -> None:
+    """Where the loop has no asynchronous copy, the prediction says that it sees no stages."""
+    found = timing_of(make_case("mi300x", SINGLE, SINGLE))
+    (sentence,) = stages_sentences(found)
+    assert "does not see what num_stages 2 loads ahead" in sentence
+
+
+FAILED = Measurement("device lost", None, "the process died")
+
+
+@pytest.mark.parametrize("measurement", [None, MEASURED, FAILED])
+@pytest.mark.parametrize("recorded", [None, MEASURED])
+def test_measured_and_recorded_are_told_apart(
+    make_case: Callable[..., Case], measurement: Measurement | None, recorded: Measurement | None
+) -> None:
+    """Each word stands for what it is: measured now, not measured and why, or recorded once."""
+    case = make_case("h200", COUNTED, SINGLE, measurement=measurement, recorded=Recorded(recorded))
+    section = the_duration((case,))
+    said = " ".join(section.sentences)
+    names = {row[0] for row in section.tables[0].rows}
+    assert ("Measured now on NVIDIA H200" in said) is (measurement is MEASURED)
+    assert ("measured now" in names) is (measurement is MEASURED)
+    assert ("**Not measured**, device lost: the process died." in said) is (measurement is FAILED)
+    assert ("Recorded on NVIDIA H200, 2026-11-21" in said) is (recorded is MEASURED)
+    assert ("recorded" in names) is (recorded is MEASURED)
+
+
+@pytest.mark.parametrize(("us", "words"), [(20.0, "% below it"), (5.0, "% above it")])
+def test_prediction_against_measurement(
+    make_case: Callable[..., Case], us: float, words: str
+) -> None:
+    """How far the prediction is off is a share of what was measured."""
+    measurement = dataclasses.replace(MEASURED, us=us)
+    case = make_case("h200", COUNTED, SINGLE, measurement=measurement)
+    share = abs(case.record.prediction.us / us - 1)
+    assert any(f"{share:.1%}"[:-1] + words in text for text in the_duration((case,)).sentences)
+
+
+def test_what_a_measurement_warns_of_is_told(make_case: Callable[..., Case]) -> None:
+    """A time that is mostly the launch, and a clock that was held down, are said to be so."""
+    taken = dataclasses.replace(CONDITIONS, throttled="the power limit")
+    measurement = dataclasses.replace(MEASURED, mostly_launch=True, conditions=taken)
+    case = make_case("h200", COUNTED, SINGLE, measurement=measurement)
+    said = " ".join(the_duration((case,)).sentences)
+    assert "mostly the launch" in said
+    assert "held down meanwhile: the power limit" in said
+
+
+def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
+    """Without a GPU's size, its clock or the binary's instructions, one sentence says so."""
+    assert "is an architecture" in unknown_sentence(make_case("sm_90", COUNTED))
+    assert "could not be counted" in unknown_sentence(make_case("h100", H100))
+    for key, gpu in devices().items():
+        sentence = unknown_sentence(make_case(key, COUNTED.replace(num_warps=4)))
+        if gpu.multiprocessors is not None and gpu.boost_mhz is None:
+            assert "clock" in sentence
+
+
+def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
+    """Give a compiled case on an H200."""
+    problem, config = (
+        Problem(4096, cols),
+        Config(1 << (cols - 1).bit_length(), num_warps, num_stages),
+    )
+    gpu = find_gpu("h200")
+    return explanation._case(
+        load_kernel("softmax"), problem, config, gpu, Store(None), present=False
+    )
+
+
+def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:
+    """What num_stages 1 would take is what explaining num_stages 1 predicts."""
+    found, single = timing(case_of(781, 4, 4)), case_of(781, 4, 1)
+    assert found is not None
+    assert found.single_stage == single.record.prediction
+    assert found.prediction == found.case.record.prediction
+
+
+@pytest.mark.parametrize("num_warps", [4, 16])
+@pytest.mark.parametrize("cols", [256, 781, 4096])
+def test_an_opened_loop_is_the_kernel_without_one(cols: int, num_warps: int) -> None:
+    """A pass of the loop and half of what is around it is what softmax_row takes, within 5%."""
+    found = opened(case_of(cols, num_warps, 1).record.resources)
+    config = Config(1 << (cols - 1).bit_length(), num_warps, 1)
+    gpu = find_gpu("h200")
+    rows = make_record(load_kernel("softmax_row"), Problem(4096, cols), config, gpu, Store(None))
+    assert found is not None
+    assert found.loop_instructions is None
+    assert found.instructions == pytest.approx(rows.resources.instructions, rel=0.05)

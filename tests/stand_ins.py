@@ -1,0 +1,105 @@
+"""What stands in for a GPU: one that is said to be here, its calibration, and its launches."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+import torch
+from guesses import calibration
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.throughput import calibrations
+from occupancy_lab.values import Conditions, Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.values import Problem
+
+CONDITIONS = Conditions(
+    device="NVIDIA H200",
+    date="2026-11-21",
+    driver="580.95.05",
+    torch="2.11.0",
+    triton="3.6.0",
+    timer="device events",
+    l2="flushed",
+    sm_mhz=1980,
+)
+CALIBRATION = dataclasses.replace(calibration(), date="2026-11-20")
+"""Of no GPU that there is: its predictions are times, longer for more work, and no more."""
+
+
+def put_here(patch: pytest.MonkeyPatch, *keys: str) -> None:
+    """Make the GPUs called *keys* those of this machine, and have torch able to use them."""
+    gpus = [find_gpu(key) for key in keys]
+    here = tuple(PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus))
+    for module in ("choosing", "doctor", "measuring.devices", "measuring.verify"):
+        patch.setattr(f"occupancy_lab.{module}.present_gpus", lambda: here)
+    patch.setattr(torch.cuda, "is_available", lambda: bool(keys))
+    patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def put_calibration(patch: pytest.MonkeyPatch, directory: Path) -> None:
+    """Keep CALIBRATION, and what is compiled, in a store of the test's own."""
+    patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(directory))
+    CALIBRATION.write(calibrations.calibration_path(CALIBRATION.gpu))
+    known = {CALIBRATION.gpu: CALIBRATION}
+    patch.setattr(calibrations, "_calibrations", lambda: known)
+
+
+class Launches:
+    """Stands in for `measure_launches`, and keeps what it is asked for.
+
+    Every launch takes what `times` gives for it in us; None is a launch that fails.
+    """
+
+    def __init__(self, times: Callable[[Launch], float | None] = lambda _launch: 10.0) -> None:
+        self.times = times
+        self.asked: list[tuple[Problem, Launch]] = []
+        self.devices: tuple[str | None, ...] = ()
+
+    def __call__(
+        self,
+        launches: Sequence[tuple[Problem, Launch]],
+        *,
+        runs: int = 30,
+        devices: Sequence[str | None] = (None,),
+        progress: Callable[[int, int], None] = lambda _done, _of: None,
+    ) -> list[Measurement]:
+        """Give a measurement for each of *launches*."""
+        self.asked += launches
+        self.devices = tuple(devices)
+        progress(len(launches), len(launches))
+        return [self._measured(launch, runs) for _, launch in launches]
+
+    def _measured(self, launch: Launch, runs: int) -> Measurement:
+        us = self.times(launch)
+        if us is None:
+            return Measurement("launch failed", CONDITIONS, "RuntimeError: no luck")
+        return Measurement(
+            status="measured",
+            conditions=CONDITIONS,
+            us=us,
+            us_low=us * 0.9,
+            us_high=us * 1.2,
+            runs=runs,
+            relative_error=1e-7,
+            mostly_launch=False,
+        )
+
+
+def values_of(text: str) -> object:
+    """Give the values of a JSON *text*, which may hold nothing that JSON has no word for."""
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(word: str) -> None:
+    raise AssertionError(word)
