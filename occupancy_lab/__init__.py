@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu, find_gpu, present_gpus
     from occupancy_lab.kernel import Kernel, load_kernel
     from occupancy_lab.sweeping import sweep
+    from occupancy_lab.tuning import Tuning, config_pruner, tune
     from occupancy_lab.values import Config, Occupancy, Problem, Resources
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ _HOMES = {
     "occupancy_lab.gpus": ("Gpu", "find_gpu", "present_gpus"),
     "occupancy_lab.kernel": ("Kernel", "load_kernel"),
     "occupancy_lab.sweeping": ("sweep",),
+    "occupancy_lab.tuning": ("Tuning", "config_pruner", "tune"),
     "occupancy_lab.values": ("Config", "Occupancy", "Problem", "Resources"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -59,12 +61,15 @@ __all__ = [
     "Problem",
     "Resources",
     "TargetError",
+    "Tuning",
     "compare",
+    "config_pruner",
     "explain",
     "find_gpu",
     "load_kernel",
     "present_gpus",
     "sweep",
+    "tune",
 ]
 
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from occupancy_lab import __version__
+from occupancy_lab import __version__, commands
 from occupancy_lab.options import (
     Integers,
     cache_options,
     format_options,
     gpu_option,
     launch_options,
+    runs_option,
 )
+from occupancy_lab.printing import print_json, print_markdown
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -73,11 +75,8 @@ def main(debug: bool) -> None:
     """Know how a Triton kernel will sit on a GPU, and why, before launching it."""
 
 
-def _use_cache_directory(directory: str | None) -> None:
-    import os
-
-    if directory is not None:
-        os.environ["OCCUPANCY_LAB_CACHE_DIR"] = directory
+for _command in (commands.measure, commands.tune, commands.calibrate, commands.verify):
+    main.add_command(_command)
 
 
 @main.command()
@@ -87,6 +86,7 @@ def _use_cache_directory(directory: str | None) -> None:
 )
 @gpu_option
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
+@click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
 @format_options
 @cache_options
 def explain(
@@ -94,13 +94,11 @@ def explain(
     form: str,
     as_json: bool,
     no_cache: bool,
-    cache_dir: str | None,
     **asked: Any,
 ) -> None:
     """Compile a kernel and explain how it sits on a GPU: limits, num_programs, traffic."""
     from occupancy_lab.explaining import explain as explain_kernel
 
-    _use_cache_directory(cache_dir)
     explanation = explain_kernel(**asked, gpu=",".join(gpus) or None, cache=not no_cache)
     _print_answer(explanation, "json" if as_json else form)
 
@@ -111,19 +109,7 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
     elif form == "markdown":
         click.echo(answer.to_markdown(), nl=False)
     else:
-        _print_markdown(answer.to_markdown())
-
-
-def _print_json(values: Any) -> None:
-    import json
-
-    click.echo(json.dumps(values, indent=2))
-
-
-def _print_markdown(markdown: str) -> None:
-    from occupancy_lab.terminal import print_markdown
-
-    print_markdown(markdown)
+        print_markdown(answer.to_markdown())
 
 
 @main.command()
@@ -156,18 +142,22 @@ def _print_markdown(markdown: str) -> None:
 @click.option("--export-markdown", type=click.Path(dir_okay=False), help="Write markdown too.")
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
+@runs_option
+@click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
 @cache_options
-def sweep(gpus: tuple[str, ...], no_cache: bool, cache_dir: str | None, **asked: Any) -> None:
+def sweep(gpus: tuple[str, ...], no_cache: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
     from occupancy_lab.sweeping import run
 
-    _use_cache_directory(cache_dir)
-    text, fine = run.run(gpu=",".join(gpus) or None, cache=not no_cache, **asked)
+    text, status = run.run(gpu=",".join(gpus) or None, cache=not no_cache, **asked)
     if asked["form"] is None:
-        _print_markdown(text)
+        print_markdown(text)
     else:
         click.echo(text, nl=False)
-    sys.exit(0 if fine else 1)
+    if status == run.INTERRUPTED:
+        _fail("interrupted; what was measured before is above", status)
+    sys.exit(status)
 
 
 @main.command()
@@ -185,13 +175,11 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
     form: str,
     as_json: bool,
     no_cache: bool,
-    cache_dir: str | None,
     **asked: Any,
 ) -> None:
     """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why."""
     from occupancy_lab.comparing import compare as compare_sides
 
-    _use_cache_directory(cache_dir)
     comparison = compare_sides(
         **asked,
         kernel=kernel.split(","),
@@ -234,11 +222,11 @@ def occupancy(gpus: tuple[str, ...], points: TextIO | None, as_json: bool, **usa
 
     calculations = calculate_for(",".join(gpus), **usage)
     if as_json:
-        _print_json([calculation.to_dict() for calculation in calculations])
+        print_json([calculation.to_dict() for calculation in calculations])
     else:
         from occupancy_lab.explaining import write_calculation
 
-        _print_markdown(write_calculation(calculations).to_markdown())
+        print_markdown(write_calculation(calculations).to_markdown())
 
 
 @main.command()
@@ -251,12 +239,12 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
 
     found = find_gpus(",".join(names)) if names else ()
     if as_json:
-        _print_json(catalogue.gpus_values(found, present_gpus()))
+        print_json(catalogue.gpus_values(found, present_gpus()))
     elif found:
         for gpu in found:
-            _print_markdown(catalogue.describe_gpu(gpu).to_markdown())
+            print_markdown(catalogue.describe_gpu(gpu).to_markdown())
     else:
-        _print_markdown(catalogue.list_gpus(present_gpus()).to_markdown())
+        print_markdown(catalogue.list_gpus(present_gpus()).to_markdown())
 
 
 @main.command()
@@ -267,8 +255,8 @@ def doctor(as_json: bool) -> None:
 
     findings = examine()
     if as_json:
-        _print_json([finding.to_dict() for finding in findings])
+        print_json([finding.to_dict() for finding in findings])
     else:
-        _print_markdown(write_findings(findings).to_markdown())
+        print_markdown(write_findings(findings).to_markdown())
     if any(finding.status == "problem" for finding in findings):
         sys.exit(1)

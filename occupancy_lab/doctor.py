@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -17,13 +16,25 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compile import can_compile
 from occupancy_lab.explaining.document import Document, Section, Table
 from occupancy_lab.gpus import find_gpu, present_gpus
+from occupancy_lab.measuring.ncu import find_ncu
+from occupancy_lab.throughput.calibrations import known_calibrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-REQUIRED = ("triton", "torch", "click", "rich", "pandas", "tabulate", "matplotlib", "platformdirs")
-TOOLS = {"ncu": "Nsight Compute, which counts what a launch really does"}
+REQUIRED = (
+    "triton",
+    "torch",
+    "click",
+    "rich",
+    "pandas",
+    "scipy",
+    "tabulate",
+    "matplotlib",
+    "platformdirs",
+)
+NVML = "nvidia-ml-py"
 PROBED_TARGETS = ("sm_90", "gfx942")
 
 
@@ -49,7 +60,9 @@ def examine() -> tuple[Finding, ...]:
         *_compilers(),
         *_gpus(),
         _store(),
-        *_tools(),
+        *_calibrations(),
+        _ncu(),
+        _nvml(),
     )
 
 
@@ -95,10 +108,29 @@ def _store() -> Finding:
     return Finding("store", "ok", f"{entries} compiled kernels in {directory}")
 
 
-def _tools() -> Iterator[Finding]:
-    for name, use in TOOLS.items():
-        path = shutil.which(name)
-        yield Finding(name, "ok" if path else "missing", path or f"not on the PATH: {use}")
+def _calibrations() -> Iterator[Finding]:
+    known = known_calibrations()
+    if not known:
+        yield Finding("calibration", "missing", "none: no time of a launch is predicted")
+    for one in known:
+        detail = f"{one.gpu}: {one.device}, {one.date}, Triton {one.triton}"
+        yield Finding("calibration", "ok", detail)
+
+
+def _ncu() -> Finding:
+    path = find_ncu()
+    if path is None:
+        use = "Nsight Compute, which counts what a launch really does, for `verify`"
+        return Finding("ncu", "missing", f"neither on the PATH nor beside CUDA: {use}")
+    return Finding("ncu", "ok", str(path))
+
+
+def _nvml() -> Finding:
+    try:
+        return Finding(NVML, "ok", version(NVML))
+    except PackageNotFoundError:
+        use = "reads the clock of a measurement, and what held it down"
+        return Finding(NVML, "missing", f"{use}; `pip install 'occupancy-lab[nvidia]'`")
 
 
 def write_findings(findings: tuple[Finding, ...]) -> Document:

@@ -3,12 +3,13 @@
 `python reports/record_measurements.py` writes into reports/data: calibration-<gpu>.json with the
 micro-benchmarks behind it, measured-<gpu>.csv with every configuration of both softmax kernels on
 the shapes of shapes.csv and on the tutorial's benchmark, and providers-<gpu>.csv with what they
-are compared with. What is finished is written before the next part begins.
+are compared with. The names of parts (calibration, configurations, providers) write only those.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,21 +118,42 @@ def write(table: pd.DataFrame, name: str) -> None:
     print(f"{len(table)} rows in {name}", flush=True)
 
 
-def main() -> None:
-    """Write the files, the calibration first."""
-    gpu = present_gpus()[0].gpu
-    table = time_calibration(gpu)
-    calibration_of(table, gpu).write(DATA / f"calibration-{gpu.key}.json")
-    write(table.drop(columns=list(LEFT_OUT)), f"calibration-{gpu.key}.csv")
+def record_calibration(gpu: Gpu) -> None:
+    """Write the micro-benchmarks and the constants that they give, from the times as written."""
+    name = f"calibration-{gpu.key}"
+    write(time_calibration(gpu).drop(columns=list(LEFT_OUT)), f"{name}.csv")
+    calibration_of(pd.read_csv(DATA / f"{name}.csv"), gpu).write(DATA / f"{name}.json")
+
+
+def record_configurations(gpu: Gpu) -> None:
+    """Write every configuration on every shape."""
     parts = []
     for use, problems in shapes().items():
         parts.append(measured(tasks_of(problems, gpu)).assign(use=use))
         write(pd.concat(parts).drop(columns=list(LEFT_OUT)), f"measured-{gpu.key}.csv")
+
+
+def record_providers(gpu: Gpu) -> None:
+    """Write what PyTorch and a copy take on every shape, and torch.compile on the benchmark."""
     everything = [problem for problems in shapes().values() for problem in problems]
     plain = providers(everything, ("torch", "naive", "copy"))
     write(plain, f"providers-{gpu.key}.csv")
     compiled = providers(BENCHMARK, ("torch.compile",))
     write(pd.concat([plain, compiled]), f"providers-{gpu.key}.csv")
+
+
+PARTS = {
+    "calibration": record_calibration,
+    "configurations": record_configurations,
+    "providers": record_providers,
+}
+
+
+def main() -> None:
+    """Write the files of the parts that are named, or of all."""
+    gpu = present_gpus()[0].gpu
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part](gpu)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def test_explain_prints_every_part_in_order() -> None:
         "The tutorial's formula",
         "The launch",
         "Memory",
+        "How long it takes",
         "What to try",
     ]
 
@@ -127,6 +128,17 @@ BAD = {
     "compare --cols 781 --gpu h100": "two or more",
     "compare --cols 781 --gpu h100 --num-stages 1,2,3,4,5,6,7": "at most 6",
     "compare --cols 781 --gpu h100 --triton /bin/ls,/bin/cat": "no Python",
+    "sweep --cols 781 --gpu h100 --runs 0": "--runs",
+    "sweep --cols 100 --gpu h100 --num-warps 4 --sort us": "--measure",
+    "measure": "--cols",
+    "measure --cols 781 --runs 0": "--runs",
+    "tune --cols 0": "cols is 0",
+    "tune --cols 781 --top 0": "--top",
+    "tune --cols 781 --gpu sm_90": "an architecture, not a GPU",
+    "tune --cols 781 --gpu h100,a100": "one GPU",
+    "tune --cols 781 --gpu h100 --kernel softmax_naive": "torch",
+    "calibrate --export-csv nowhere/rows.csv": "no directory",
+    "verify --num-warps a": "whole numbers",
     "nonsense": "nonsense",
     "--nonsense": "--nonsense",
 }
@@ -140,6 +152,33 @@ def test_bad_input_is_one_sentence(command: str) -> None:
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert BAD[command] in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "measure --cols 781",
+        "tune --cols 781 --measure",
+        "sweep --cols 781 --measure",
+        "calibrate",
+        "verify",
+    ],
+)
+def test_what_needs_a_gpu_says_so(command: str) -> None:
+    """Where no GPU is to be seen, a command that launches is one sentence and exit 2."""
+    done = run(*command.split(), CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "GPU" in done.stderr
+
+
+def test_tune_forms_say_the_same() -> None:
+    """The terminal and JSON carry the same choice."""
+    asked = ("tune", "--cols", "781", "--gpu", "h200", "--num-warps", "4,8")
+    best = json_of(*asked)["best"]
+    printed = " ".join(run(*asked).stdout.split())
+    assert f"num_warps {best['config']['num_warps']}, num_stages" in printed
+    assert f"{best['num_programs']} programs" in printed
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import pytest
+from stand_ins import CALIBRATION
 
 import occupancy_lab
 from occupancy_lab import doctor
@@ -134,14 +135,40 @@ def test_an_unwritable_store_is_a_problem(
     assert f"{tmp_path / name} cannot be written: " in found.detail
 
 
-def test_tools_are_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A tool that is not on the PATH is missing and said what for; one that is has its path."""
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_nsight_compute_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without Nsight Compute the finding says what for; one that is found has its path."""
+    monkeypatch.setattr(doctor, "find_ncu", lambda: None)
     assert finding("ncu").status == "missing"
     assert "Nsight Compute" in finding("ncu").detail
-    tool = tmp_path / "ncu"
-    tool.touch(mode=0o755)
-    assert finding("ncu") == Finding("ncu", "ok", str(tool))
+    monkeypatch.setattr(doctor, "find_ncu", lambda: tmp_path / "ncu")
+    assert finding("ncu") == Finding("ncu", "ok", str(tmp_path / "ncu"))
+
+
+def test_nvml_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvidia-ml-py is found in its version, or missing with the extra that installs it."""
+
+    def installed(name: str) -> str:
+        return "13.580.65" if name == doctor.NVML else version(name)
+
+    def missing(name: str) -> str:
+        if name == doctor.NVML:
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor, "version", installed)
+    assert finding(doctor.NVML) == Finding(doctor.NVML, "ok", "13.580.65")
+    monkeypatch.setattr(doctor, "version", missing)
+    assert finding(doctor.NVML).status == "missing"
+    assert "occupancy-lab[nvidia]" in finding(doctor.NVML).detail
+
+
+def test_calibrations_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each calibration is told by its GPU, device and date, and that there is none too."""
+    monkeypatch.setattr(doctor, "known_calibrations", lambda: (CALIBRATION,))
+    assert finding("calibration").status == "ok"
+    assert finding("calibration").detail == "h200: NVIDIA H200, 2026-11-20, Triton 3.6.0"
+    monkeypatch.setattr(doctor, "known_calibrations", tuple)
+    assert finding("calibration").status == "missing"
 
 
 def test_findings_are_written_as_a_table() -> None:

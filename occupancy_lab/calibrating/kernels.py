@@ -28,7 +28,7 @@ def work(x, REDUCTIONS: tl.constexpr, STEPS: tl.constexpr):
     The zeros that fill a block up stay zeros until the steps, so that no reduction sees them.
     """
     for number in tl.static_range(REDUCTIONS):
-        if number % 2 == 0:  # noqa: SIM108 - decided when it is compiled
+        if number % 2 == 0:
             x = x / (1.0 + tl.maximum(tl.max(x, axis=0), 0.0))
         else:
             x = x / (1.0 + tl.sum(x * x, axis=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import statistics
+import sys
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
@@ -52,7 +53,8 @@ def measure(request: Request) -> list[Measurement]:
     finally:
         torch.cuda.empty_cache()
         # Otherwise torch.compile gives up after 8 shapes and runs the ninth without compiling.
-        torch.compiler.reset()
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()
 
 
 class _Check:

@@ -10,6 +10,10 @@ from occupancy_lab.choosing import DEFAULT_ROWS, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import key_digest
+from occupancy_lab.errors import InputError
+from occupancy_lab.measuring.devices import chosen_devices
+from occupancy_lab.measuring.request import DEFAULT_RUNS
+from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.pool import compile_here, compile_on_cluster
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.sweeping.task import Task, expand
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
 
     Outcome = Resources | Failure
     Progress = Callable[[int, int], None]
@@ -113,13 +119,19 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
+    measure: bool = False,
+    runs: int = DEFAULT_RUNS,
+    devices: str | Sequence[int] | None = None,
     progress: Progress = lambda _done, _of: None,
+    measuring_progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
     """Compile every configuration and give a table with a row each, in the order of the grid.
 
     A configuration that cannot be had is a row too: `status` is "ok", "does not fit",
     "compile failed", "timed out" or "skipped", and `reason` says why. COLUMNS says what each
-    column holds; a number that is not known is missing.
+    column holds; a number that is not known is missing. With *measure* rows that are ok are
+    launched where they are for the GPU of this machine, and MEASURED_COLUMNS of
+    `occupancy_lab.sweeping.measured` are there too.
 
     Args:
         cols: Columns of the matrix, one or several; so are all but *kernel* up to *num_stages*.
@@ -134,26 +146,69 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.
         cache: Whether to use the store of compiled resources.
+        measure: Whether to time what is ok on the GPU of this machine.
+        runs: Launches timed of each configuration, at the least.
+        devices: The GPUs that share the launches: "all", or their numbers. None takes the first.
         progress: Called with the compiles done and to do.
+        measuring_progress: Called with the configurations measured and to measure.
 
     Raises:
-        InputError: what is asked for makes no sense as a whole.
+        InputError: what is asked for makes no sense as a whole, or there is no GPU to measure on.
+        InterruptedMeasuringError: Ctrl-C while measuring; it has the table of what is finished.
     """
     problems = [Problem(*shape) for shape in _shapes(rows, cols, dtype)]
     for problem in problems:
         check_problem(problem)
     found = chosen_kernel(kernel)
+    gpus = [one for one, _ in chosen_gpus(gpu)]
+    here, names = _measured_on(gpus, devices) if measure else (None, ())
     tasks = list(
         expand(
             kernel,
             found,
             problems=problems,
-            gpus=[one for one, _ in chosen_gpus(gpu)],
+            gpus=gpus,
             block_sizes=_several(block_size),
             num_warps=_several(num_warps),
             num_stages=_several(num_stages),
         )
     )
+    table = run_tasks(
+        tasks,
+        jobs=jobs,
+        compile_timeout=compile_timeout,
+        scheduler=scheduler,
+        cache=cache,
+        progress=progress,
+    )
+    if here is None:
+        return table
+    return measure_table(
+        table, tasks, gpu=here, runs=runs, devices=names, progress=measuring_progress
+    )
+
+
+def _measured_on(
+    gpus: Sequence[Gpu], devices: str | Sequence[int] | None
+) -> tuple[Gpu, tuple[str | None, ...]]:
+    here, names = chosen_devices("a measured sweep", devices)
+    if here.key not in {gpu.key for gpu in gpus}:
+        asked = ", ".join(gpu.title for gpu in gpus)
+        msg = f"the GPU here is {here.title}, and no row is for it to be measured on: {asked}"
+        raise InputError(msg)
+    return here, names
+
+
+def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
+    tasks: Sequence[Task],
+    *,
+    jobs: int | None = None,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    scheduler: str | None = None,
+    cache: bool = True,
+    progress: Progress = lambda _done, _of: None,
+) -> pd.DataFrame:
+    """Compile *tasks* and give a table with a row each, as `sweep` does of its grid."""
     reasons = [task.why_skipped() for task in tasks]
     directory = store_directory() if cache else None
     compiles = _Compiles(

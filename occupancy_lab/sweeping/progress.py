@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def shown_progress(*, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Give a function to call with the compiles done and to do; it draws their rate and time left.
+def shown_progress(*stages: str, quiet: bool = False) -> Iterator[list[Callable[[int, int], None]]]:
+    """Give for each of *stages* a function to call with what is done and to do.
 
-    Nothing is drawn where standard error is no terminal, or with *quiet*.
+    It draws the stage's rate and time left. Nothing is drawn where standard error is no terminal,
+    or with *quiet*.
     """
     if quiet or not sys.stderr.isatty():
-        yield lambda _done, _of: None
+        yield [lambda _done, _of: None for _ in stages]
         return
     from rich.console import Console
     from rich.progress import (
@@ -26,6 +27,7 @@ def shown_progress(*, quiet: bool = False) -> Iterator[Callable[[int, int], None
         Progress,
         ProgressColumn,
         Task,
+        TaskID,
         TextColumn,
         TimeRemainingColumn,
     )
@@ -36,7 +38,10 @@ def shown_progress(*, quiet: bool = False) -> Iterator[Callable[[int, int], None
             speed = task.finished_speed or task.speed
             return Text("" if speed is None else f"{speed:.1f}/s")
 
-    columns = (TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), Rate())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("compiling", total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+        def shown(task: TaskID) -> Callable[[int, int], None]:
+            return lambda done, of: bar.update(task, completed=done, total=of, visible=True)
+
+        yield [shown(bar.add_task(stage, total=None, visible=False)) for stage in stages]

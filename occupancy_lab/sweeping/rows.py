@@ -11,6 +11,7 @@ from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.occupancy.points import evaluate_points
 from occupancy_lab.planning import plan_launch
 from occupancy_lab.record import name_columns
+from occupancy_lab.throughput.table import add_predictions
 from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
@@ -41,6 +42,20 @@ COLUMNS: Mapping[str, str] = {
     "sgprs": "scalar registers a wave (AMD)",
     "allocated_vgprs": "VGPRs that the kernel descriptor asks for (AMD)",
     "load_bytes": "the widest global load of a thread, bytes",
+    "store_bytes": "the widest global store of a thread, bytes",
+    "local_bytes": "local memory (scratch) a thread, bytes",
+    "instructions": "instructions a warp issues once, outside the loop",
+    "loop_instructions": "instructions a warp issues in one pass of the loop",
+    "local_traffic": "bytes a thread moves to and from local memory, a pass of the loop",
+    "shuffles": "exchanges between lanes a warp, a pass of the loop; so are the next eight",
+    "barrier_waits": "barriers",
+    "shared_accesses": "loads from and stores to shared memory (LDS)",
+    "global_accesses": "loads from and stores to global memory",
+    "async_copies": "copies from global to shared memory that no warp waits for",
+    "half_rate": "comparisons, logic and integer arithmetic (NVIDIA)",
+    "special_functions": "exponentials, reciprocals and the like",
+    "local_loads": "loads from local memory (scratch)",
+    "local_stores": "stores to local memory (scratch)",
     "programs_per_multiprocessor": "programs that one SM, CU or WGP holds at once",
     "limiter": "the resources that allow no more, joined by +",
     "occupancy": "resident warps over the most there can be, 0 to 1",
@@ -48,6 +63,10 @@ COLUMNS: Mapping[str, str] = {
     "waves": "programs launched over programs that the GPU holds at once",
     "tutorial_programs": "programs_per_multiprocessor by the tutorial's formula",
     "tutorial_num_programs": "num_programs by the tutorial's formula",
+    "predicted_us": "predicted time of a launch, us",
+    "predicted_gbs": "bandwidth that the traffic comes to in that time, GB/s",
+    "bound": "what would take longest alone: launch, latency, issue, bandwidth, tail",
+    "basis": "where the prediction's constants are from",
     "triton_version": "the Triton that compiled it",
 }
 """The columns of a sweep, and what each holds; what is not known is missing, never 0."""
@@ -62,6 +81,20 @@ INTEGERS = (
     "sgprs",
     "allocated_vgprs",
     "load_bytes",
+    "store_bytes",
+    "local_bytes",
+    "instructions",
+    "loop_instructions",
+    "local_traffic",
+    "shuffles",
+    "barrier_waits",
+    "shared_accesses",
+    "global_accesses",
+    "async_copies",
+    "half_rate",
+    "special_functions",
+    "local_loads",
+    "local_stores",
     "programs_per_multiprocessor",
     "num_programs",
     "tutorial_programs",
@@ -69,7 +102,7 @@ INTEGERS = (
 )
 RESOURCES = INTEGERS[: INTEGERS.index("programs_per_multiprocessor")]
 """The columns that are fields of Resources."""
-FLOATS = ("occupancy", "waves")
+FLOATS = ("occupancy", "waves", "predicted_us", "predicted_gbs")
 
 
 def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataFrame:
@@ -80,6 +113,8 @@ def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataF
     rows = [_compiled(task, outcome, version) for task, outcome in outcomes]
     _add_occupancies(rows, outcomes)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = table.astype(dict.fromkeys(("bound", "basis"), object))
+    add_predictions(table, {task.kernel.name: task.kernel for task, _ in outcomes})
     types = dict.fromkeys(INTEGERS, "Int64") | dict.fromkeys(FLOATS, "Float64")
     return table.astype(types)
 

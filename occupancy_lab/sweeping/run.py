@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import calculate
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.measuring.process import InterruptedMeasuringError
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
 from occupancy_lab.sweeping.progress import shown_progress
-from occupancy_lab.values import Resources
+from occupancy_lab.throughput.table import row_resources
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.calculator import Calculation
+
+INTERRUPTED = 130
+"""The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT."""
 
 
 def run(  # noqa: PLR0913 - one argument an option of the command line
@@ -33,8 +36,11 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
     plot: str | None,
     quiet: bool,
     **grid: Any,
-) -> tuple[str, bool]:
-    """Sweep the *grid* and give the text to print, and whether any configuration is ok.
+) -> tuple[str, int]:
+    """Sweep the *grid* and give the text to print and the exit status.
+
+    The status is 0, 1 where no configuration is ok, or 130 where Ctrl-C ended the measuring: then
+    what was measured before is printed and exported.
 
     Raises InputError for what cannot be asked, chosen or written.
     """
@@ -50,15 +56,25 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
     ]
     for path, _ in exports:
         views.check_export(path)
-    with shown_progress(quiet=quiet) as progress:
-        table = sweep(dtype=dtype.split(","), progress=progress, **grid)
+    table, interrupted = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     for path, form_of in exports:
         views.export(path, form_of(chosen))
     if plot is not None:
         _plot(chosen, Path(plot))
     text = forms[form](chosen) if form else views.to_screen(chosen)
-    return text, bool((table["status"] == "ok").any())
+    if interrupted:
+        return text, INTERRUPTED
+    return text, 0 if (table["status"] == "ok").any() else 1
+
+
+def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, bool]:
+    """Give the table, and whether Ctrl-C ended its measuring."""
+    with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
+        try:
+            return sweep(progress=compiling, measuring_progress=measuring, **grid), False
+        except InterruptedMeasuringError as interrupt:
+            return interrupt.finished, True
 
 
 def _plot(table: pd.DataFrame, directory: Path) -> None:
@@ -85,6 +101,4 @@ def _plot(table: pd.DataFrame, directory: Path) -> None:
 
 def calculate_row(row: pd.Series[Any]) -> Calculation:
     """Give the calculation of a row's resources on its GPU."""
-    fields = [field.name for field in dataclasses.fields(Resources) if field.name in row]
-    known = {name: int(row[name]) for name in row[fields].dropna().index}
-    return calculate(Resources(**known), find_gpu(str(row["gpu"])))
+    return calculate(row_resources(row.to_dict()), find_gpu(str(row["gpu"])))

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.sweeping.rows import COLUMNS
+from occupancy_lab.explaining.notes import (
+    basis_sentence,
+    cell,
+    conditions_sentence,
+    difference,
+)
+from occupancy_lab.explaining.words import change, listed
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
+from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pandas as pd
@@ -26,8 +37,14 @@ SHOWN = {
     "tutorial_programs": "tutorial",
     "occupancy": "%",
     "limiter": "limiter",
+    "predicted_us": "predicted us",
+    "bound": "bound",
+    "us": "measured us",
+    "difference": "off",
 }
-"""The columns that a screen has room for, and their names there; exports have them all."""
+"""The columns that a wide screen has room for, and their names there; exports have them all."""
+SPARED = ("shared", "tutorial_programs", "limiter", "n_regs")
+"""The columns that a narrow screen goes without, the first one first."""
 GRID = ("gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a configuration; one that is the same in every row is said once."""
 
@@ -55,7 +72,9 @@ def choose(
     if sort is not None:
         column = sort.removeprefix("-")
         if column not in table:
-            msg = f"there is no column {column!r} to sort by; there are {', '.join(COLUMNS)}"
+            known = f"there are {', '.join(table.columns)}"
+            hint = "--measure gives it" if column in MEASURED_COLUMNS else known
+            msg = f"there is no column {column!r} to sort by; {hint}"
             raise InputError(msg)
         table = table.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
     if top is not None:
@@ -82,25 +101,95 @@ def to_markdown(table: pd.DataFrame) -> str:
 
 
 def to_screen(table: pd.DataFrame) -> str:
-    """Give in markdown what a screen has room for: what all rows share, fine rows, failures."""
+    """Give in markdown what a screen has room for: what all rows share, fine rows, failures.
+
+    `predicted us` is always there, `measured us` and how far the prediction is off where launches
+    were measured.
+    """
     varying = [name for name in GRID if len(table[name].unique()) > 1]
     shared = [
         f"{name} {table[name].iloc[0]}" for name in GRID if name not in varying and len(table)
     ]
     parts = [", ".join(shared)] if shared else []
     fine = table[table["status"] == "ok"]
-    failed = table[table["status"] != "ok"]
     if len(fine):
-        columns = [name for name in SHOWN if name in varying or name not in GRID]
-        shown = fine.assign(
-            occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
-            limiter=fine["limiter"].str.replace("+", ", "),
-        )
-        parts.append(_markdown(shown[columns].rename(columns=SHOWN)))
-    if len(failed):
-        parts.append(_markdown(failed[[*varying, "status", "reason"]].rename(columns=SHOWN)))
-    parts.append(f"{_summary(table)}. % is the occupancy, tutorial what its formula says.")
-    return "\n\n".join(parts) + "\n"
+        shown = _shown(fine)
+        columns = [name for name in SHOWN if name in shown]
+        columns = [name for name in columns if name in varying or name not in GRID]
+        shown = _narrowed(shown[columns].rename(columns=SHOWN))
+        parts.append(_markdown(shown))
+    parts += [_markdown(rows) for rows in _failures(table, varying) if len(rows)]
+    parts.append(f"{_summary(table)}.{_legend(shown.columns if len(fine) else ())}")
+    return "\n\n".join([*parts, *_time_sentences(fine)]) + "\n"
+
+
+def _shown(fine: pd.DataFrame) -> pd.DataFrame:
+    """Give rows that are ok with numbers as a screen shows them."""
+    shown = fine.assign(
+        occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
+        limiter=fine["limiter"].str.replace("+", ", "),
+        predicted_us=fine["predicted_us"].map(cell, na_action="ignore"),
+    )
+    if "us" not in fine:
+        return shown
+    off = difference(fine["predicted_us"], fine["us"])
+    return shown.assign(
+        us=fine["us"].map(cell, na_action="ignore"),
+        difference=off.map(change, na_action="ignore"),
+    )
+
+
+def _narrowed(shown: pd.DataFrame) -> pd.DataFrame:
+    """Give the table without as many of the columns to be spared as it is too wide for."""
+    room = shutil.get_terminal_size().columns
+    for name in SPARED:
+        if sum(2 + _longest_word(column) for _, column in shown.items()) <= room:
+            break
+        shown = shown.drop(columns=SHOWN[name])
+    return shown
+
+
+def _longest_word(column: pd.Series[Any]) -> int:
+    texts = [str(column.name), *map(str, column.dropna())]
+    return max(len(word) for text in texts for word in text.split())
+
+
+def _legend(columns: Iterable[str]) -> str:
+    """Say what the columns mean whose names do not say it, and which there was no room for."""
+    meanings = {
+        "%": "the occupancy",
+        "tutorial": "what the tutorial says",
+        "off": "how far the predicted time is off the measured one",
+    }
+    told = [f"{name} is {meaning}" for name, meaning in meanings.items() if name in columns]
+    missing = [SHOWN[name] for name in SPARED if SHOWN[name] not in columns]
+    words = [", ".join(told), f"a wider terminal shows {listed(missing)}" if missing else ""]
+    return "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in words if sentence)
+
+
+def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]:
+    """Give what cannot be launched, and what was launched and has no time, with the reasons."""
+    failed = table[table["status"] != "ok"]
+    yield failed[[*varying, "status", "reason"]].rename(columns=SHOWN)
+    if "measured" in table:
+        timeless = table[table["measured"].notna() & table["us"].isna()]
+        names = SHOWN | {"measured": "when launched", "why_not": "reason"}
+        yield timeless[[*varying, "measured", "why_not"]].rename(columns=names)
+
+
+def _time_sentences(fine: pd.DataFrame) -> Iterator[str]:
+    """Say what the predicted and the measured times rest on."""
+    for key in fine.loc[fine["predicted_us"].notna(), "gpu"].unique():
+        gpu = find_gpu(key)
+        basis = calibration_for(gpu)
+        if basis is not None:
+            yield basis_sentence(gpu, basis)
+    if "us" not in fine:
+        return
+    measured = fine[fine["us"].notna()]
+    if len(measured):
+        first = measured.iloc[0].to_dict()
+        yield conditions_sentence(row_conditions(first), int(first["runs"]))
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -69,6 +69,7 @@ def test_tenths_are_quantiles() -> None:
     assert found.relative_error is None
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.compile imports
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_every_kernel_and_provider_is_right(dtype: str) -> None:

@@ -63,6 +63,25 @@ def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:
     assert "nan" not in text.lower()
 
 
+@pytest.mark.parametrize(
+    ("columns", "missing"),
+    [(200, set()), (80, {"shared", "tutorial"}), (20, {"shared", "tutorial", "limiter", "n_regs"})],
+)
+def test_narrow_screens_go_without_columns(
+    table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, columns: int, missing: set[str]
+) -> None:
+    """A narrow screen has fewer columns and says which; exports have them all."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = to_screen(table)
+    header = next(line for line in text.splitlines() if "programs" in line)
+    names = {name.strip() for name in header.split("|")}
+    assert names.isdisjoint(missing)
+    assert {"predicted us", "bound", "programs", "%"} <= names
+    sentence = next((line for line in text.split(".") if "A wider terminal shows" in line), "")
+    assert all(name in sentence for name in missing)
+    assert bool(sentence) == bool(missing)
+
+
 def test_empty_choice_is_shown(table: pd.DataFrame) -> None:
     """No row at all is still an answer."""
     assert "0 configurations: none" in to_screen(choose(table, where="cols == 0"))

@@ -1,0 +1,140 @@
+"""The commands that launch: each needs a GPU of this machine, but for a `tune` that predicts."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from occupancy_lab.options import (
+    Names,
+    cache_options,
+    grid_options,
+    launch_options,
+    problem_options,
+    runs_option,
+)
+from occupancy_lab.printing import print_json, print_markdown
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command()
+@launch_options
+@click.option(
+    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
+)
+@click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
+@click.option(
+    "--provider",
+    "providers",
+    type=Names(),
+    default="all",
+    show_default=True,
+    help="Of kernel,tutorial,torch,torch.compile,naive,copy.",
+)
+@runs_option
+@_as_json
+@cache_options
+def measure(*, as_json: bool, no_cache: bool, **asked: Any) -> None:
+    """Time a kernel and what it is compared with, in turns, on the GPU of this machine."""
+    from occupancy_lab.measuring.side_by_side import measure_side_by_side
+    from occupancy_lab.measuring.side_by_side_view import side_by_side_document
+
+    found = measure_side_by_side(**asked, cache=not no_cache)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print_markdown(side_by_side_document(found).to_markdown())
+
+
+@click.command()
+@problem_options
+@click.option(
+    "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
+)
+@click.option(
+    "--kernel",
+    type=Names(),
+    default="softmax,softmax_row",
+    show_default=True,
+    help="Kernels that do the same.",
+)
+@grid_options
+@click.option("--measure", is_flag=True, help="Launch the best predicted, and choose among them.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Of how many."
+)
+@runs_option
+@_as_json
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@cache_options
+def tune(*, as_json: bool, no_cache: bool, quiet: bool, top: int, **asked: Any) -> None:
+    """Choose a configuration by prediction; with --measure launch only the best predicted."""
+    from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.tuning import tune as tune_kernels
+    from occupancy_lab.tuning.view import tuning_document
+
+    with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
+        tuning = tune_kernels(
+            **asked,
+            top=top,
+            cache=not no_cache,
+            progress=compiling,
+            measuring_progress=measuring,
+        )
+    if as_json:
+        print_json(tuning.to_dict())
+    else:
+        print_markdown(tuning_document(tuning, top).to_markdown())
+
+
+@click.command()
+@click.option("--export-csv", type=click.Path(dir_okay=False), help="Write each launch to a file.")
+@_as_json
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool) -> None:
+    """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
+    from pathlib import Path
+
+    from occupancy_lab.calibrating.run import calibrate_here, calibration_document
+    from occupancy_lab.sweeping import views
+    from occupancy_lab.sweeping.progress import shown_progress
+
+    if export_csv is not None:
+        views.check_export(Path(export_csv))
+    with shown_progress("calibrating", quiet=quiet) as (progress,):
+        made = calibrate_here(progress)
+    if export_csv is not None:
+        views.export(Path(export_csv), views.to_csv(made.table))
+    if as_json:
+        print_json(made.to_dict())
+    else:
+        print_markdown(calibration_document(made).to_markdown())
+
+
+@click.command()
+@click.option("--cols", type=int, default=781, show_default=True, help="Columns of the matrix.")
+@click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it.")
+@click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")
+@click.option(
+    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
+)
+@grid_options
+@click.option(
+    "--ncu/--no-ncu", default=True, show_default=True, help="Ask Nsight Compute of three of them."
+)
+@_as_json
+def verify(*, as_json: bool, **asked: Any) -> None:
+    """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
+    from occupancy_lab.measuring.verification_view import verification_table
+    from occupancy_lab.measuring.verify import verify_here
+
+    checks = verify_here(**asked)
+    if as_json:
+        print_json([check.to_dict() for check in checks])
+    else:
+        print_markdown(verification_table(checks))
+    if any(check.agrees is False for check in checks):
+        sys.exit(1)

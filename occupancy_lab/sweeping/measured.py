@@ -1,0 +1,111 @@
+"""The measured columns of a sweep's table: every row that is ok is launched and timed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.measuring.process import InterruptedMeasuringError, measure_launches
+from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
+from occupancy_lab.values import Conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.sweeping.task import Task
+    from occupancy_lab.values import Measurement
+
+MEASURED_COLUMNS: Mapping[str, str] = {
+    "launched": "programs that were launched",
+    "measured": "measured, wrong result, out of memory, launch failed, device lost",
+    "why_not": "why there is no time",
+    "us": "median time of a launch, us",
+    "us_low": "time that a tenth of the launches stayed below, us",
+    "us_high": "time that a tenth of the launches passed, us",
+    "runs": "launches timed",
+    "relative_error": "norm of the difference from torch in float64, over that of its result",
+    "mostly_launch": "whether the time is less than twice an empty kernel's",
+    **dict.fromkeys(
+        (field.name for field in dataclasses.fields(Conditions)), "a condition of the measurement"
+    ),
+}
+"""The columns that a measurement adds to those of a sweep."""
+
+
+def measure_table(  # noqa: PLR0913 - what is measured, and how
+    table: pd.DataFrame,
+    tasks: Sequence[Task],
+    *,
+    gpu: Gpu | None = None,
+    runs: int = DEFAULT_RUNS,
+    devices: Sequence[str | None] = (None,),
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> pd.DataFrame:
+    """Give *table*, which has a row a task, with the columns of MEASURED_COLUMNS added.
+
+    Rows that are not ok are not launched and have none of them; nor are rows for other GPUs than
+    *gpu*, the one that is here, where it is given.
+
+    Raises InterruptedMeasuringError, with the table of what is finished, on Ctrl-C.
+    """
+    known = table["status"].eq("ok") & table["num_programs"].notna()
+    fine = [
+        place
+        for place, (task, can) in enumerate(zip(tasks, known, strict=True))
+        if can and (gpu is None or task.gpu.key == gpu.key)
+    ]
+    counts = [int(table["num_programs"].iloc[place]) for place in fine]
+    launches = [
+        (tasks[place].problem, Launch(tasks[place].kernel_name, tasks[place].config, count))
+        for place, count in zip(fine, counts, strict=True)
+    ]
+
+    def columns(measured: Mapping[int, Measurement]) -> pd.DataFrame:
+        found = {fine[place]: (counts[place], one) for place, one in measured.items()}
+        return add_columns(table, found)
+
+    try:
+        measured = measure_launches(launches, runs=runs, devices=devices, progress=progress)
+    except InterruptedMeasuringError as interrupt:
+        raise InterruptedMeasuringError(columns(interrupt.finished)) from interrupt
+    return columns(dict(enumerate(measured)))
+
+
+def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]]) -> pd.DataFrame:
+    """Give *table* with the measured columns of the rows in *found*, by their place."""
+    import pandas as pd
+
+    rows = [measured_row(*found[place]) if place in found else {} for place in range(len(table))]
+    columns = pd.DataFrame(rows, columns=list(MEASURED_COLUMNS), index=table.index)
+    types = {"launched": "Int64", "runs": "Int64", "sm_mhz": "Int64", "mostly_launch": "boolean"}
+    floats = dict.fromkeys(("us", "us_low", "us_high", "relative_error"), "Float64")
+    return pd.concat([table, columns.astype(types | floats)], axis=1)
+
+
+def row_conditions(row: Mapping[Any, Any]) -> Conditions:
+    """Give the conditions that the columns of a measured row hold."""
+    import pandas as pd
+
+    names = (field.name for field in dataclasses.fields(Conditions))
+    held: dict[str, Any] = {name: None if pd.isna(row[name]) else row[name] for name in names}
+    return Conditions(**held)
+
+
+def measured_row(launched: int, measurement: Measurement) -> dict[str, Any]:
+    """Give the measured columns of one row."""
+    taken = measurement.conditions
+    return {
+        "launched": launched,
+        "measured": measurement.status,
+        "why_not": measurement.reason,
+        "us": measurement.us,
+        "us_low": measurement.us_low,
+        "us_high": measurement.us_high,
+        "runs": measurement.runs,
+        "relative_error": measurement.relative_error,
+        "mostly_launch": measurement.mostly_launch,
+        **({} if taken is None else dataclasses.asdict(taken)),
+    }

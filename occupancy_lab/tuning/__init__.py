@@ -1,0 +1,7 @@
+"""Choosing a configuration: by prediction, and by measuring only what is predicted best."""
+
+from occupancy_lab.tuning.choice import Choice, Cost, Tuning
+from occupancy_lab.tuning.pruning import config_pruner
+from occupancy_lab.tuning.search import tune
+
+__all__ = ["Choice", "Cost", "Tuning", "config_pruner", "tune"]

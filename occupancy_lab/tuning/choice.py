@@ -1,0 +1,94 @@
+"""What tuning gives: the choice, what it is compared with, and what finding it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.measuring.timer import BURST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.throughput.calibrations import Basis
+    from occupancy_lab.values import Config, Problem
+
+FLUSH_US = 100.0
+"""Flushing the L2 cache before a launch: 56 us for 256 MiB at an H200's 4.8 TB/s, and a launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to launch a kernel, and its times."""
+
+    kernel: str
+    config: Config
+    num_programs: int
+    predicted_us: float
+    bound: str
+    """The part of the predicted time that would take longest alone."""
+    us: float | None = None
+    """Median measured time, us; None where it was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What measuring some configurations takes."""
+
+    configurations: int
+    launches: int
+    seconds: float
+    """On the GPU, by the predicted times; compiling is not in it."""
+
+
+def launches_each(runs: int) -> int:
+    """Give how often a configuration is launched for *runs* times: the check, a warm-up, bursts."""
+    return 2 + -(-runs // BURST) * (BURST + 1)
+
+
+def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
+    """Give what measuring launches that take *predicted_us* costs."""
+    each = launches_each(runs)
+    seconds = each * sum(us + FLUSH_US for us in predicted_us) / 1e6
+    return Cost(len(predicted_us), each * len(predicted_us), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The configurations of a problem on a GPU, the one to launch first."""
+
+    gpu: Gpu
+    problem: Problem
+    best: Choice
+    """The fastest of those that were measured, or else the best predicted."""
+    best_predicted: Choice
+    compared: dict[str, Choice]
+    """The tutorial's launch of `softmax`, and each kernel's own default."""
+    exhaustive: Cost
+    """Measuring every configuration, as an autotuner does."""
+    spent: Cost
+    """Measuring what was measured."""
+    basis: Basis
+    """What the predictions rest on."""
+    table: pd.DataFrame = field(compare=False, repr=False)
+    """Every configuration, the best predicted first, with the columns of a sweep."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain values, for JSON."""
+        return {
+            "gpu": self.gpu.key,
+            **dataclasses.asdict(self.problem),
+            "best": dataclasses.asdict(self.best),
+            "best_predicted": dataclasses.asdict(self.best_predicted),
+            "compared": {name: dataclasses.asdict(one) for name, one in self.compared.items()},
+            "exhaustive": dataclasses.asdict(self.exhaustive),
+            "spent": dataclasses.asdict(self.spent),
+            "basis": self.basis.words,
+            "calibrated": self.basis.calibrated,
+            "table": json.loads(self.table.to_json(orient="records")),
+        }

@@ -1,0 +1,228 @@
+"""`tune`: compile every configuration, rank them by prediction, and measure the best if asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.checking import check_problem
+from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
+from occupancy_lab.errors import InputError
+from occupancy_lab.kernel import Grid
+from occupancy_lab.measuring.devices import chosen_devices
+from occupancy_lab.measuring.request import DEFAULT_RUNS
+from occupancy_lab.measuring.verify import grid_of_configs
+from occupancy_lab.record import record_of
+from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
+from occupancy_lab.sweeping.task import Task
+from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.throughput.predict import predict
+from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.tuning.choice import Choice, Tuning, cost_of
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.throughput.calibrations import Basis
+
+    Progress = Callable[[int, int], None]
+
+KERNELS = ("softmax", "softmax_row")
+TUTORIAL_KERNEL = "softmax"
+TOP = 5
+"""Configurations that are measured."""
+
+
+def tune(  # noqa: PLR0913 - one argument an option of the command line
+    cols: int,
+    *,
+    rows: int = DEFAULT_ROWS,
+    dtype: str = "float32",
+    gpu: str | None = None,
+    kernel: str | Sequence[str] = KERNELS,
+    num_warps: Sequence[int] = (),
+    num_stages: Sequence[int] = (),
+    measure: bool = False,
+    top: int = TOP,
+    runs: int = DEFAULT_RUNS,
+    cache: bool = True,
+    progress: Progress = lambda _done, _of: None,
+    measuring_progress: Progress = lambda _done, _of: None,
+) -> Tuning:
+    """Give the configuration to launch on a matrix of *rows* x *cols*, and what it is chosen from.
+
+    Every configuration is compiled and predicted. With *measure* the *top* best predicted are
+    launched too, and the fastest of them is the choice.
+
+    Args:
+        cols: Columns of the matrix.
+        rows: Rows of it.
+        dtype: float32, float16 or bfloat16.
+        gpu: The GPU; None takes the one at hand, or an H100 where there is none.
+        kernel: Kernels that do the same, by name or as the path of a Python file.
+        num_warps: Warps a program; none takes what compiles in a moment.
+        num_stages: Stages of the loop of a persistent kernel; none takes 1 to 4.
+        measure: Whether to launch the best on the GPU of this machine.
+        top: How many of them.
+        runs: Launches timed of each, at the least.
+        cache: Whether to use the store of compiled resources.
+        progress: Called with the compiles done and to do.
+        measuring_progress: Called with the configurations measured and to measure.
+
+    Raises:
+        InputError: what is asked for makes no sense, nothing can be predicted, or there is no GPU
+            to measure on.
+    """
+    problem = Problem(rows, cols, dtype)
+    check_problem(problem)
+    if top < 1:
+        msg = f"top is {top}; at least 1 configuration is measured"
+        raise InputError(msg)
+    device, names = _tuned_gpu(gpu, measure=measure)
+    basis = _basis(device)
+    kernels = (kernel,) if isinstance(kernel, str) else kernel
+    tasks = list(_tasks(kernels or KERNELS, problem, device, num_warps, num_stages))
+    table, ranked = _ranked(run_tasks(tasks, cache=cache, progress=progress), tasks)
+    if measure:
+        measured = measure_table(
+            table.head(top), ranked[:top], runs=runs, devices=names, progress=measuring_progress
+        )
+        table = table.join(measured[list(MEASURED_COLUMNS)])
+    return _tuning(table, ranked, runs, basis)
+
+
+def _tuned_gpu(name: str | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
+    here, names = chosen_devices("tune --measure") if measure else (None, ())
+    (gpu, _), *others = chosen_gpus(name)
+    if others and name is not None:
+        msg = f"one GPU is tuned for at a time, and {name} names several"
+        raise InputError(msg)
+    if here is not None and gpu.key != here.key:
+        msg = f"the GPU here is {here.title}; nothing can be measured on {gpu.title}"
+        raise InputError(msg)
+    if gpu.multiprocessors is None:
+        msg = f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100, to tune for"
+        raise InputError(msg)
+    return gpu, names
+
+
+def _basis(gpu: Gpu) -> Basis:
+    basis = calibration_for(gpu)
+    if basis is None:
+        why = "its bandwidth is not known" if gpu.bandwidth_gbs is None else "no GPU is calibrated"
+        msg = f"nothing can be predicted for {gpu.title}: {why}"
+        raise InputError(msg)
+    return basis
+
+
+def _tasks(
+    kernels: Sequence[str],
+    problem: Problem,
+    gpu: Gpu,
+    num_warps: Sequence[int],
+    num_stages: Sequence[int],
+) -> Iterator[Task]:
+    """Give every configuration of every kernel, each kernel's own default among them."""
+    for name in dict.fromkeys(kernels):
+        kernel = chosen_kernel(name)
+        stages = num_stages if kernel.grid is Grid.PERSISTENT else (1,)
+        configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)
+        for config in dict.fromkeys((*configs, chosen_config(kernel, problem, gpu, {}))):
+            yield Task(name, kernel, problem, config, gpu)
+
+
+def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, list[Task]]:
+    """Give the table and its tasks with the best predicted first, and what has no time last.
+
+    Raises InputError where nothing has one.
+    """
+    if table["predicted_us"].isna().all():
+        title, reasons = tasks[0].gpu.title, table["reason"].dropna()
+        why = "its clock is not known"
+        if len(reasons) == len(table):
+            why = f"not one configuration is ok; the first: {reasons.iloc[0]}"
+        msg = f"nothing can be predicted for {title}: {why}"
+        raise InputError(msg)
+    order = list(table["predicted_us"].sort_values(kind="stable").index)
+    return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
+
+
+def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis) -> Tuning:
+    predicted = table[table["predicted_us"].notna()]
+    launched = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
+    choices = [choice_of(row) for row in predicted.to_dict("records")]
+    timed = [choice for choice in choices if choice.us is not None]
+    return Tuning(
+        gpu=tasks[0].gpu,
+        problem=tasks[0].problem,
+        best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
+        best_predicted=choices[0],
+        compared=dict(_compared(predicted, tasks)),
+        exhaustive=cost_of(list(predicted["predicted_us"]), runs),
+        spent=cost_of(list(launched["predicted_us"]), runs),
+        basis=basis,
+        table=table,
+    )
+
+
+def choice_of(row: Mapping[Any, Any]) -> Choice:
+    """Give the choice that a row with a prediction stands for."""
+    import pandas as pd
+
+    us = row.get("us")
+    return Choice(
+        kernel=str(row["kernel"]),
+        config=Config(int(row["BLOCK_SIZE"]), int(row["num_warps"]), int(row["num_stages"])),
+        num_programs=int(row["num_programs"]),
+        predicted_us=float(row["predicted_us"]),
+        bound=str(row["bound"]),
+        us=None if pd.isna(us) else float(us),
+    )
+
+
+def _compared(table: pd.DataFrame, tasks: Sequence[Task]) -> Iterator[tuple[str, Choice]]:
+    """Give the tutorial's launch, and what each kernel's author would launch, where predicted."""
+    for row, task in zip(table.to_dict("records"), tasks, strict=False):
+        if task.config == chosen_config(task.kernel, task.problem, task.gpu, {}):
+            default = choice_of(row)
+            yield f"default of {default.kernel}", default
+            if task.kernel_name == TUTORIAL_KERNEL:
+                yield from _tutorial(task, row, default)
+
+
+def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[tuple[str, Choice]]:
+    """Give the default with as many programs as the tutorial's formula launches."""
+    record = record_of(
+        task.kernel,
+        task.problem,
+        task.config,
+        task.gpu,
+        row_resources(row),
+        triton=str(row["triton_version"]),
+    )
+    plan = record.tutorial_plan
+    prediction = predict(
+        task.kernel,
+        task.problem,
+        task.config,
+        record.resources,
+        record.occupancy,
+        plan,
+        task.gpu,
+    )
+    if prediction is not None and plan.num_programs:
+        yield (
+            "tutorial",
+            dataclasses.replace(
+                default,
+                num_programs=plan.num_programs,
+                predicted_us=prediction.us,
+                bound=prediction.bound,
+                us=default.us if plan.num_programs == default.num_programs else None,
+            ),
+        )

@@ -1,0 +1,179 @@
+"""Measured rows of a sweep: which are launched, where, and what is kept on Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from stand_ins import CONDITIONS, Launches, put_calibration, put_here
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import present_gpus
+from occupancy_lab.measuring.process import InterruptedMeasuringError
+from occupancy_lab.sweeping import COLUMNS, sweep
+from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
+from occupancy_lab.sweeping.run import INTERRUPTED, run
+from occupancy_lab.sweeping.views import choose, to_screen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.values import Measurement, Problem
+
+GRID: dict[str, Any] = {"num_warps": (4, 8), "num_stages": (1, 2)}
+OPTIONS: dict[str, Any] = {
+    **dict.fromkeys(("where", "sort", "top", "form", "plot")),
+    **dict.fromkeys(("export_csv", "export_json", "export_markdown")),
+    "dtype": "float32",
+    "quiet": True,
+}
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
+    """Give the launches on an H200 that is said to be here and is calibrated."""
+    put_here(monkeypatch, "h200", "h200")
+    put_calibration(monkeypatch, tmp_path)
+    stand_in = Launches()
+    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", stand_in)
+    return stand_in
+
+
+def test_rows_of_the_gpu_here_are_measured(launches: Launches) -> None:
+    """Every row that is ok and for the GPU here is launched as planned; no other row is."""
+    table = sweep(781, gpu="h200,a100", **GRID | {"num_warps": (3, 4)}, measure=True)
+    assert list(table.columns) == [*COLUMNS, *MEASURED_COLUMNS]
+    mine = (table["gpu"] == "h200") & (table["status"] == "ok")
+    assert mine.sum() == len(launches.asked) == 2
+    assert table.loc[mine, "us"].tolist() == [10.0, 10.0]
+    assert table.loc[mine, "launched"].tolist() == table.loc[mine, "num_programs"].tolist()
+    assert table.loc[~mine, list(MEASURED_COLUMNS)].isna().all(axis=None)
+    assert [launch.num_programs for _, launch in launches.asked] == list(table["launched"].dropna())
+
+
+def test_conditions_are_columns(launches: Launches) -> None:
+    """A measured row's columns give back the conditions it was measured under."""
+    row = sweep(781, **GRID, measure=True).iloc[0].to_dict()
+    assert row_conditions(row) == CONDITIONS
+    assert launches.devices == (None,)
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"), [(None, (None,)), ("all", ("0", "1")), ("1", ("1",)), ([1, 0], ("1", "0"))]
+)
+def test_devices_are_those_asked_for(
+    launches: Launches, asked: str | list[int] | None, names: tuple[str | None, ...]
+) -> None:
+    """The first GPU measures, or all of them, or those that are listed."""
+    sweep(781, **GRID, measure=True, devices=asked)
+    assert launches.devices == names
+
+
+def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
+    """The screen sets measured beside predicted times, with how far off these are."""
+    launches.times = lambda launch: 20.0 if launch.num_programs > 1000 else None
+    table = sweep([781], **GRID, measure=True)
+    lines = to_screen(table).splitlines()
+    header = next(line for line in lines if "n_regs" in line)
+    assert [word.strip() for word in header.split("|")[-5:-1]] == [
+        "predicted us",
+        "bound",
+        "measured us",
+        "off",
+    ]
+    shown = to_screen(table)
+    assert "Measured on NVIDIA H200, 2026-11-21" in shown
+    assert "Predictions for H200 SXM: calibrated on NVIDIA H200, 2026-11-20" in shown
+    off = table["predicted_us"].iloc[0] / 20.0 - 1
+    assert f"{off:+.1%}" in shown
+
+
+def test_launches_that_fail_are_said(launches: Launches) -> None:
+    """A row that was launched and has no time stands below, with its reason."""
+    launches.times = lambda _launch: None
+    shown = to_screen(sweep(781, **GRID, measure=True))
+    assert shown.count("launch failed") == 4
+    assert "RuntimeError: no luck" in shown
+    assert "Measured on" not in shown
+
+
+def test_predicted_times_are_always_shown(launches: Launches) -> None:
+    """Without measuring the screen has the predicted times alone, and says of AMD what they are."""
+    shown = to_screen(sweep(781, gpu="h200,mi300x", **GRID))
+    assert "predicted us" in shown
+    assert "measured" not in shown.lower()
+    assert "no AMD GPU confirmed them" in shown
+    assert launches.asked == []
+
+
+def test_sort_and_where_take_the_new_columns(launches: Launches) -> None:
+    """Rows are chosen and ordered by measured and predicted columns."""
+    launches.times = lambda launch: float(launch.num_programs)
+    table = sweep(781, **GRID, measure=True)
+    chosen = choose(table, where="predicted_us > 0 and us > 0", sort="-us")
+    assert chosen["us"].is_monotonic_decreasing
+    assert len(chosen) == 4
+    with pytest.raises(InputError, match="--measure gives it"):
+        choose(sweep(781, **GRID), sort="us")
+
+
+def test_interrupt_keeps_what_is_finished(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ctrl-C while measuring prints and exports the rows that are finished, and is exit 130."""
+
+    def interrupted(
+        asked: Sequence[tuple[Problem, Launch]], **options: object
+    ) -> list[Measurement]:
+        raise InterruptedMeasuringError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
+
+    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
+    exported = tmp_path / "rows.csv"
+    options = OPTIONS | {"export_csv": str(exported)}
+    text, status = run(**options, cols=781, measure=True, **GRID)
+    assert status == INTERRUPTED
+    assert "Measured on NVIDIA H200" in text
+    assert pd.read_csv(exported)["us"].notna().tolist() == [True, True, True, False]
+
+
+def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller of sweep gets Ctrl-C as ever, and finds there the table of what is finished."""
+
+    def interrupted(*_asked: object, **_options: object) -> list[Measurement]:
+        raise InterruptedMeasuringError({})
+
+    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sweep(781, **GRID, measure=True)
+    assert caught.value.finished["us"].isna().all()
+    assert launches.asked == []
+
+
+def test_without_a_gpu_measuring_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No GPU, and no GPU that the sweep is for, are errors before anything is compiled."""
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.compile_here", pytest.fail)
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
+    put_here(monkeypatch)
+    with pytest.raises(InputError, match="needs a GPU of this machine; none was found"):
+        sweep(781, gpu="h200", measure=True)
+    put_here(monkeypatch, "h200")
+    with pytest.raises(InputError, match="the GPU here is H200 SXM"):
+        sweep(781, gpu="a100,mi300x", measure=True)
+
+
+@pytest.mark.gpu
+def test_a_measured_sweep_of_the_gpu_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a real GPU every configuration that compiles gives a time between its tenths."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
+    table = sweep([781, 1024], **GRID, measure=True, devices="all")
+    assert (table["gpu"] == present_gpus()[0].gpu.key).all()
+    assert (table["measured"] == "measured").all()
+    assert ((table["us_low"] <= table["us"]) & (table["us"] <= table["us_high"])).all()
+    assert (table["relative_error"] < 1e-5).all()

@@ -1,0 +1,152 @@
+"""The commands that launch, with launches that stand in for those of a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
+
+from occupancy_lab.calibrating.run import Calibrated
+from occupancy_lab.cli import main
+from occupancy_lab.evaluating.score import Errors
+from occupancy_lab.measuring.checks import Check
+from occupancy_lab.measuring.process import InterruptedMeasuringError
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.values import Measurement, Problem
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
+    """Give the launches on two H200s that are said to be here and are calibrated."""
+    put_here(monkeypatch, "h200", "h200")
+    put_calibration(monkeypatch, tmp_path / "store")
+    stand_in = Launches()
+    for module in ("sweeping.measured", "measuring.side_by_side"):
+        monkeypatch.setattr(f"occupancy_lab.{module}.measure_launches", stand_in)
+    return stand_in
+
+
+def run(*arguments: str) -> int:
+    """Run the tool in this process and give its exit status."""
+    with pytest.raises(SystemExit) as exit_:
+        main(list(arguments))
+    return int(exit_.value.code or 0)
+
+
+def test_measure_takes_its_options(launches: Launches, capsys: pytest.CaptureFixture[str]) -> None:
+    """Matrix, configuration, providers and runs are those that were asked for."""
+    options = "--rows 7 --dtype float16 --num-warps 2 --num-stages 3 --runs 12"
+    status = run(
+        "measure", "--cols", "257", *options.split(), "--provider", "kernel,copy", "--json"
+    )
+    values = values_of(capsys.readouterr().out)
+    assert status == 0
+    assert (values["rows"], values["cols"], values["dtype"]) == (7, 257, "float16")
+    kernel, copy = values["measured"]
+    assert kernel["config"] == {"block_size": 512, "num_warps": 2, "num_stages": 3}
+    assert (kernel["measurement"]["runs"], copy["provider"]) == (12, "copy")
+    assert len(launches.asked) == 2
+
+
+def test_measure_prints_all_of_them(launches: Launches, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a wish every provider is printed, and the terminal's lines fit 80 columns."""
+    assert run("measure", "--cols", "781", "--provider", "all") == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("tutorial", "torch.compile", "naive", "copy"))
+    assert max(map(len, printed.splitlines())) <= 80
+    assert len(launches.asked) == 6
+
+
+def test_tune_launches_only_with_measure(
+    launches: Launches, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tuning predicts; --measure launches as many as --top says."""
+    asked = ("tune", "--cols", "781", "--num-warps", "4,8", "--quiet")
+    assert run(*asked) == 0
+    assert "Nothing was launched" in capsys.readouterr().out
+    assert launches.asked == []
+    assert run(*asked, "--measure", "--top", "2", "--kernel", "softmax") == 0
+    assert "Fastest measured: softmax" in capsys.readouterr().out
+    assert len(launches.asked) == 2
+
+
+def test_measured_sweep_uses_the_devices(
+    launches: Launches, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A measured sweep exports the measured columns, from every GPU that was asked for."""
+    asked = ("sweep", "--cols", "100,781", "--num-warps", "4", "--num-stages", "1,2", "--quiet")
+    assert run(*asked, "--measure", "--devices", "all", "--runs", "6", "--json") == 0
+    rows = values_of(capsys.readouterr().out)
+    assert [row["us"] for row in rows] == [10.0] * 4
+    assert {row["runs"] for row in rows} == {6}
+    assert launches.devices == ("0", "1")
+
+
+def test_interrupted_sweep_prints_and_says_so(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while measuring prints what is finished, says that it is not all, and is exit 130."""
+
+    def interrupted(
+        asked: Sequence[tuple[Problem, Launch]], **options: object
+    ) -> list[Measurement]:
+        raise InterruptedMeasuringError(dict(enumerate(launches(asked[:1], **options))))  # type: ignore[arg-type] # passed on
+
+    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
+    asked = ("sweep", "--cols", "781", "--num-warps", "4", "--num-stages", "1,2", "--quiet")
+    assert run(*asked, "--measure", "--json") == 130
+    captured = capsys.readouterr()
+    assert [row["us"] for row in values_of(captured.out)] == [10.0, None]
+    assert captured.err == "occupancy-lab: interrupted; what was measured before is above\n"
+
+
+def test_calibrate_exports_its_launches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A calibration is printed, and its launches are written where they were asked to."""
+    errors = Errors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
+    table = pd.DataFrame({"us": [2.5]})
+    made = Calibrated(CALIBRATION, tmp_path / "h200.json", 184.4, errors, table)
+    monkeypatch.setattr("occupancy_lab.calibrating.run.calibrate_here", lambda _progress: made)
+    exported = tmp_path / "rows.csv"
+    assert run("calibrate", "--export-csv", str(exported)) == 0
+    assert "launch_us" in capsys.readouterr().out
+    assert exported.read_text() == "us\n2.5\n"
+    assert run("calibrate", "--json") == 0
+    assert values_of(capsys.readouterr().out)["device"] == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(("agrees", "status"), [(True, 0), (None, 0), (False, 1)])
+def test_verify_exits_with_1_where_anything_differs(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    agrees: bool | None,  # noqa: FBT001 - pytest passes parameters
+    status: int,
+) -> None:
+    """A check that differs is exit 1, one that could not be made is not; both are printed."""
+    check = Check(Config(1024, 8, 2), "programs an SM", 8, 7, agrees, "driver", "it is busy")
+    monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: (check,))
+    assert run("verify", "--num-warps", "8") == status
+    assert "programs an SM" in capsys.readouterr().out
+    assert run("verify", "--json") == status
+    (value,) = values_of(capsys.readouterr().out)
+    assert value["agrees"] is agrees
+
+
+def test_cache_directory_is_the_environments(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """--cache-dir is where a command's compiled kernels are kept."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "other"))
+    kept = tmp_path / "kept"
+    assert run("measure", "--cols", "100", "--provider", "kernel", "--cache-dir", str(kept)) == 0
+    assert list(kept.rglob("*.json"))
+    assert launches.asked

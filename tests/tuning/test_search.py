@@ -1,0 +1,184 @@
+"""`tune`: every configuration ranked by prediction, and only the best of them launched."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from stand_ins import put_here, values_of
+
+import occupancy_lab
+from occupancy_lab.compiling import Store
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu, present_gpus
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import make_record
+from occupancy_lab.tuning import tune
+from occupancy_lab.tuning.choice import cost_of
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from stand_ins import Launches
+
+WARPS = (4, 8)
+
+
+def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
+    """Each configuration of each kernel is a row, the best predicted first, and nothing is run."""
+    tuning = tune(781, num_warps=WARPS)
+    table = tuning.table
+    assert table["predicted_us"].is_monotonic_increasing
+    assert table.groupby("kernel").size().to_dict() == {"softmax": 8, "softmax_row": 2}
+    assert launches.asked == []
+    assert tuning.best == tuning.best_predicted
+    assert (tuning.best.predicted_us, tuning.best.us) == (table["predicted_us"].iloc[0], None)
+
+
+def test_the_choice_can_be_launched(launches: Launches) -> None:
+    """The choice is what the record of its configuration says of programs and time."""
+    best = tune(781, num_warps=WARPS, kernel="softmax").best
+    record = make_record(
+        load_kernel("softmax"), Problem(4096, 781), best.config, find_gpu("h200"), Store(None)
+    )
+    assert best.num_programs == record.plan.num_programs
+    assert record.prediction is not None
+    assert (best.predicted_us, best.bound) == (
+        pytest.approx(record.prediction.us),
+        record.prediction.bound,
+    )
+    assert launches.asked == []
+
+
+def test_only_the_best_predicted_are_launched(launches: Launches) -> None:
+    """With measure the top rows are launched, and the fastest of them is the choice."""
+    times = iter((12.0, 9.0, 10.0))
+    launches.times = lambda _launch: next(times)
+    tuning = tune(781, num_warps=WARPS, measure=True, top=3, runs=30)
+    assert [launch.config for _, launch in launches.asked] == [
+        Config(*map(int, row))
+        for row in tuning.table[["BLOCK_SIZE", "num_warps", "num_stages"]].head(3).to_numpy()
+    ]
+    assert tuning.table["us"].tolist()[:3] == [12.0, 9.0, 10.0]
+    assert tuning.table["us"][3:].isna().all()
+    assert tuning.best.us == 9.0
+    assert tuning.best.config == launches.asked[1][1].config
+    assert tuning.best_predicted.us == 12.0
+
+
+def test_launches_that_fail_are_not_chosen(launches: Launches) -> None:
+    """A launch without a time is passed over; without any the best predicted is the choice."""
+    times = iter((None, 9.0))
+    launches.times = lambda _launch: next(times)
+    tuning = tune(781, num_warps=WARPS, measure=True, top=2)
+    assert tuning.best.us == 9.0
+    launches.times = lambda _launch: None
+    tuning = tune(781, num_warps=WARPS, measure=True, top=2)
+    assert tuning.best == tuning.best_predicted
+    assert tuning.spent.configurations == 2
+
+
+def test_costs_are_of_all_and_of_what_was_launched(launches: Launches) -> None:
+    """Measuring everything costs all rows, what was spent costs the rows that were launched."""
+    tuning = tune(781, num_warps=WARPS, measure=True, top=2, runs=12)
+    predicted = list(tuning.table["predicted_us"])
+    assert tuning.exhaustive == cost_of(predicted, 12)
+    assert tuning.spent == cost_of(predicted[:2], 12)
+    assert tune(781, num_warps=WARPS).spent.launches == 0
+    assert len(launches.asked) == 2
+
+
+def test_tutorial_and_defaults_stand_beside_it(launches: Launches) -> None:
+    """The tutorial's launch and each author's default are predicted, whatever was asked for."""
+    tuning = tune(781, rows=20_000, num_warps=(2,), num_stages=(1,))
+    assert set(tuning.compared) == {"tutorial", "default of softmax", "default of softmax_row"}
+    record = make_record(
+        load_kernel("softmax"),
+        Problem(20_000, 781),
+        Config(1024, 8, 4),
+        find_gpu("h200"),
+        Store(None),
+    )
+    assert tuning.compared["tutorial"].num_programs == record.tutorial_plan.num_programs
+    assert tuning.compared["default of softmax"].num_programs == record.plan.num_programs
+    assert tuning.compared["default of softmax_row"].config == Config(1024, 4, 1)
+    best = tuning.best.predicted_us
+    assert all(best <= one.predicted_us for one in tuning.compared.values())
+    assert launches.asked == []
+
+
+def test_amd_has_no_more_warps_than_it_may(launches: Launches) -> None:
+    """What the GPU cannot launch is left out, and the basis says that no such GPU was measured."""
+    tuning = tune(781, gpu="mi300x")
+    assert tuning.table["num_warps"].max() == 16
+    assert not tuning.basis.calibrated
+    assert launches.asked == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ({"gpu": "sm_90"}, "is an architecture, not a GPU"),
+        ({"gpu": "h100,h200"}, "one GPU is tuned for at a time"),
+        ({"gpu": "a100", "measure": True}, "the GPU here is H200 SXM"),
+        ({"top": 0}, "top is 0"),
+        ({"rows": 0}, "rows is 0"),
+        ({"kernel": "softmax_naive"}, "torch operations"),
+        ({"kernel": "softmax", "num_warps": (64,), "num_stages": (0,)}, None),
+    ],
+)
+def test_what_cannot_be_tuned_is_said(
+    launches: Launches, asked: dict[str, object], word: str | None
+) -> None:
+    """Nonsense is an error that says what; a bad configuration is only a row."""
+    if word is None:
+        table = tune(781, **asked).table
+        assert list(table["status"]) == ["ok", "skipped"]
+    else:
+        with pytest.raises(InputError, match=word):
+            tune(781, **asked)
+    assert launches.asked == []
+
+
+def test_measuring_without_a_gpu_is_refused(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a GPU tuning predicts for an H100, and measuring is an error."""
+    put_here(monkeypatch)
+    assert tune(781, num_warps=WARPS, kernel="softmax_row").gpu.key == "h100"
+    with pytest.raises(InputError, match="tune --measure needs a GPU of this machine"):
+        tune(781, measure=True)
+    assert launches.asked == []
+
+
+def test_without_a_calibration_nothing_is_ranked(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing can be predicted, the error comes before any compile and says why."""
+    monkeypatch.setattr("occupancy_lab.throughput.calibrations._calibrations", dict)
+    monkeypatch.setattr("occupancy_lab.tuning.search.run_tasks", pytest.fail)
+    with pytest.raises(InputError, match="no GPU is calibrated"):
+        tune(781)
+    assert launches.asked == []
+
+
+def test_values_are_json(launches: Launches) -> None:
+    """The answer as JSON has every row, and nothing that JSON has no word for."""
+    tuning = occupancy_lab.tune(781, num_warps=WARPS, measure=True, top=2)
+    values = values_of(json.dumps(tuning.to_dict()))
+    assert len(values["table"]) == len(tuning.table)
+    assert values["best"]["us"] == 10.0
+    assert values["table"][2]["us"] is None
+    assert launches.asked
+
+
+@pytest.mark.gpu
+def test_the_best_predicted_are_good_on_the_gpu_here() -> None:
+    """On a real GPU the choice of five launches is near the fastest of all of them."""
+    if present_gpus()[0].gpu.key != "h200":
+        pytest.skip("only the H200 is calibrated in the package")
+    few = tune(781, measure=True)
+    every = tune(781, measure=True, top=len(few.table))
+    assert few.best.us is not None
+    assert every.best.us is not None
+    assert few.best.us < 1.25 * every.best.us
