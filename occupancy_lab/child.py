@@ -49,18 +49,21 @@ class Child:
         self._command = [python, "-c", BOOTSTRAP, server]
         self._environment = {} if environment is None else dict(environment)
         self._process: subprocess.Popen[str] | None = None
+        self._asking = threading.Lock()
         self.closed = False
 
     def ask(self, line: str, timeout: float | None = None) -> str | None:
         """Give the answer to *line*: "" where the process died, None where *timeout* s ran out."""
-        process = self._process or self._start()
-        answer: str | None = ""
-        # A process that was ended meanwhile, or by another thread, has closed streams.
-        with contextlib.suppress(OSError, ValueError):
-            answer = _exchange(process, line, timeout)
-        if not answer:
-            self.end()
-        return answer
+        with self._asking:
+            if self.closed:
+                return ""
+            process = self._process or self._start()
+            answer: str | None = ""
+            with contextlib.suppress(OSError, ValueError):  # a killed process reads nothing
+                answer = _exchange(process, line, timeout)
+            if not answer:
+                self._forget()
+            return answer
 
     def close(self) -> None:
         """End the process for good, from any thread and in the middle of an answer too."""
@@ -69,6 +72,14 @@ class Child:
 
     def end(self) -> None:
         """Kill the process; the next question starts another."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        # Only now: who waits for an answer is woken by the end of the process, not by a closed file.
+        with self._asking:
+            self._forget()
+
+    def _forget(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return

@@ -75,7 +75,13 @@ def main(debug: bool) -> None:
     """Know how a Triton kernel will sit on a GPU, and why, before launching it."""
 
 
-for _command in (commands.measure, commands.tune, commands.calibrate, commands.verify):
+for _command in (
+    commands.measure,
+    commands.tune,
+    commands.calibrate,
+    commands.evaluate,
+    commands.verify,
+):
     main.add_command(_command)
 
 

@@ -114,6 +114,47 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool) -> None:
         print_markdown(calibration_document(made).to_markdown())
 
 
+def _limit(name: str, of: str) -> Any:
+    return click.option(
+        f"--max-{name}",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help=f"Exit 1 above this {of}.",
+    )
+
+
+@click.command()
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    help="What `sweep --measure --export-csv` wrote [default: what was recorded].",
+)
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="On these GPUs [default: all].")
+@click.option("--use", "uses", multiple=True, help='"tuning" or "held out" [default: both].')
+@click.option("--kernel", "kernels", multiple=True, metavar="FILE", help="A kernel of your own.")
+@click.option(
+    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Worst launches."
+)
+@_limit("median", "median error, 0.03 for 3%")
+@_limit("p90", "90th percentile of the error")
+@_limit("mean-loss", "mean time lost by the first choice")
+@_limit("worst-loss", "worst time lost by the first choice")
+@click.option("--min-rank", type=click.FloatRange(-1, 1), help="Exit 1 below this correlation.")
+@_as_json
+def evaluate(*, as_json: bool, **asked: Any) -> None:
+    """Set predicted times against measured ones; exit 1 where a limit is broken."""
+    from occupancy_lab.evaluating.run import run
+
+    evaluation, broken = run(**asked)
+    if as_json:
+        print_json(evaluation.to_dict())
+    else:
+        print_markdown(evaluation.to_markdown())
+    for sentence in broken:
+        click.echo(sentence, err=True)
+    sys.exit(1 if broken else 0)
+
+
 @click.command()
 @click.option("--cols", type=int, default=781, show_default=True, help="Columns of the matrix.")
 @click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it.")

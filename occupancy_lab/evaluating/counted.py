@@ -1,0 +1,67 @@
+"""The rows of a table that count in an evaluation, each with what is predicted of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.planning import traffic
+from occupancy_lab.throughput.predict import copy_us, predictions
+from occupancy_lab.throughput.table import row_features
+from occupancy_lab.values import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.throughput.calibrations import Basis
+
+SHAPE = ["rows", "cols", "dtype"]
+"""The columns that name a shape; all its configurations, of one kernel or several, compete."""
+
+
+def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Give the rows with a time of the launch that is planned, in their order.
+
+    Rows where another number of programs was launched, as the tutorial's formula gives it, are
+    not what is predicted.
+    """
+    planned = (table["launched"] == table["num_programs"]).astype("boolean").fillna(value=False)
+    rows = table[(table["measured"] == "measured") & planned.astype(bool)]
+    types = {"us": float, "occupancy": float, "num_warps": int, "num_stages": int}
+    return rows.astype(types).reset_index(drop=True)
+
+
+def with_claims(
+    rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
+) -> pd.DataFrame:
+    """Give those of *rows*, all of *gpu*, that can be predicted, with what is said of each.
+
+    The columns predicted_us, bound, copy_us (the time of a plain copy of as many bytes) and shape
+    (a number) are added. *kernels* holds kernels that the lab does not have by their name.
+
+    Raises InputError where a kernel is neither there nor the lab's own.
+    """
+    known = {name: kernels.get(name) or load_kernel(name) for name in rows["kernel"].unique()}
+    found = [
+        (place, launch, _total_bytes(kernel, row))
+        for place, row in enumerate(rows.to_dict("records"))
+        if (launch := row_features(row, kernel := known[str(row["kernel"])], gpu)) is not None
+    ]
+    moved = [total for _, _, total in found]
+    said = predictions([launch for _, launch, _ in found], moved, basis)
+    chosen = rows.iloc[[place for place, _, _ in found]]
+    return chosen.assign(
+        predicted_us=[one.us for one in said],
+        bound=[one.bound for one in said],
+        copy_us=[copy_us(total, basis.constants) for total in moved],
+        shape=chosen.groupby(SHAPE, sort=False).ngroup(),
+    )
+
+
+def _total_bytes(kernel: Kernel, row: Mapping[Any, Any]) -> int:
+    problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
+    return traffic(kernel.memory_steps(problem), problem).total_bytes

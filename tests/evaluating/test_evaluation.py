@@ -1,0 +1,166 @@
+"""An evaluation of a table: which launches count, how they are told apart, and rivals."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from guesses import BASIS
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.evaluating import Evaluation, evaluate
+from occupancy_lab.evaluating.counted import with_claims
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernels import softmax
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+    Table = Callable[..., pd.DataFrame]
+    Say = Callable[..., None]
+
+
+def evaluated(table: pd.DataFrame, **others: Any) -> Evaluation:
+    """Give the evaluation with guessed constants for every GPU."""
+    return evaluate(table, basis_of=lambda _gpu: BASIS, **others)
+
+
+def test_only_measured_launches_as_planned_count(make_table: Table, say: Say) -> None:
+    """Launches of another number of programs, without a time or of a provider do not count."""
+    say([30.0])
+    table = make_table(
+        {},
+        {"launched": 528},
+        {"measured": "wrong result", "us": None},
+        {"measured": None, "launched": None, "us": None, "num_programs": None},
+        {"kernel": "copy", "num_programs": None, "num_warps": None, "BLOCK_SIZE": None},
+    )
+    (result,) = evaluated(table).results
+    assert (result.launches, result.shapes, result.without_prediction) == (1, 1, 0)
+    assert result.score.errors is not None
+    assert result.score.errors.median == pytest.approx(0.5)
+
+
+def test_gpus_and_uses_are_apart(make_table: Table, say: Say) -> None:
+    """Each use of each GPU has a result, in the order of the table."""
+    say([20.0] * 5)
+    table = make_table(
+        {"use": "tuning"}, {}, {"num_warps": 8}, {"gpu": "h100"}, {"cols": 1000, "use": "tuning"}
+    )
+    results = evaluated(table).results
+    assert [(one.gpu, one.use, one.launches, one.shapes) for one in results] == [
+        ("h200", "tuning", 2, 2),
+        ("h200", "held out", 2, 1),
+        ("h100", "held out", 1, 1),
+    ]
+    assert results[0].title == find_gpu("h200").title
+
+
+def test_table_without_uses(make_table: Table, say: Say) -> None:
+    """A table of one's own, which has no use, is one result."""
+    say([20.0])
+    (result,) = evaluated(make_table({}).drop(columns="use")).results
+    assert result.use == "all"
+
+
+def test_rivals_by_hand(make_table: Table, say: Say) -> None:
+    """Three ways of choosing one of two kernels' launches: by time, the first, by occupancy."""
+    say([12.0, 11.0, 30.0, 20.0], copy_us=10.0)
+    table = make_table(
+        {"us": 10.0, "occupancy": 0.25},
+        {"us": 20.0, "occupancy": 0.5, "num_warps": 8},
+        {"us": 40.0, "occupancy": 1.0, "kernel": "softmax_row", "num_programs": 1, "launched": 1},
+        {"us": 16.0, "occupancy": 1.0, "num_warps": 16},
+    )
+    (result,) = evaluated(table).results
+    prediction, roofline, occupancy = result.scores
+    assert [one.name for one in result.scores] == ["prediction", "roofline", "highest occupancy"]
+    assert prediction.mean_loss == pytest.approx(1.0)
+    assert roofline.mean_loss == pytest.approx(0.0)
+    assert roofline.errors is not None
+    assert roofline.errors.mean == pytest.approx((0 + 0.5 + 0.75 + 0.375) / 4)
+    assert roofline.rank_correlation is None
+    assert occupancy.mean_loss == pytest.approx(3.0)
+    assert occupancy.errors is None
+    assert occupancy.rank_correlation == pytest.approx(-0.6325, abs=1e-4)
+    assert result.score == prediction
+
+
+def test_perfect_model_has_nothing_to_be_said_against(make_table: Table) -> None:
+    """Where the model's own times were measured there is no error, no loss and the same order."""
+    knobs = [{"cols": cols, "num_warps": warps} for cols in (700, 1024) for warps in (1, 4, 16)]
+    table = make_table(*knobs)
+    table["us"] = with_claims(table, {}, find_gpu("h200"), BASIS)["predicted_us"]
+    (result,) = evaluated(table).results
+    assert result.score.errors is not None
+    assert result.score.errors.p90 == pytest.approx(0, abs=1e-12)
+    assert result.score.worst_loss == pytest.approx(0, abs=1e-12)
+    assert result.score.rank_correlation == pytest.approx(1)
+    assert result.basis == BASIS.words
+
+
+def test_groups_are_every_launch_once(make_table: Table, say: Say) -> None:
+    """Told apart by any one thing, each launch is in one group, with its own error."""
+    say([21.0, 22.0, 26.0])
+    table = make_table({"num_warps": 4, "n_spills": 3}, {"num_warps": 4}, {"n_spills": None})
+    (result,) = evaluated(table).results
+    found = {(one.by, one.value): one.errors for one in result.groups}
+    assert {by for by, _ in found} == {"bound", "kernel", "num_warps", "num_stages", "spills"}
+    assert found["num_warps", "4"].launches == 3
+    assert found["spills", "yes"].median == pytest.approx(0.05)
+    assert found["spills", "no"].median == pytest.approx(0.10)
+    assert found["spills", "not known"].median == pytest.approx(0.30)
+    assert found["bound", "latency"].bias == pytest.approx(0.10)
+
+
+def test_worst_launches_are_listed(make_table: Table, say: Say) -> None:
+    """The launches farthest off come first, and no more than asked for."""
+    say([21.0, 10.0, 26.0])
+    table = make_table({}, {"num_warps": 8}, {"cols": 1000})
+    (result,) = evaluated(table, top=2).results
+    first, second = result.worst
+    assert (first.problem, first.config) == (Problem(4096, 1024), Config(1024, 8, 1))
+    assert (first.predicted_us, first.measured_us) == (10.0, 20.0)
+    assert first.error == pytest.approx(-0.5)
+    assert second.problem == Problem(4096, 1000)
+    say([21.0, 10.0, 26.0])
+    assert evaluated(table, top=0).results[0].worst == ()
+
+
+def test_what_cannot_be_predicted_is_counted(make_table: Table, say: Say) -> None:
+    """A launch whose binary was not read is said to be without a prediction."""
+    say([20.0])
+    (result,) = evaluated(make_table({}, {"instructions": None})).results
+    assert (result.launches, result.without_prediction) == (1, 1)
+
+
+def test_own_kernel_is_given_by_name(make_table: Table, say: Say) -> None:
+    """A kernel that is not the lab's is taken from those that are given, else it is not known."""
+    say([20.0])
+    table = make_table({"kernel": "mine"})
+    (result,) = evaluated(table, kernels={"mine": softmax.KERNEL}).results
+    assert result.launches == 1
+    with pytest.raises(InputError, match="'mine'"):
+        evaluated(table)
+
+
+def test_nothing_to_evaluate_is_said(make_table: Table) -> None:
+    """Without a measured launch, or without constants, there is an error that says which."""
+    with pytest.raises(InputError, match="no launch was measured"):
+        evaluated(make_table({"measured": "out of memory"}))
+    with pytest.raises(InputError, match=r"1 launches .* h200"):
+        evaluate(make_table({}), basis_of=lambda _gpu: None)
+
+
+def test_json_has_the_numbers(make_table: Table, say: Say) -> None:
+    """As JSON an evaluation has every score, group and worst launch."""
+    say([30.0])
+    evaluation = evaluated(make_table({}))
+    (result,) = json.loads(evaluation.to_json())["results"]
+    assert result["scores"][0]["errors"]["median"] == pytest.approx(0.5)
+    assert result["worst"][0]["config"]["block_size"] == 1024
+    assert len(result["groups"]) == 5
