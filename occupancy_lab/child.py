@@ -75,7 +75,7 @@ class Child:
         process = self._process
         if process is not None:
             process.kill()
-        # Only now: who waits for an answer is woken by the end of the process, not by a closed file.
+        # Only now: who waits for an answer is woken by the process's end, not by a closed file.
         with self._asking:
             self._forget()
 

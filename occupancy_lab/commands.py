@@ -1,9 +1,9 @@
-"""The commands that launch: each needs a GPU of this machine, but for a `tune` that predicts."""
+"""The commands that measure, choose and hold what was predicted against what was measured."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from occupancy_lab.options import (
     runs_option,
 )
 from occupancy_lab.printing import print_json, print_markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -114,7 +117,7 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool) -> None:
         print_markdown(calibration_document(made).to_markdown())
 
 
-def _limit(name: str, of: str) -> Any:
+def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         f"--max-{name}",
         type=click.FloatRange(0, 1),

@@ -50,6 +50,15 @@ def test_command_runs(command: str) -> None:
     assert done.stdout
 
 
+@pytest.mark.parametrize("command", "".join(blocks("bash")).splitlines())
+def test_command_that_launches_asks_for_a_gpu(command: str) -> None:
+    """What the README runs on a GPU is understood without one, and one sentence says so."""
+    done = shell(command)
+    assert done.returncode == 2
+    assert "GPU" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("command", [line for line in commands() if line.startswith("make")])
 def test_make_target_exists(command: str) -> None:
     """Each make command of the README is a target; the tests themselves run inside one."""
@@ -79,3 +88,13 @@ def test_shown_output_is_printed() -> None:
     printed = shell(command).stdout
     for passage in shown.split("...\n"):
         assert passage.strip("\n") in printed
+
+
+def test_accuracy_is_what_evaluate_says() -> None:
+    """The sentence on the held-out shapes is the one that `evaluate` prints today."""
+    from occupancy_lab.evaluating.run import run
+
+    evaluation, _ = run(uses=("held out",))
+    said = next(line for line in evaluation.to_markdown().splitlines() if line.startswith("- "))
+    quoted = " ".join(README.replace("  > ", " ").split())
+    assert said.removeprefix("- ") in quoted

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.document import Section, Table
 from occupancy_lab.explaining.measured import measured_sentences, time_words
+from occupancy_lab.explaining.notes import basis_sentence
 from occupancy_lab.explaining.reasons import (
     bound_sentence,
     programs_sentences,
@@ -65,15 +66,8 @@ def _predicted_sentences(timed: Timing) -> Iterator[str]:
     yield from programs_sentences(timed)
     yield from rows_sentences(timed)
     yield from stages_sentences(timed)
-    yield _basis_sentence(timed)
-
-
-def _basis_sentence(timed: Timing) -> str:
-    prediction, vendor = timed.prediction, timed.case.architecture.vendor
-    if prediction.calibrated:
-        return f"The prediction is {prediction.basis}."
-    unconfirmed = "AMD GPU" if vendor == "AMD" else timed.case.record.gpu.title
-    return f"The prediction rests on {prediction.basis}; no {unconfirmed} has confirmed it."
+    prediction, gpu = timed.prediction, timed.case.record.gpu
+    yield basis_sentence(gpu, prediction.basis, calibrated=prediction.calibrated)
 
 
 def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.notes import conditions_words
 from occupancy_lab.explaining.words import change, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.values import Conditions, Measurement
+    from occupancy_lab.values import Measurement
 
 
 def measured_sentences(case: Case) -> Iterator[str]:
@@ -21,12 +22,12 @@ def measured_sentences(case: Case) -> Iterator[str]:
         reason = "" if now.reason is None else f": {now.reason}"
         yield f"**Not measured**{on}, {now.status}{reason}."
     elif now is not None and now.conditions is not None:
-        where = f"Measured now on {now.conditions.device} ({_how(now.conditions)})"
-        yield from _time_sentences(case, where, now, now.conditions)
+        where = f"Measured now on {now.conditions.device} ({conditions_words(now.conditions)})"
+        yield from _time_sentences(case, where, now)
     if recorded is not None and recorded.conditions is not None:
         taken = recorded.conditions
-        where = f"Recorded on {taken.device}, {taken.date} ({_how(taken)})"
-        yield from _time_sentences(case, where, recorded, taken)
+        where = f"Recorded on {taken.device}, {taken.date} ({conditions_words(taken)})"
+        yield from _time_sentences(case, where, recorded)
         yield from _tutorial_sentences(case, recorded)
         if taken.triton != case.record.triton_version:
             yield (
@@ -47,18 +48,7 @@ def _tutorial_sentences(case: Case, recorded: Measurement) -> Iterator[str]:
     )
 
 
-def _how(taken: Conditions) -> str:
-    driver = "" if taken.driver is None else f"driver {taken.driver}, "
-    clock = "" if taken.sm_mhz is None else f", {taken.sm_mhz} MHz"
-    return (
-        f"{driver}torch {taken.torch}, Triton {taken.triton}, timed with {taken.timer}, L2 cache"
-        f" {taken.l2}{clock}"
-    )
-
-
-def _time_sentences(
-    case: Case, where: str, measurement: Measurement, taken: Conditions
-) -> Iterator[str]:
+def _time_sentences(case: Case, where: str, measurement: Measurement) -> Iterator[str]:
     runs = "" if measurement.runs is None else f" of {measurement.runs} launches"
     times = time_words(case, measurement)
     yield f"{where}: {times}, the median{runs}{_range(measurement)}{_against(case, measurement)}."
@@ -67,8 +57,6 @@ def _time_sentences(
             "That is less than twice the time of an empty kernel: it is mostly the launch, and"
             " tells little of the kernel."
         )
-    if taken.throttled is not None:
-        yield f"The clock was held down meanwhile: {taken.throttled}."
 
 
 def _range(measurement: Measurement) -> str:

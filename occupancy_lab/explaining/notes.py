@@ -8,7 +8,6 @@ from occupancy_lab.explaining.words import change, microseconds
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Conditions
 
 
@@ -29,21 +28,26 @@ def difference_cell(predicted_us: float | None, measured_us: float | None) -> st
     return change(difference(predicted_us, measured_us))
 
 
-def basis_sentence(gpu: Gpu, basis: Basis) -> str:
+def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool) -> str:
     """Give what the predictions for *gpu* rest on, and whether a GPU of its kind confirmed them."""
-    if basis.calibrated:
-        return f"Predictions for {gpu.title}: {basis.words}."
+    if calibrated:
+        return f"Predictions for {gpu.title}: {words}."
     unconfirmed = "AMD GPU" if gpu.vendor == "AMD" else gpu.title
-    return f"Predictions for {gpu.title} rest on {basis.words}; no {unconfirmed} confirmed them."
+    return f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them."
+
+
+def conditions_words(taken: Conditions) -> str:
+    """Give with what, and in which state of the GPU, launches were timed."""
+    driver = "" if taken.driver is None else f"driver {taken.driver}, "
+    clock = "" if taken.sm_mhz is None else f", SM clock {taken.sm_mhz} MHz"
+    held = "" if taken.throttled is None else f", held down by {taken.throttled}"
+    return (
+        f"{driver}torch {taken.torch}, Triton {taken.triton}, timed with {taken.timer}, L2 cache"
+        f" {taken.l2}{clock}{held}"
+    )
 
 
 def conditions_sentence(taken: Conditions, runs: int | None) -> str:
     """Give where, when and how *runs* launches were measured."""
-    driver = "" if taken.driver is None else f", driver {taken.driver}"
-    clock = "" if taken.sm_mhz is None else f", SM clock {taken.sm_mhz} MHz"
-    held = "" if taken.throttled is None else f", held down by {taken.throttled}"
-    return (
-        f"Measured on {taken.device}, {taken.date}, torch {taken.torch}, Triton {taken.triton}"
-        f"{driver}: the median of {runs} launches, timed with {taken.timer}, L2 cache"
-        f" {taken.l2}{clock}{held}."
-    )
+    how = conditions_words(taken)
+    return f"Measured on {taken.device}, {taken.date} ({how}): the median of {runs} launches."

@@ -94,5 +94,5 @@ def _measured_sentences(found: SideBySide) -> Iterator[str]:
 def _predicted_sentences(found: SideBySide) -> Iterator[str]:
     basis = calibration_for(found.gpu)
     if basis is not None:
-        yield basis_sentence(found.gpu, basis)
+        yield basis_sentence(found.gpu, basis.words, calibrated=basis.calibrated)
         yield "off is how far the predicted time is off the measured one."

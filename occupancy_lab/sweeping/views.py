@@ -183,7 +183,7 @@ def _time_sentences(fine: pd.DataFrame) -> Iterator[str]:
         gpu = find_gpu(key)
         basis = calibration_for(gpu)
         if basis is not None:
-            yield basis_sentence(gpu, basis)
+            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated)
     if "us" not in fine:
         return
     measured = fine[fine["us"].notna()]

@@ -40,7 +40,7 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
 
 
 def _basis(tuning: Tuning) -> str:
-    return basis_sentence(tuning.gpu, tuning.basis)
+    return basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
 
 
 def _named(choice: Choice) -> str:

@@ -238,7 +238,7 @@ def test_what_a_measurement_warns_of_is_told(make_case: Callable[..., Case]) -> 
     case = make_case("h200", COUNTED, SINGLE, measurement=measurement)
     said = " ".join(the_duration((case,)).sentences)
     assert "mostly the launch" in said
-    assert "held down meanwhile: the power limit" in said
+    assert "held down by the power limit" in said
 
 
 def test_not_known_says_why(make_case: Callable[..., Case]) -> None:

@@ -242,8 +242,8 @@ def test_explain_predicts() -> None:
     assert not other["prediction"]["calibrated"]
     assert bare["prediction"] is None
     text = explanation.to_markdown()
-    assert "The prediction is calibrated on NVIDIA H200, 2026-11-20" in text
-    assert "no AMD GPU has confirmed it" in text
+    assert "Predictions for H200 SXM: calibrated on NVIDIA H200, 2026-11-20" in text
+    assert "no AMD GPU has confirmed them" in text
     assert "sm_90 is an architecture, not a GPU; its size" in text
 
 

@@ -76,5 +76,5 @@ def test_top_rows_are_shown() -> None:
 
 def test_amd_is_said_to_be_unconfirmed() -> None:
     """A prediction for an AMD GPU says that no AMD GPU has confirmed it; NVIDIA's own does not."""
-    assert "no AMD GPU confirmed them" in tuning_document(tuning("mi300x"), 5).to_markdown()
+    assert "no AMD GPU has confirmed them" in tuning_document(tuning("mi300x"), 5).to_markdown()
     assert "confirmed" not in tuning_document(tuning("h200"), 5).to_markdown()
