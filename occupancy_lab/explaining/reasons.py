@@ -36,9 +36,8 @@ def bound_sentence(timing: Timing) -> str:
 def _launch_reason(timing: Timing, us: str) -> str:
     programs = count(timing.case.record.plan.num_programs or 0, "program")
     return (
-        f"The launch bounds it: starting {programs}, fetching their code and coming to an end"
-        f" takes {us} by itself, whatever they do. The more work in one launch, the less that"
-        " matters."
+        f"The launch bounds it: starting {programs}, setting them up and coming to an end takes"
+        f" {us} by itself, whatever they do. The more work in one launch, the less that matters."
     )
 
 
