@@ -11,6 +11,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
 from occupancy_lab.evaluating.score import Errors, errors, score
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.notebook import ShownAsTables
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Config, Problem
 
@@ -84,7 +85,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(ShownAsTables):
     """How good the predictions of a table's launches are, by GPU and use."""
 
     results: tuple[Result, ...]
@@ -102,9 +103,6 @@ class Evaluation:
     def to_json(self) -> str:
         """Give the evaluation as a JSON document."""
         return json.dumps(self.to_dict(), indent=2)
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
 
 
 def evaluate(

@@ -21,6 +21,7 @@ from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_
 from occupancy_lab.explaining.live import gpu_to_measure, with_times
 from occupancy_lab.explaining.memory import the_memory
 from occupancy_lab.explaining.words import listed
+from occupancy_lab.notebook import ShownAsTables
 from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(ShownAsTables):
     """The records of one configuration on one or several GPUs, and what they mean in words."""
 
     records: tuple[Record, ...]
@@ -53,9 +54,6 @@ class Explanation:
     def to_json(self) -> str:
         """Give records and words as a JSON document."""
         return json.dumps(self.to_dict(), indent=2)
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
 
 
 def _case(  # noqa: PLR0913 - the values that the road starts from

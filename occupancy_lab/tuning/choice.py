@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.measuring.timer import BURST
+from occupancy_lab.notebook import ShownAsTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(ShownAsTables):
     """The configurations of a problem on a GPU, the one to launch first."""
 
     gpu: Gpu
@@ -77,6 +78,12 @@ class Tuning:
     """What the predictions rest on."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every configuration, the best predicted first, with the columns of a sweep."""
+
+    def to_markdown(self, top: int = 5) -> str:
+        """Give the choice and its *top* best predicted configurations in GitHub's markdown."""
+        from occupancy_lab.tuning.view import tuning_document
+
+        return tuning_document(self, top).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything as plain values, for JSON."""

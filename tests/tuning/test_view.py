@@ -74,6 +74,13 @@ def test_top_rows_are_shown() -> None:
     assert len(sections[0].tables[0].rows) == 1
 
 
+def test_tuning_is_shown_with_five_rows() -> None:
+    """A tuning's own markdown, which a notebook shows, is its document."""
+    found = tuning("h200", us=(9.72, None))
+    assert found.to_markdown() == tuning_document(found, 5).to_markdown()
+    assert found.to_markdown(1) == tuning_document(found, 1).to_markdown()
+
+
 def test_amd_is_said_to_be_unconfirmed() -> None:
     """A prediction for an AMD GPU says that no AMD GPU has confirmed it; NVIDIA's own does not."""
     assert "no AMD GPU has confirmed them" in tuning_document(tuning("mi300x"), 5).to_markdown()

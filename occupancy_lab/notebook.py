@@ -1,0 +1,29 @@
+"""How a notebook shows what the Python API gives: as its tables."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+
+def to_html(markdown: str) -> str:
+    """Give *markdown* as a piece of HTML; whatever looks like HTML in it is shown as text."""
+    from markdown_it import MarkdownIt
+
+    html: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    return html
+
+
+class ShownAsTables:
+    """What has markdown, and is shown by it in a notebook."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_markdown(self) -> str:
+        """Give it in GitHub's markdown."""
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return to_html(self.to_markdown())
