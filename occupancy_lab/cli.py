@@ -80,6 +80,7 @@ for _command in (
     commands.tune,
     commands.calibrate,
     commands.evaluate,
+    commands.report,
     commands.verify,
 ):
     main.add_command(_command)

@@ -159,6 +159,35 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
 
 
 @click.command()
+@click.option("--gpu", metavar="NAME", help="The GPU [default: h200, or the one of --file].")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    help="Rows that sweep --measure --export-csv wrote [default: what was recorded].",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="Where it goes; pictures go into a folder beside it [default: print it].",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "html"]),
+    help="[default: what --output ends in, or markdown]",
+)
+def report(*, output: str | None, form: str | None, **asked: Any) -> None:
+    """Write what was measured on a GPU, beside what was predicted, as a page with pictures."""
+    from occupancy_lab.reporting.output import run
+
+    text = run(**asked, output=output, form=form)
+    if output is None and form is None:
+        print_markdown(text)
+    else:
+        click.echo(text, nl=False)
+
+
+@click.command()
 @click.option("--cols", type=int, default=781, show_default=True, help="Columns of the matrix.")
 @click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it.")
 @click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+
+def html_renderer() -> MarkdownIt:
+    """Give what makes HTML of markdown with tables, and text of what looks like HTML in it."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def to_html(markdown: str) -> str:
     """Give *markdown* as a piece of HTML; whatever looks like HTML in it is shown as text."""
-    from markdown_it import MarkdownIt
-
-    html: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    html: str = html_renderer().render(markdown)
     return html
 
 

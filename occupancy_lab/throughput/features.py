@@ -95,7 +95,7 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
         read_bytes=moved.read_bytes / plan.work,
         written_bytes=moved.written_bytes / plan.work,
         instructions=resources.loop_instructions if loops else once,
-        prologue=once if loops else 0,
+        prologue=_around_loop(resources, config, gpu) if loops else 0,
         shuffles=resources.shuffles or 0,
         barriers=resources.barrier_waits or 0,
         shared_accesses=resources.shared_accesses or 0,
@@ -112,6 +112,17 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
         warp_size=gpu.architecture.warp_size,
         issue_rate=_issue_rate(gpu),
     )
+
+
+def _around_loop(resources: Resources, config: Config, gpu: Gpu) -> int:
+    """Give the instructions of a warp before and after a loop, those of whole passes left out.
+
+    For AMD, Triton pipelines through registers and peels num_stages - 1 passes off the loop, which
+    the loop then does not make.
+    """
+    around, a_pass = resources.instructions or 0, resources.loop_instructions or 0
+    peeled = config.num_stages - 1 if gpu.target.backend == "hip" else 0
+    return max(around - peeled * a_pass, 0)
 
 
 def _issue_rate(gpu: Gpu) -> float:

@@ -1,0 +1,94 @@
+"""Predicted over measured times: a panel a use, with the band in which a prediction is good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+
+    from occupancy_lab.reporting.accuracy import Accuracy, Point
+
+PANEL, HEIGHT = 4.8, 5.0
+"""Inches."""
+BAND = 0.1
+"""The share by which a prediction may be off and still be called good."""
+COLOURS: Mapping[str, str] = {
+    "bandwidth": EXACT,
+    "latency": TUTORIAL,
+    "issue": "#117733",
+    "launch": "#aa4499",
+    "tail": INK,
+}
+"""By what bounds a launch."""
+WIDE = 300
+"""The longest over the shortest time from which on powers of ten are ticks enough."""
+LINE = 0.055
+"""The height of a line of the key, as a share of a panel's."""
+MARGIN = 1.3
+"""How far the axes reach beyond the times, as a factor."""
+
+
+def draw_accuracy(accuracy: Accuracy) -> Figure:
+    """Give a figure of every launch, predicted over measured time, a panel a use."""
+    uses = [result.use for result in accuracy.results]
+    every = [point for points in accuracy.points for point in points]
+    times = [us for point in every for us in (point.predicted_us, point.measured_us)]
+    limits = min(times) / MARGIN, max(times) * MARGIN
+    with styled():
+        figure = Figure(figsize=(PANEL * max(len(uses), 1.4), HEIGHT), layout="constrained")
+        panels = figure.subplots(1, len(uses), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, use, points in zip(panels, uses, accuracy.points, strict=True):
+            _draw(axes, points, limits)
+            axes.set_title(f"{use}: {len(points)} launches")
+        panels[0].set_ylabel("predicted us")
+        met = [bound for bound in COLOURS if any(point.bound == bound for point in every)]
+        _key(panels[0], met)
+        caption = f"In the grey band a prediction is off by less than {BAND:.0%}."
+        figure.supxlabel(caption, x=0.01, ha="left", color=MUTED, fontsize=9)
+        title = "Predicted over measured time of a launch"
+        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
+    describe(figure, f"{title}: {', '.join(uses)}")
+    return figure
+
+
+def _draw(axes: Axes, points: Sequence[Point], limits: tuple[float, float]) -> None:
+    low, high = limits
+    ends = [low, high]
+    lower, upper = ([end * factor for end in ends] for factor in (1 - BAND, 1 + BAND))
+    axes.fill_between(ends, lower, upper, color=FAINT, linewidth=0)
+    axes.plot(ends, ends, color=MUTED, linewidth=0.8)
+    for bound, colour in COLOURS.items():
+        of_bound = [point for point in points if point.bound == bound]
+        axes.plot(
+            [point.measured_us for point in of_bound],
+            [point.predicted_us for point in of_bound],
+            "o",
+            color=colour,
+            markersize=3,
+            markeredgewidth=0,
+            alpha=0.6,
+        )
+    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, xlabel="measured us")
+    axes.set_aspect("equal")
+    steps = (1,) if high / low > WIDE else (1, 2, 5)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _key(axes: Axes, bounds: Sequence[str]) -> None:
+    """Name the colours in the corner that no launch comes near."""
+    axes.text(0.03, 0.97, "bound by", va="top", color=INK, transform=axes.transAxes)
+    for place, bound in enumerate(bounds, start=1):
+        height = 0.97 - LINE * place
+        style: Mapping[str, Any] = {"va": "top", "color": COLOURS[bound]}
+        axes.text(0.03, height, f"● {bound}", transform=axes.transAxes, **style)

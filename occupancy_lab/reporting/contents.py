@@ -1,0 +1,61 @@
+"""The contents of a report: the rows of one GPU, worked out chapter by chapter, and said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.reporting.accuracy import make_accuracy
+from occupancy_lab.reporting.accuracy_view import the_accuracy
+from occupancy_lab.reporting.benchmark import make_benchmark
+from occupancy_lab.reporting.benchmark_view import the_benchmark
+from occupancy_lab.reporting.example import make_example
+from occupancy_lab.reporting.example_view import the_example
+from occupancy_lab.reporting.excess import make_excesses
+from occupancy_lab.reporting.excess_view import the_excesses
+from occupancy_lab.reporting.occupancies import make_occupancies
+from occupancy_lab.reporting.occupancies_view import the_occupancies
+from occupancy_lab.reporting.page import Page
+from occupancy_lab.reporting.short_view import in_short
+from occupancy_lab.reporting.source import file_source, recorded_source
+from occupancy_lab.reporting.spread import make_spread
+from occupancy_lab.reporting.spread_view import the_spread
+from occupancy_lab.reporting.taken import make_taken
+from occupancy_lab.reporting.taken_view import what_was_run
+
+if TYPE_CHECKING:
+    from occupancy_lab.reporting.source import Source
+
+
+def make_report(gpu: str | None = None, *, file: str | None = None) -> Page:
+    """Give the report of what was measured on one GPU.
+
+    Args:
+        gpu: Name of the GPU; None takes an H200, or the only one of *file*.
+        file: A CSV file that `sweep --measure --export-csv` wrote; None takes what was recorded
+            and comes with the lab.
+
+    Raises:
+        InputError: no launches were measured on that GPU, or *file* cannot be read.
+    """
+    return write_page(recorded_source(gpu) if file is None else file_source(file, gpu))
+
+
+def write_page(source: Source) -> Page:
+    """Give the report of *source*; a chapter that has no rows says so in a sentence."""
+    taken = make_taken(source)
+    benchmark, accuracy = make_benchmark(source), make_accuracy(source)
+    example = make_example(source)
+    problem = None if example is None else example.case.record.problem
+    return Page(
+        f"Fused softmax on {source.gpu.title}",
+        (
+            what_was_run(taken),
+            in_short(benchmark, accuracy),
+            the_benchmark(benchmark),
+            the_accuracy(accuracy),
+            the_occupancies(None if problem is None else make_occupancies(source, problem)),
+            the_excesses(make_excesses(source)),
+            the_example(example),
+            the_spread(taken, make_spread(source)),
+        ),
+    )

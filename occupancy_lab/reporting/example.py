@@ -1,0 +1,156 @@
+"""The worked example: the tutorial's configuration on one problem, and what else was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.case import Case, Recorded
+from occupancy_lab.explaining.live import ROW_KERNELS
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import record_of
+from occupancy_lab.reporting.rows import row_config, row_measurement, row_problem
+from occupancy_lab.reporting.variants import rows_of, variants_of
+from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.tuning.search import TUTORIAL_KERNEL
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from occupancy_lab.reporting.source import Source
+    from occupancy_lab.reporting.variants import Variant
+    from occupancy_lab.values import Measurement
+
+    Row = Mapping[Any, Any]
+    Name = tuple[str, Config]
+
+PROBLEM = Problem(4096, 781)
+"""The tutorial's own problem, where it was measured."""
+ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One launch explained, and the others of its problem that were measured."""
+
+    case: Case
+    variants: tuple[Variant, ...]
+    predicted_best: Variant | None
+    """None where nothing is predicted."""
+
+    @property
+    def tutorial(self) -> Variant:
+        """The tutorial's configuration, launched with as many programs as fit."""
+        return self._one(self.case.record.config.num_stages)
+
+    @property
+    def single_stage(self) -> Variant:
+        """The same with one stage."""
+        return self._one(1)
+
+    def _one(self, num_stages: int) -> Variant:
+        (found,) = (one for one in self.over_stages if one.config.num_stages == num_stages)
+        return found
+
+    @property
+    def fastest(self) -> Variant:
+        """The fastest of all."""
+        return min(self.variants, key=lambda variant: variant.us)
+
+    @property
+    def fastest_of_kernel(self) -> Variant:
+        """The fastest of the tutorial's kernel."""
+        own = (variant for variant in self.variants if variant.kernel == TUTORIAL_KERNEL)
+        return min(own, key=lambda variant: variant.us)
+
+    def variant(self, kernel: str, config: Config) -> Variant | None:
+        """Give what was measured of *kernel* with *config*; None where that was not."""
+        for variant in self.variants:
+            if (variant.kernel, variant.config) == (kernel, config):
+                return variant
+        return None
+
+    def with_stages(self, num_stages: int, num_warps: int | None = None) -> Variant | None:
+        """Give the tutorial's configuration with other stages, and other warps if given."""
+        config = self.case.record.config
+        changed = Config(config.block_size, num_warps or config.num_warps, num_stages)
+        return self.variant(TUTORIAL_KERNEL, changed)
+
+    def with_rows(self, num_warps: int) -> Variant | None:
+        """Give one program a row, with *num_warps* warps."""
+        return self.variant(ROW_KERNEL, Config(self.case.record.config.block_size, num_warps, 1))
+
+    @property
+    def num_warps(self) -> tuple[int, ...]:
+        """The warps that were measured."""
+        return tuple(sorted({variant.config.num_warps for variant in self.variants}))
+
+    @property
+    def over_stages(self) -> tuple[Variant, ...]:
+        """The tutorial's configuration with every number of stages, in ascending order."""
+        stages = sorted({variant.config.num_stages for variant in self.variants})
+        return tuple(found for number in stages if (found := self.with_stages(number)))
+
+    @property
+    def fastest_warps(self) -> Variant:
+        """The tutorial's configuration with the number of warps that is the fastest."""
+        stages = self.case.record.config.num_stages
+        found = (self.with_stages(stages, number) for number in self.num_warps)
+        return min((one for one in found if one), key=lambda variant: variant.us)
+
+
+def make_example(source: Source) -> Example | None:
+    """Give the example for PROBLEM, or else for the first problem with the rows it takes.
+
+    It takes the tutorial's configuration and the same with one stage; None where no problem has
+    both.
+    """
+    kernel, most = load_kernel(TUTORIAL_KERNEL), source.gpu.architecture.max_shared
+    own = source.planned[source.planned["kernel"] == TUTORIAL_KERNEL]
+    problems = dict.fromkeys((PROBLEM, *map(row_problem, own.to_dict("records"))))
+    for problem in problems:
+        config = kernel.default_config(problem, most)
+        rows = {
+            (str(row["kernel"]), row_config(row)): row
+            for row in rows_of(source.planned, problem).to_dict("records")
+        }
+        single = dataclasses.replace(config, num_stages=1)
+        if {(TUTORIAL_KERNEL, config), (TUTORIAL_KERNEL, single)} <= set(rows):
+            variants = variants_of(source, problem)
+            return Example(
+                _case(source, rows, problem, config), variants, _best(source, problem, variants)
+            )
+    return None
+
+
+def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Config) -> Case:
+    single = dataclasses.replace(config, num_stages=1)
+    row, one_stage = rows[TUTORIAL_KERNEL, config], rows[TUTORIAL_KERNEL, single]
+    record = record_of(
+        load_kernel(TUTORIAL_KERNEL),
+        problem,
+        config,
+        source.gpu,
+        row_resources(row),
+        triton=str(row["triton_version"]),
+    )
+
+    def measured(found: Row | None) -> Measurement | None:
+        return None if found is None else row_measurement(found)
+
+    recorded = Recorded(
+        measured(row), measured(one_stage), measured(rows.get((ROW_KERNEL, single)))
+    )
+    return Case(record, row_resources(one_stage), recorded=recorded)
+
+
+def _best(source: Source, problem: Problem, variants: tuple[Variant, ...]) -> Variant | None:
+    claims = rows_of(source.claims, problem).to_dict("records")
+    best = min(claims, key=lambda row: float(row["predicted_us"]), default=None)
+    if best is None:
+        return None
+    name = str(best["kernel"]), row_config(best)
+    return next(one for one in variants if (one.kernel, one.config) == name)

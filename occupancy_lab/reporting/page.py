@@ -1,0 +1,91 @@
+"""A page before it is written anywhere: chapters of paragraphs, tables, pictures and commands.
+
+Text is markdown; what a file says goes through `literal` first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from occupancy_lab.explaining.document import Section, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from matplotlib.figure import Figure
+
+
+def literal(text: str) -> str:
+    """Give *text* on one line, with a backslash before what markdown or HTML would understand."""
+    return re.sub(r"([\\`*_~$\[\]<>#&])", r"\\\1", " ".join(text.split()))
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture, by a name that its page has once."""
+
+    name: str
+    words: str
+    """What it shows, for those who cannot see it."""
+    draw: Callable[[], Figure] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Lines for a shell."""
+
+    lines: tuple[str, ...]
+
+    def to_markdown(self) -> str:
+        """Give the lines in a fence that no backticks of theirs end."""
+        text = "\n".join(self.lines)
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+        return f"{fence}sh\n{text}\n{fence}"
+
+
+Block: TypeAlias = str | Table | Section | Picture | Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One question answered; a Section among its blocks is a part of it with a title."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A title and chapters."""
+
+    title: str
+    chapters: tuple[Chapter, ...]
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The pictures in their order."""
+        blocks = (block for chapter in self.chapters for block in chapter.blocks)
+        return tuple(block for block in blocks if isinstance(block, Picture))
+
+    def to_markdown(self, show: Callable[[Picture], str]) -> str:
+        """Give the page in GitHub's markdown, *show* giving the markdown of a picture."""
+        return "\n\n".join(self._parts(show)) + "\n"
+
+    def _parts(self, show: Callable[[Picture], str]) -> Iterator[str]:
+        yield f"# {self.title}"
+        for chapter in self.chapters:
+            yield f"## {chapter.title}"
+            for block in chapter.blocks:
+                yield _markdown(block, show)
+
+
+def _markdown(block: Block, show: Callable[[Picture], str]) -> str:
+    if isinstance(block, str):
+        return block
+    if isinstance(block, Picture):
+        return show(block)
+    if isinstance(block, Section):
+        return f"#{block.to_markdown()}"
+    return block.to_markdown()

@@ -1,0 +1,83 @@
+"""The answer in three sentences and one picture."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from occupancy_lab.evaluating.metrics import METRICS
+from occupancy_lab.explaining.words import count, listed
+from occupancy_lab.reporting import benchmark as data
+from occupancy_lab.reporting.accuracy import USES
+from occupancy_lab.reporting.benchmark_picture import draw_bandwidths
+from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.words import share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from occupancy_lab.reporting.accuracy import Accuracy
+    from occupancy_lab.reporting.benchmark import Benchmark
+
+RIVALS: Mapping[str, str] = {
+    data.TUTORIAL: "the tutorial's launch",
+    "torch": "`torch.softmax`",
+    "torch.compile": "`torch.compile`",
+    "naive": "five operations of torch",
+    data.COPY: "a plain copy of the matrix",
+}
+"""What the chosen is compared with, and how each is called."""
+
+
+def in_short(benchmark: Benchmark | None, accuracy: Accuracy | None) -> Chapter:
+    """Give the answer of those chapters that there is something to say in."""
+    blocks: list[str | Picture] = []
+    if benchmark is not None:
+        blocks.append(" ".join(_benchmark_sentences(benchmark)))
+    if accuracy is not None:
+        blocks.append(_accuracy_sentence(accuracy))
+    if benchmark is not None:
+        blocks.append(_picture(benchmark))
+    if not blocks:
+        blocks.append("Left out: nothing can be predicted of these launches.")
+    return Chapter("In short", tuple(blocks))
+
+
+def _benchmark_sentences(benchmark: Benchmark) -> Iterator[str]:
+    lost = benchmark.lost()
+    first, last = benchmark.widths[0].cols, benchmark.widths[-1].cols
+    yield (
+        f"For a softmax of {benchmark.rows} rows of {first} to {last} columns, the configuration"
+        f" that is predicted to be the best, without one launch, takes **{share(lost.mean)} longer"
+        f" on average than the fastest** of up to {benchmark.most_configurations} that were"
+        f" measured, and {share(lost.most)} at worst."
+    )
+    rivals = [
+        f"{words} {found.median:.2f} ({found.most:.2f})"
+        for name, words in RIVALS.items()
+        if name in benchmark.names and (found := benchmark.against_chosen(name))
+    ]
+    if rivals:
+        yield (
+            "Others take so many times as long, at the median width (and at most):"
+            f" {listed(rivals)}."
+        )
+
+
+def _accuracy_sentence(accuracy: Accuracy) -> str:
+    result = accuracy.results[0]
+    median, p90 = (METRICS[name].write(result.score) for name in ("median", "p90"))
+    return (
+        f"On {count(result.shapes, 'shape')} {USES[result.use]}, a predicted time is off by"
+        f" **{median}** at the median and by less than {p90} for nine launches in ten."
+    )
+
+
+def _picture(benchmark: Benchmark) -> Picture:
+    last = benchmark.widths[-1]
+    words = [f"{name} {last.gbs(name):.0f}" for name in last.us]
+    return Picture(
+        "bandwidths",
+        f"GB/s over the columns of {benchmark.rows} rows; at {last.cols} columns {listed(words)}",
+        partial(draw_bandwidths, benchmark),
+    )

@@ -1,0 +1,157 @@
+"""What a report is made of: the measured launches of one GPU, and what they are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.evaluating.counted import counted_rows, with_claims
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import kernel_names
+from occupancy_lab.reporting.page import literal
+from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
+from occupancy_lab.sweeping.recorded import read_table, recorded_table
+from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.values import ITEM_BYTES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.throughput.calibrations import Basis
+
+DEFAULT_GPU = "h200"
+ALL = "all"
+"""The use of every row of a table that tells no uses apart."""
+STATUS = ("status", "triton_version")
+FREE_TEXT = (
+    *(*STATUS, "measured", "why_not", "device", "date", "driver"),
+    *("torch", "triton", "timer", "l2", "throttled"),
+)
+"""Columns in which a file may say anything."""
+WHOLE = ("runs", "sm_mhz")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The rows of one GPU; what their columns of text say is markdown."""
+
+    gpu: Gpu
+    basis: Basis | None
+    """What predictions rest on; None where nothing can be predicted."""
+    file: str | None
+    """Where the rows are from; None for what comes with the lab."""
+    table: pd.DataFrame = field(compare=False, repr=False)
+    """Every row, with the columns of a measured sweep and `use`."""
+    planned: pd.DataFrame = field(compare=False, repr=False)
+    """Those measured with as many programs as fit."""
+    claims: pd.DataFrame = field(compare=False, repr=False)
+    """Those of them that can be predicted, with what is predicted."""
+    providers: pd.DataFrame = field(compare=False, repr=False)
+    """What else was timed on the same matrices: `provider`, and the columns of a measurement."""
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        """Every row that has a time."""
+        return _measured(self.table)
+
+    def claims_for(self, *uses: str) -> pd.DataFrame:
+        """Give the rows of `claims` for *uses*, all where uses are not told apart."""
+        return self.claims[self.claims["use"].isin({*uses, ALL})]
+
+
+def recorded_source(name: str | None) -> Source:
+    """Give what was recorded on the GPU called *name*, None for an H200.
+
+    Raises InputError where nothing was.
+    """
+    import pandas as pd
+
+    gpu, table = find_gpu(name or DEFAULT_GPU), recorded_table()
+    if gpu.key not in set(table["gpu"]):
+        known = ", ".join(sorted(set(table["gpu"])))
+        msg = (
+            f"no launches were recorded on {gpu.title}, only on: {known}; on such a GPU,"
+            " occupancy-lab sweep --measure --export-csv FILE makes rows for --file FILE"
+        )
+        raise InputError(msg)
+    entry = files("occupancy_lab.recorded").joinpath(f"providers-{gpu.key}.csv")
+    if not entry.is_file():
+        return make_source(gpu, table)
+    with entry.open(encoding="utf-8") as lines:
+        return make_source(gpu, table, pd.read_csv(lines))
+
+
+def file_source(path: str, name: str | None) -> Source:
+    """Give the rows of the CSV file at *path* on the GPU called *name*, None for the only one.
+
+    Raises InputError where it cannot be read, no launch of it was measured on that GPU, or it
+    holds other kernels than the lab's own.
+    """
+    table = read_table(path)
+    there = sorted(set(table.loc[table["measured"] == "measured", "gpu"]))
+    key = find_gpu(name).key if name is not None else there[0] if len(there) == 1 else None
+    if key not in there:
+        found = f"launches were measured on: {', '.join(there)}" if there else "none was measured"
+        msg = f"name a GPU whose launches {path} holds; {found}"
+        raise InputError(msg)
+    return make_source(find_gpu(str(key)), table, file=path)
+
+
+def make_source(
+    gpu: Gpu,
+    table: pd.DataFrame,
+    providers: pd.DataFrame | None = None,
+    *,
+    file: str | None = None,
+) -> Source:
+    """Give the source of those rows of *table* that are for *gpu*, with their predictions.
+
+    Raises InputError where it lacks a column, or holds other kernels or dtypes than the lab has.
+    """
+    import pandas as pd
+
+    _check(table, file)
+    table = _typed(table[table["gpu"] == gpu.key].reset_index(drop=True))
+    table = table if "use" in table else table.assign(use=ALL)
+    planned, basis = counted_rows(table), calibration_for(gpu)
+    return Source(
+        gpu=gpu,
+        basis=basis,
+        file=file,
+        table=table,
+        planned=planned,
+        claims=planned.iloc[:0] if basis is None else with_claims(planned, {}, gpu, basis),
+        providers=pd.DataFrame() if providers is None else _typed(_measured(providers)),
+    )
+
+
+def _measured(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["measured"] == "measured"]
+
+
+def _check(table: pd.DataFrame, file: str | None) -> None:
+    missing = [name for name in (*STATUS, *MEASURED_COLUMNS) if name not in table]
+    if missing:
+        msg = f"{file} lacks the columns {', '.join(missing)}, which say how launches were measured"
+        raise InputError(msg)
+    for column, known in {"kernel": kernel_names(), "dtype": ITEM_BYTES}.items():
+        strange = sorted(set(table[column]) - set(known))
+        if strange:
+            msg = (
+                f"the column {column} of {file} has {', '.join(map(str, strange))}, and a report"
+                f" knows of {', '.join(known)}"
+            )
+            raise InputError(msg)
+
+
+def _typed(table: pd.DataFrame) -> pd.DataFrame:
+    """Give *table* with its texts as markdown, and whole numbers where there is no fraction."""
+    texts = {
+        name: table[name].map(lambda text: literal(str(text)), na_action="ignore")
+        for name in FREE_TEXT
+        if name in table
+    }
+    return table.assign(**texts).astype(dict.fromkeys(WHOLE, "Int64"))

@@ -1,0 +1,84 @@
+"""What was run, in words, and the commands that repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.document import Table
+from occupancy_lab.explaining.words import listed
+from occupancy_lab.reporting.page import Chapter, Commands, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from occupancy_lab.reporting.taken import Taken
+
+ROWS: Mapping[str, str] = {
+    "device": "GPU",
+    "driver": "driver",
+    "torch": "torch",
+    "triton": "Triton",
+    "date": "date",
+    "timer": "timed with",
+    "l2": "L2 cache before each launch",
+    "sm_mhz": "clock after the launches, MHz",
+    "throttled": "clock held down by",
+}
+"""What the fields of Conditions are called."""
+
+
+def what_was_run(taken: Taken) -> Chapter:
+    """Say where, when and how the launches were made, and how to make them again."""
+    rows = [
+        (words, listed(taken.conditions[name]))
+        for name, words in ROWS.items()
+        if taken.conditions[name]
+    ]
+    rows += [(kernel.name, kernel.title) for kernel in taken.kernels]
+    rows += [("launches measured", _measured(taken)), *_others(taken)]
+    return Chapter(
+        "What was run",
+        (Table(("", taken.gpu.title), tuple(rows), prose=True), *_untimed(taken), *_again(taken)),
+    )
+
+
+def _measured(taken: Taken) -> str:
+    total = sum(taken.measured.values())
+    if len(taken.measured) == 1:
+        return str(total)
+    return f"{total}: {listed([f'{number} {use}' for use, number in taken.measured.items()])}"
+
+
+def _others(taken: Taken) -> Iterator[tuple[str, str]]:
+    if taken.providers:
+        numbers = [f"{number} of {name}" for name, number in taken.providers.items()]
+        yield "timed beside them", listed(numbers)
+
+
+def _untimed(taken: Taken) -> Iterator[str]:
+    if taken.untimed:
+        what = listed([f"{number} ({name})" for name, number in taken.untimed.items()])
+        yield f"Configurations without a time: {what}."
+    for name, reason in taken.reasons.items():
+        yield f"The first of those that ended as *{name}*: {reason}"
+
+
+def _again(taken: Taken) -> Iterator[str | Commands]:
+    key = taken.gpu.key
+    if taken.file is None:
+        yield (
+            f"The rows are in `reports/data/measured-{key}.csv` and `providers-{key}.csv`. The"
+            " first command, on such a GPU, records them again; the second makes this page of them,"
+            " anywhere:"
+        )
+        yield Commands(
+            (
+                "python reports/record_measurements.py",
+                f"occupancy-lab report --gpu {key} --output reports/{key}.md",
+            )
+        )
+        return
+    yield f"The rows are those of {literal(taken.file)}; this page is made of them by:"
+    file = shlex.quote(taken.file)
+    yield Commands((f"occupancy-lab report --gpu {key} --file {file} --output {key}.md",))

@@ -1,0 +1,61 @@
+"""Every configuration of one problem that was measured: what it takes, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.reporting.rows import row_config
+from occupancy_lab.throughput.table import row_resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.reporting.source import Source
+    from occupancy_lab.values import Config, Occupancy, Problem, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One configuration, launched with as many programs as fit."""
+
+    kernel: str
+    config: Config
+    resources: Resources
+    held: Occupancy
+    us: float
+
+    @property
+    def instructions(self) -> int | None:
+        """Instructions that the warps of a program issue for a row; None where not counted."""
+        found = self.resources.loop_instructions or self.resources.instructions
+        return None if found is None else found * self.config.num_warps
+
+
+def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
+    """Give the rows of *table* for *problem*, each configuration once."""
+    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
+    names = ["kernel", "BLOCK_SIZE", "num_warps", "num_stages"]
+    return table[same & (table["dtype"] == problem.dtype)].drop_duplicates(names)
+
+
+def variants_of(source: Source, problem: Problem) -> tuple[Variant, ...]:
+    """Give the configurations of *problem* that were measured, in the order of the rows."""
+    rows = rows_of(source.planned, problem).to_dict("records")
+    return tuple(_variant(row, source.gpu) for row in rows)
+
+
+def _variant(row: Mapping[Any, Any], gpu: Gpu) -> Variant:
+    resources = row_resources(row)
+    return Variant(
+        kernel=str(row["kernel"]),
+        config=row_config(row),
+        resources=resources,
+        held=occupancy(resources, gpu.architecture),
+        us=float(row["us"]),
+    )

@@ -1,0 +1,126 @@
+"""How often the tutorial's formula is wrong on each GPU, with a case of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.occupancy import Rocm, tutorial_occupancy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import Record
+    from occupancy_lab.reporting.vendors import Vendors
+    from occupancy_lab.values import TutorialOccupancy
+
+SINCE_ROCM_7 = frozenset({"gfx950"})
+"""Targets that no ROCm knew that reported the old numbers.
+
+Source: the release notes of ROCm 7.0's libraries, such as hipFFT 1.0.20, add gfx950.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel, and what the formula says of it."""
+
+    record: Record
+    said: TutorialOccupancy
+
+    @property
+    def truth(self) -> int:
+        """Programs that one multiprocessor holds."""
+        return self.record.occupancy.programs_per_multiprocessor
+
+    @property
+    def ratio(self) -> float | None:
+        """What the formula says over what fits; None where it fails."""
+        said = self.said.programs_per_multiprocessor
+        return None if said is None else said / self.truth
+
+    @property
+    def off(self) -> float:
+        """By what factor the formula is wrong, either way; 1 where it is right or fails."""
+        return 1.0 if self.ratio is None else max(self.ratio, 1 / max(self.ratio, 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The tutorial's formula on one GPU, fed with what one ROCm reports there."""
+
+    gpu: Gpu
+    rocm: Rocm
+    """CURRENT on NVIDIA too, where it changes nothing."""
+    cases: tuple[Case, ...]
+
+    @property
+    def fails(self) -> int:
+        """Kernels for which it divides by zero."""
+        return sum(case.ratio is None for case in self.cases)
+
+    @property
+    def too_many(self) -> int:
+        """Kernels of which it says that more programs fit than do."""
+        return sum(case.ratio is not None and case.ratio > 1 for case in self.cases)
+
+    @property
+    def too_few(self) -> int:
+        """Kernels of which it says that fewer programs fit than do."""
+        return sum(case.ratio is not None and case.ratio < 1 for case in self.cases)
+
+    @property
+    def right(self) -> int:
+        """The other kernels."""
+        return len(self.cases) - self.fails - self.too_many - self.too_few
+
+    @property
+    def missing(self) -> Mapping[str, int]:
+        """By term that it misses, the kernels it is wrong for, the commonest first."""
+        found = Counter(term for case in self.cases for term in case.said.missing_terms)
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def worst(self, term: str | None = None) -> Case | None:
+        """Give the first of the kernels that it is most wrong for; None where it is right or fails.
+
+        With *term* they are those for which it misses that term.
+        """
+        cases = [case for case in self.cases if case.off > 1]
+        missed = [case for case in cases if term is None or term in case.said.missing_terms]
+        return max(missed, key=lambda case: case.off, default=None)
+
+
+def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
+    """Give the tutorial's formula on each GPU, with what each ROCm reports of it."""
+    return tuple(
+        Formula(gpu, rocm, tuple(_cases(vendors.of(gpu), rocm)))
+        for gpu in vendors.gpus
+        for rocm in _known_to(gpu)
+    )
+
+
+def make_examples(formulas: Sequence[Formula]) -> tuple[tuple[Formula, Case], ...]:
+    """Give the worst case of each formula, and then of each term that none of these misses."""
+    found = [(one, case) for one in formulas if (case := one.worst()) is not None]
+    for term in dict.fromkeys(term for one in formulas for term in one.missing):
+        if not any(term in case.said.missing_terms for _, case in found):
+            found += _worst_of(formulas, term)
+    return tuple(found)
+
+
+def _worst_of(formulas: Sequence[Formula], term: str) -> list[tuple[Formula, Case]]:
+    cases = [(one, case) for one in formulas if (case := one.worst(term)) is not None]
+    return sorted(cases, key=lambda pair: -pair[1].off)[:1]
+
+
+def _known_to(gpu: Gpu) -> tuple[Rocm, ...]:
+    old = gpu.vendor == "AMD" and gpu.target.name not in SINCE_ROCM_7
+    return (Rocm.CURRENT, Rocm.OLD) if old else (Rocm.CURRENT,)
+
+
+def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Case]:
+    for record in records:
+        said = tutorial_occupancy(record.resources, record.gpu.architecture, rocm)
+        yield Case(record, said)

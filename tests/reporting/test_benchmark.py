@@ -1,0 +1,94 @@
+"""The benchmark: what is chosen, what it is compared with, and what that comes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from small_table import H200, providers, row, rows, table_of
+
+from occupancy_lab.reporting.benchmark import CHOSEN, COPY, FASTEST, TUTORIAL, make_benchmark
+from occupancy_lab.reporting.source import make_source
+
+if TYPE_CHECKING:
+    from occupancy_lab.reporting.benchmark import Benchmark
+    from occupancy_lab.reporting.source import Source
+
+
+@pytest.fixture
+def benchmark(small: Source) -> Benchmark:
+    """Give the benchmark of the small table."""
+    found = make_benchmark(small)
+    assert found is not None
+    return found
+
+
+def test_least_predicted_is_chosen_and_least_measured_fastest(benchmark: Benchmark) -> None:
+    """Both are sought among all kernels; a time decides nothing of the choice."""
+    assert [width.cols for width in benchmark.widths] == [256, 512, 1024]
+    assert [width.chosen.kernel for width in benchmark.widths] == ["softmax"] + ["softmax_row"] * 2
+    assert [width.us[CHOSEN] for width in benchmark.widths] == [9.0, 9.0, 15.5]
+    assert [width.us[FASTEST] for width in benchmark.widths] == [8.0, 9.0, 15.5]
+    assert [width.is_right for width in benchmark.widths] == [False, True, True]
+    assert [width.configurations for width in benchmark.widths] == [3, 3, 3]
+
+
+def test_lost_is_the_time_over_the_fastest(benchmark: Benchmark) -> None:
+    """A loss is a share of the fastest time; its mean goes over every width."""
+    lost = benchmark.lost()
+    assert (lost.count, lost.least, lost.median, lost.most) == (3, 0.0, 0.0, 0.125)
+    assert lost.mean == pytest.approx(0.125 / 3)
+
+
+def test_tutorial_is_launched_with_its_own_num_programs(benchmark: Benchmark) -> None:
+    """Of the tutorial's configuration only the launch with its formula's num_programs counts."""
+    assert [width.us[TUTORIAL] for width in benchmark.widths] == [12.0, 13.0, 20.0]
+    against = benchmark.against_chosen(TUTORIAL)
+    assert against.median == pytest.approx(12 / 9)
+    assert against.most == pytest.approx(13 / 9)
+
+
+def test_providers_are_those_of_the_same_matrix(benchmark: Benchmark) -> None:
+    """The latest time counts; what has none, or is of another matrix, does not."""
+    assert benchmark.names == (CHOSEN, FASTEST, TUTORIAL, "torch", COPY)
+    assert [width.us.get("torch") for width in benchmark.widths] == [10.0, 18.0, None]
+    assert [width.cols for width in benchmark.with_name(COPY)] == [256]
+
+
+def test_bandwidth_counts_one_read_and_one_write(benchmark: Benchmark) -> None:
+    """4096 x 256 elements of 4 bytes, read and written, over the time."""
+    assert benchmark.widths[0].gbs(CHOSEN) == pytest.approx(2 * 4096 * 256 * 4 / 9.0 / 1e3)
+
+
+def test_neighbours_with_one_choice_are_one_span(benchmark: Benchmark) -> None:
+    """BLOCK_SIZE follows from the columns and tells no choices apart."""
+    assert [[width.cols for width in span.widths] for span in benchmark.spans] == [
+        [256],
+        [512, 1024],
+    ]
+
+
+def test_longer_times_change_bandwidths_alone() -> None:
+    """Twice the time is half the bandwidth, and the same losses."""
+    slower = [one | {"us": None if one["us"] is None else 2 * one["us"]} for one in rows()]
+    once = make_benchmark(make_source(H200, table_of(rows()), providers()))
+    twice = make_benchmark(make_source(H200, table_of(slower), providers()))
+    assert once is not None
+    assert twice is not None
+    assert twice.lost() == once.lost()
+    assert twice.widths[0].gbs(CHOSEN) == pytest.approx(once.widths[0].gbs(CHOSEN) / 2)
+
+
+def test_one_width_is_no_benchmark() -> None:
+    """One number of columns draws no curve; no launch at all even less."""
+    one = table_of([row(use="benchmark"), row(use="benchmark", num_stages=1)])
+    assert make_benchmark(make_source(H200, one)) is None
+    assert make_benchmark(make_source(H200, one.iloc[:0])) is None
+
+
+def test_a_file_without_uses_is_a_benchmark_of_its_commonest_rows() -> None:
+    """Where uses are not told apart, the rows and dtype with the most widths are taken."""
+    launches = [row(cols=cols, rows=100) for cols in (256, 512, 700)] + [row(cols=256), row()]
+    found = make_benchmark(make_source(H200, table_of(launches).drop(columns="use")))
+    assert found is not None
+    assert (found.rows, [width.cols for width in found.widths]) == (100, [256, 512, 700])

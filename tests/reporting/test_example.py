@@ -1,0 +1,133 @@
+"""The worked example: which launch it is, what stands beside it, and whose words it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from small_table import H200, row, table_of
+
+from occupancy_lab.explaining.compiled import stage_sentences
+from occupancy_lab.explaining.document import Section
+from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.limits import the_limits, the_next_step
+from occupancy_lab.reporting.example import Example, make_example
+from occupancy_lab.reporting.example_view import the_example
+from occupancy_lab.reporting.source import make_source
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    from occupancy_lab.reporting.source import Source
+
+
+@pytest.fixture
+def example(small: Source) -> Example:
+    """Give the example of the small table."""
+    found = make_example(small)
+    assert found is not None
+    return found
+
+
+def sections(example: Example) -> dict[str, Section]:
+    """Give the parts of the chapter by their titles."""
+    blocks = the_example(example).blocks
+    return {block.title: block for block in blocks if isinstance(block, Section)}
+
+
+def test_example_is_the_tutorials_launch(example: Example) -> None:
+    """It is the tutorial's configuration as the rows say that it was compiled and measured."""
+    record = example.case.record
+    assert (record.problem.cols, record.config) == (781, Config(1024, 8, 4))
+    assert (record.resources.n_regs, record.triton_version) == (40, "3.6.0")
+    assert example.case.single_stage.n_regs == 29
+    launch, single, rows = (
+        example.case.recorded.launch,
+        example.case.recorded.single_stage,
+        example.case.recorded.row_programs,
+    )
+    assert launch is not None
+    assert single is not None
+    assert (launch.us, launch.runs, single.us, rows) == (14.0, 30, 12.5, None)
+
+
+def test_what_it_is_compared_with(example: Example) -> None:
+    """Only launches of the same problem with as many programs as fit count."""
+    assert len(example.variants) == 7
+    assert (example.tutorial.us, example.single_stage.us) == (14.0, 12.5)
+    assert (example.fastest.us, example.fastest_of_kernel.us) == (11.0, 11.5)
+    assert example.predicted_best is not None
+    assert example.predicted_best.us == 11.0
+    assert [one.config.num_stages for one in example.over_stages] == [1, 2, 4]
+    assert example.fastest_warps.config == Config(1024, 4, 4)
+    assert example.num_warps == (4, 8, 16)
+
+
+def test_instructions_are_those_of_all_warps(example: Example) -> None:
+    """Each of 8 warps issues its loop's 160, and each of 4 warps of the row kernel all of its."""
+    assert example.tutorial.instructions == 8 * 160
+    rows = example.with_rows(4)
+    assert rows is not None
+    assert rows.instructions == 4 * 90
+
+
+def test_another_problem_where_781_was_not_measured() -> None:
+    """The first problem with the tutorial's configuration and one stage is taken instead."""
+    table = table_of([row(cols=300), row(cols=256), row(cols=256, num_stages=1)])
+    found = make_example(make_source(H200, table))
+    assert found is not None
+    assert found.case.record.problem.cols == 256
+
+
+def test_without_one_stage_there_is_no_example() -> None:
+    """What num_stages costs cannot be said of rows that have one num_stages."""
+    found = make_example(make_source(H200, table_of([row()])))
+    assert found is None
+    (words,) = the_example(found).blocks
+    assert str(words).startswith("Left out: ")
+
+
+def test_words_are_the_explanations_own(example: Example) -> None:
+    """Limits, next step and duration are explain's own sections."""
+    found, case = sections(example), example.case
+    for own in (
+        the_limits((case.calculation,)),
+        the_next_step((case.calculation,)),
+        the_duration((case,)),
+    ):
+        assert found[own.title] == own
+    costs = found["What num_stages costs and brings"].sentences
+    assert set(stage_sentences(case)) <= set(costs)
+
+
+def test_stages_are_set_against_one(example: Example) -> None:
+    """4 stages take 14 us where one takes 12.5 us: +12%."""
+    (table,) = sections(example)["What num_stages costs and brings"].tables
+    assert [(cells[0], cells[-2], cells[-1]) for cells in table.rows] == [
+        ("1", "12.5", "+0.0%"),
+        ("2", "13.5", "+8.0%"),
+        ("4", "14.0", "+12.0%"),
+    ]
+    verdict = sections(example)["What num_stages costs and brings"].sentences[-1]
+    assert "it costs more than it brings" in verdict
+    assert "The fastest here is num_stages 1." in verdict
+
+
+def test_warps_are_set_beside_each_other(example: Example) -> None:
+    """A number that was not measured is a dash."""
+    (table,) = sections(example)["What warps cost and bring"].tables
+    assert [(cells[0], *cells[-3:]) for cells in table.rows] == [
+        ("4", "13.0", "11.5", "11.0"),
+        ("8", "14.0", "12.5", "-"),
+        ("16", "-", "18.0", "-"),
+    ]
+    first, second = sections(example)["What warps cost and bring"].sentences
+    assert "8 warps take 14.0 us and 4 warps 13.0 us (-7.1%)" in first
+    assert "8 warps issue 1280 instructions a row, and 4 warps 320" in second
+
+
+def test_choice_is_set_against_the_tutorials(example: Example) -> None:
+    """The predicted best takes 11 us where the tutorial's takes 14 us."""
+    section = sections(example)["What to launch instead"]
+    (table,) = section.tables
+    assert table.rows[-2] == ("predicted best", "softmax_row, 4 warps", "11.0", "2327", "-21.4%")
+    assert "11.0 us when measured (-21.4%)" in section.sentences[0]

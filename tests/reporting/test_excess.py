@@ -1,0 +1,87 @@
+"""Launches with the tutorial's num_programs where that is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from small_table import H200, row, table_of
+
+from occupancy_lab.reporting.excess import Excesses, make_excesses
+from occupancy_lab.reporting.source import make_source
+
+if TYPE_CHECKING:
+    from occupancy_lab.reporting.source import Source
+
+
+def excesses_of(*rows: dict[str, object]) -> Excesses:
+    """Give the launches of *rows* that differ in num_programs alone."""
+    found = make_excesses(make_source(H200, table_of(list(rows))))
+    assert found is not None
+    return found
+
+
+def test_both_launches_of_one_configuration_are_set_side_by_side(small: Source) -> None:
+    """Of the example's 16 warps 4 programs fit and the formula says 5: it takes 20% longer."""
+    found = make_excesses(small)
+    assert found is not None
+    assert found.lost.count == 4
+    (of_example,) = (launch for launch in found.launches if launch.problem.cols == 781)
+    assert (of_example.tutorial_programs, of_example.programs) == (5 * 132, 4 * 132)
+    assert (of_example.tutorial_us, of_example.us) == (21.6, 18.0)
+    assert of_example.lost == pytest.approx(0.2)
+    assert of_example.missing == "warp slots"
+    assert of_example.rows_a_program == pytest.approx(4096 / 528)
+
+
+def test_the_worst_comes_first(small: Source) -> None:
+    """Launches are ordered by what they lose."""
+    found = make_excesses(small)
+    assert found is not None
+    lost = [launch.lost for launch in found.launches]
+    assert lost == sorted(lost, reverse=True)
+    assert found.lost.most == lost[0]
+
+
+def test_right_and_failing_configurations_are_counted(small: Source) -> None:
+    """One warp has no shared memory to divide by; 40 registers are no mistake of the formula."""
+    wrong = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
+    found = excesses_of(
+        row(**wrong),
+        row(**wrong, as_tutorial=True),
+        row(),
+        row(num_warps=1, num_stages=1, shared=0),
+        row("softmax_row", num_stages=1),
+    )
+    assert (found.right, found.failing, found.lost.count) == (1, 1, 1)
+    assert make_excesses(small) is not None
+
+
+def test_a_launch_is_paired_within_its_use() -> None:
+    """What was measured in another part of the run is compared with nothing here."""
+    wrong = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
+    found = excesses_of(
+        row(**wrong, us=10.0),
+        row(**wrong, us=12.0, as_tutorial=True),
+        row(**wrong, us=20.0, use="benchmark"),
+        row(**wrong, us=22.0, use="benchmark", as_tutorial=True),
+    )
+    assert [launch.lost for launch in found.launches] == [
+        pytest.approx(0.2),
+        pytest.approx(0.1),
+    ]
+
+
+def test_terms_are_counted_by_what_is_missing(small: Source) -> None:
+    """Each launch is in the list of what its formula misses, the commonest first."""
+    found = make_excesses(small)
+    assert found is not None
+    terms = found.by_term()
+    assert sum(map(len, terms.values())) == found.lost.count
+    sizes = list(map(len, terms.values()))
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_nothing_launched_wrongly_is_none() -> None:
+    """A sweep launches as many programs as fit, and has nothing to compare."""
+    assert make_excesses(make_source(H200, table_of([row(), row(num_stages=1)]))) is None

@@ -1,0 +1,136 @@
+"""Files of a report: where they go, in which form, and that they are the same every time."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+from small_table import row, rows, table_of
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.reporting.output import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NASTY = "<script>alert('x')</script> [a](javascript:b) | `c`"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Give the path of a table of launches whose GPU has a name that no driver gives."""
+    path = tmp_path / "my rows.csv"
+    table_of([one | {"device": NASTY} for one in rows()]).to_csv(path, index=False)
+    return str(path)
+
+
+class Outline(HTMLParser):
+    """Counts what a page is made of, and holds that every tag is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.alternatives: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the tag, and what it refers to."""
+        self.tags.append(tag)
+        if tag not in {"img", "meta"}:
+            self.open.append(tag)
+        values = dict(attrs)
+        self.sources += [str(values[name]) for name in ("src", "href") if name in values]
+        self.alternatives += [str(values["alt"])] if "alt" in values else []
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the tag that was opened last."""
+        assert self.open.pop() == tag
+
+
+def test_markdown_links_its_pictures(file: str, tmp_path: Path) -> None:
+    """Each picture that the page shows is a file in the folder beside it, and there is no other."""
+    said = run(file=file, output=str(tmp_path / "my report.md"))
+    text = (tmp_path / "my report.md").read_text(encoding="utf-8")
+    links = re.findall(r"!\[[^\]]+\]\(my%20report/(\w+\.svg)\)", text)
+    assert sorted(links) == sorted(one.name for one in (tmp_path / "my report").iterdir())
+    assert len(links) == len(set(links)) == 6
+    assert said == (
+        f"{tmp_path / 'my report.md'} is written, with 6 pictures in {tmp_path / 'my report'}.\n"
+    )
+
+
+def test_html_needs_nothing_else(file: str, tmp_path: Path) -> None:
+    """One file has the tables and, inside it, the pictures, each with words for it."""
+    run(file=file, output=str(tmp_path / "a.HTML"))
+    assert [one.name for one in tmp_path.iterdir() if one.suffix != ".csv"] == ["a.HTML"]
+    page = Outline()
+    page.feed((tmp_path / "a.HTML").read_text(encoding="utf-8"))
+    assert not page.open
+    assert (page.tags.count("h1"), page.tags.count("h2"), page.tags.count("img")) == (1, 8, 6)
+    assert page.tags.count("table") > 10
+    assert all(page.alternatives)
+    for source in page.sources:
+        kind, data = source.split(",", 1)
+        assert kind == "data:image/svg+xml;base64"
+        assert b"<svg" in base64.b64decode(data)
+
+
+def test_html_shows_texts_as_they_are(file: str) -> None:
+    """What a file says is text: it makes no tags, no links and no scripts."""
+    text = run(file=file, form="html")
+    assert "&lt;script&gt;alert('x')&lt;/script&gt; [a](javascript:b) | `c`" in text
+    assert not {"script", "a"} & set(re.findall(r"<(\w+)", text))
+
+
+def test_same_content_in_both_forms(file: str) -> None:
+    """Every heading of the markdown is a heading of the HTML."""
+    markdown, page = run(file=file), run(file=file, form="html")
+    for marks, title in re.findall(r"^(#+) (.+)$", markdown, re.MULTILINE):
+        assert f"<h{len(marks)}>{title}</h{len(marks)}>" in page
+
+
+def test_without_a_file_pictures_are_sentences(file: str) -> None:
+    """Printed markdown refers to no picture that is not there."""
+    text = run(file=file)
+    assert "![" not in text
+    assert text.count("*Picture: ") == 6
+
+
+def test_form_goes_before_the_suffix(file: str, tmp_path: Path) -> None:
+    """The form that is asked for is written; pictures beside no suffix have their own folder."""
+    run(file=file, output=str(tmp_path / "page"), form="markdown")
+    assert (tmp_path / "page").read_text(encoding="utf-8").startswith("# Fused softmax")
+    assert (tmp_path / "page-pictures").is_dir()
+
+
+def test_remaking_is_byte_identical(file: str, tmp_path: Path) -> None:
+    """The same rows make the same bytes, whatever the report is of before."""
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        run(file=file, output=str(tmp_path / name / "r.md"))
+        paths = sorted((tmp_path / name).rglob("*.*"))
+        made.append({path.name: path.read_bytes() for path in paths})
+    assert made[0] == made[1]
+
+
+def test_unwritable_places_are_told_before_any_work(file: str, tmp_path: Path) -> None:
+    """A folder that is not there, or a file where the pictures go, is one sentence."""
+    with pytest.raises(InputError, match="there is no directory"):
+        run(file="nowhere.csv", output=str(tmp_path / "no" / "r.md"))
+    (tmp_path / "r").write_text("in the way")
+    with pytest.raises(InputError, match="cannot be made for the pictures"):
+        run(file=file, output=str(tmp_path / "r.md"))
+
+
+def test_one_launch_is_a_report_too(tmp_path: Path) -> None:
+    """Chapters that have no rows are left out with a sentence each."""
+    path = tmp_path / "one.csv"
+    table_of([row()]).drop(columns="use").to_csv(path, index=False)
+    text = run(file=str(path))
+    assert text.count("\n## ") == 8
+    assert text.count("Left out: ") == 4

@@ -1,0 +1,49 @@
+"""A page in markdown: its blocks, and texts that are shown as they are."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+
+from occupancy_lab.explaining.document import Section, Table
+from occupancy_lab.reporting.page import Chapter, Commands, Page, Picture, literal
+
+PRINTABLE = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
+
+
+@given(PRINTABLE)
+def test_literal_text_is_shown_as_it_is(text: str) -> None:
+    """An independent renderer shows within a sentence and a cell what was escaped, and no tag."""
+    renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    shown = html.escape(" ".join(text.split()), quote=False).replace('"', "&quot;")
+    rendered = renderer.render(f"It says: {literal(text)}.")
+    assert rendered == f"<p>It says: {shown}.</p>\n"
+    cell = Table(("",), ((f"x {literal(text)} x",),)).to_markdown()
+    (content,) = re.findall(r"<td[^>]*>(.*)</td>", renderer.render(cell))
+    assert " ".join(content.split()) == " ".join(f"x {shown} x".split())
+
+
+@pytest.mark.parametrize("line", ["echo 1", "echo ```", "`````"])
+def test_commands_stay_in_their_fence(line: str) -> None:
+    """No backticks of a command end the fence around it."""
+    rendered = MarkdownIt().render(Commands(("first", line)).to_markdown())
+    assert rendered == f'<pre><code class="language-sh">first\n{line}\n</code></pre>\n'
+
+
+def test_page_has_its_blocks_in_order() -> None:
+    """Chapters are headings of the second level, sections within them of the third."""
+    picture = Picture("curve", "A curve", Figure)
+    table = Table(("a", "b"), (("1", "2"),))
+    chapter = Chapter("One", ("Words.", table, picture, Section("Part", sentences=("So.",))))
+    page = Page("All", (chapter, Chapter("Two", (Commands(("ls",)),))))
+    assert page.pictures == (picture,)
+    assert page.to_markdown(lambda one: f"<{one.name}>") == (
+        "# All\n\n## One\n\nWords.\n\n| a   |   b |\n|:----|----:|\n| 1   |   2 |\n\n<curve>\n\n"
+        "### Part\n\n- So.\n\n## Two\n\n```sh\nls\n```\n"
+    )

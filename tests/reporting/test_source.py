@@ -1,0 +1,106 @@
+"""Rows: recorded ones and those of a file, of one GPU, with texts that hurt no page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from small_table import H200, row, rows, table_of
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.reporting import source
+from occupancy_lab.reporting.source import file_source, make_source, recorded_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Give the path of the small table, as a sweep writes it."""
+    path = tmp_path / "rows.csv"
+    table_of(rows()).drop(columns="use").to_csv(path, index=False)
+    return str(path)
+
+
+def test_recorded_rows_are_an_h200s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name the recorded H200 is reported, with what else was timed on it."""
+    monkeypatch.setattr(source, "with_claims", lambda table, *_: table)
+    found = recorded_source(None)
+    assert found.gpu == H200
+    assert {"torch", "naive", "copy"} <= set(found.providers["provider"])
+    assert set(found.table["use"]) == {"benchmark", "tuning", "held out"}
+
+
+@pytest.mark.parametrize("name", ["mi300x", "sm_90"])
+def test_a_gpu_without_rows_is_an_error(name: str) -> None:
+    """One sentence says which GPUs have rows and how to make some."""
+    with pytest.raises(InputError, match=r"only on: .*h200.*--file"):
+        recorded_source(name)
+
+
+def test_file_names_its_own_gpu(file: str) -> None:
+    """The only GPU of a file needs no name; a name that it has not is refused."""
+    assert file_source(file, None).gpu == file_source(file, "h200").gpu == H200
+    with pytest.raises(InputError, match="launches were measured on: h200"):
+        file_source(file, "h100")
+
+
+def test_file_of_several_gpus_asks_which(tmp_path: Path) -> None:
+    """Two GPUs were measured: one has to be named, and its rows alone are taken."""
+    path = str(tmp_path / "rows.csv")
+    table_of([row(), row(gpu="h100")]).to_csv(path, index=False)
+    with pytest.raises(InputError, match=r"name a GPU.*h100, h200"):
+        file_source(path, None)
+    assert len(file_source(path, "h100").table) == 1
+
+
+def test_file_without_times_is_an_error(tmp_path: Path) -> None:
+    """A sweep that measured nothing has nothing to report."""
+    path = str(tmp_path / "rows.csv")
+    table_of([row(measured="launch failed")]).to_csv(path, index=False)
+    with pytest.raises(InputError, match="none was measured"):
+        file_source(path, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [({"kernel": "mine"}, "kernel of rows.csv has mine"), ({"dtype": "int8"}, "has int8")],
+)
+def test_strange_rows_are_refused(changes: dict[str, str], match: str) -> None:
+    """A kernel or a dtype that the lab does not have cannot be reported on."""
+    table = table_of([row(), row() | changes])
+    with pytest.raises(InputError, match=match):
+        make_source(H200, table, file="rows.csv")
+
+
+def test_missing_conditions_are_named() -> None:
+    """Rows that do not say how they were measured are refused, with what they lack."""
+    with pytest.raises(InputError, match="lacks the columns timer, l2"):
+        make_source(H200, table_of([row()]).drop(columns=["timer", "l2"]), file="rows.csv")
+
+
+def test_texts_become_markdown() -> None:
+    """What a driver or an exception says is shown as it is."""
+    table = table_of([row(device="<b>*H200*</b>", why_not="a_b\n| `c`")])
+    (found,) = make_source(H200, table).table.to_dict("records")
+    assert found["device"] == r"\<b\>\*H200\*\</b\>"
+    assert found["why_not"] == r"a\_b | \`c\`"
+    assert found["throttled"] is None
+
+
+def test_planned_launches_and_claims() -> None:
+    """Launches with the tutorial's number of programs are measured, and not planned."""
+    table = table_of([row(num_warps=16, n_regs=22, as_tutorial=True), row()])
+    found = make_source(H200, table)
+    assert (len(found.measured), len(found.planned), len(found.claims)) == (2, 1, 1)
+    assert found.claims_for("benchmark").empty
+    assert len(found.claims_for("tuning")) == 1
+
+
+def test_nothing_is_claimed_without_a_basis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a GPU cannot be predicted there are no claims, and no error."""
+    monkeypatch.setattr(source, "calibration_for", lambda _gpu: None)
+    found = make_source(H200, table_of([row()]))
+    assert found.basis is None
+    assert (len(found.planned), len(found.claims)) == (1, 0)

@@ -1,0 +1,186 @@
+"""The page that sets AMD beside NVIDIA remakes itself from its rows, and its words follow them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+import runpy
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from guesses import calibration
+
+from occupancy_lab.gpus import HipArchitecture, find_gpu
+from occupancy_lab.occupancy import Rocm
+from occupancy_lab.plotting.style import save
+from occupancy_lab.reporting.vendors import Vendors, make_vendors, recorded_vendors
+from occupancy_lab.reporting.vendors_formula import make_examples, make_formulas
+from occupancy_lab.reporting.vendors_page import SHOWN_WARPS, vendors_page
+from occupancy_lab.reporting.vendors_picture import draw_stages
+from occupancy_lab.reporting.vendors_stages import make_stages
+from occupancy_lab.reporting.vendors_times import make_times
+from occupancy_lab.throughput import calibrations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import Record
+    from occupancy_lab.reporting.vendors_formula import Case
+
+REPORTS = Path(__file__).parent.parent.parent / "reports"
+PICTURE = REPORTS / "amd-nvidia" / "num-stages.svg"
+
+
+@pytest.fixture(scope="module")
+def vendors() -> Vendors:
+    """Give what was recorded."""
+    return recorded_vendors()
+
+
+def read() -> list[dict[str, str | float]]:
+    """Give the rows of the file, cells that are empty as pandas has them."""
+    text = (REPORTS / "data" / "vendors.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return [{name: cell or float("nan") for name, cell in row.items()} for row in rows]
+
+
+def in_words(vendors: Vendors) -> str:
+    """Give the page without its pictures."""
+    return vendors_page(vendors).to_markdown(lambda picture: picture.words)
+
+
+def test_page_is_what_its_script_makes(tmp_path: Path) -> None:
+    """The committed page and its picture are what the script makes, without a compile."""
+    runpy.run_path(str(REPORTS / "amd_nvidia.py"))["make"](tmp_path / "amd-nvidia.md")
+    made = {path.name: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert made.keys() == {"amd-nvidia.md", PICTURE.name}
+    assert made["amd-nvidia.md"] == (REPORTS / "amd-nvidia.md").read_bytes()
+    (drawn_with,) = re.findall(r"Matplotlib v([0-9.]+)", PICTURE.read_text(encoding="utf-8"))
+    if version("matplotlib") == drawn_with:
+        assert made[PICTURE.name] == PICTURE.read_bytes()
+
+
+def test_every_configuration_is_there(vendors: Vendors) -> None:
+    """Each GPU has a row for every problem, num_warps and num_stages."""
+    assert [gpu.vendor for gpu in vendors.gpus] == ["AMD"] * 3 + ["NVIDIA"] * 3
+    assert vendors.num_warps == (1, 2, 4, 8, 16)
+    assert vendors.num_stages == (1, 2, 3, 4)
+    names = {(one.gpu.key, one.problem, one.config) for one in vendors.every}
+    assert len(vendors.every) == len(names) == 6 * 2 * 5 * 4
+
+
+def test_rows_in_flight_are_where_the_vendor_keeps_them(vendors: Vendors) -> None:
+    """Stages after the first take a row of shared memory on NVIDIA, and registers alone on AMD."""
+    stages = make_stages(vendors, SHOWN_WARPS)
+    for steps in stages.of("NVIDIA"):
+        block = steps.records[0].config.block_size * 4
+        first = steps.shared[0]
+        assert steps.shared == tuple(first + block * more for more in range(4))
+        assert steps.shared_holds_rows
+    for steps in stages.of("AMD"):
+        assert set(steps.shared) == {0 if steps.num_warps == 1 else 4 * steps.num_warps}
+        assert steps.shared_is_the_same
+        assert steps.more_regs > 1
+
+
+def published(record: Record, num_regs: int) -> int:
+    """Give the programs by the lines of Triton's tutorial, fed with what a driver reports."""
+    mp, taken, warps = record.gpu.architecture, record.resources, record.config.num_warps
+    held = num_regs // (taken.n_regs * mp.warp_size * warps)
+    if isinstance(mp, HipArchitecture):
+        num_gprs = num_regs * (2 if mp.target_name == "gfx942" else 1)
+        waves = min(num_gprs // mp.warp_size // taken.n_regs, mp.max_threads // mp.warp_size)
+        held = waves // warps
+    return min(held, mp.max_shared // taken.shared)
+
+
+def test_the_formula_is_the_tutorials(vendors: Vendors) -> None:
+    """What the page says of the tutorial's formula is what the tutorial's own lines give."""
+    seen = set()
+    for formula in make_formulas(vendors):
+        old = formula.rocm is Rocm.OLD
+        for case in formula.cases:
+            said = case.said.programs_per_multiprocessor
+            if case.record.resources.shared == 0:
+                assert said is None
+                continue
+            registers = 65536 if old else formula.gpu.architecture.registers
+            assert said == published(case.record, registers)
+            seen.add((formula.gpu.key, formula.rocm))
+        numbers = (formula.right, formula.too_many, formula.too_few, formula.fails)
+        assert sum(numbers) == len(formula.cases)
+    assert ("mi300x", Rocm.OLD) in seen
+    assert ("mi350x", Rocm.OLD) not in seen
+
+
+def test_each_missing_term_is_worked_out(vendors: Vendors) -> None:
+    """Every formula that is wrong has a worked case, and so has every term that one misses."""
+    formulas = make_formulas(vendors)
+    examples = make_examples(formulas)
+    assert {id(formula) for formula, _ in examples} == {id(one) for one in formulas}
+    missed = {term for formula in formulas for term in formula.missing}
+    assert missed == {term for _, case in examples for term in case.said.missing_terms}
+    assert all(_is_wrong(case) for _, case in examples)
+
+
+def _is_wrong(case: Case) -> bool:
+    return case.said.programs_per_multiprocessor != case.truth
+
+
+def test_a_compile_that_failed_is_counted(vendors: Vendors) -> None:
+    """A row without a binary is named by its status, and what needs it is left out."""
+    rows = read()
+    failed = next(row for row in rows if row["gpu"] == "h100" and row["num_warps"] == "4")
+    failed.update(status="timed out", reason="it took longer than 120 s", n_regs=float("nan"))
+    fewer = make_vendors(rows)
+    assert "239 ok and 1 timed out" in in_words(fewer)
+    assert len(make_stages(fewer, SHOWN_WARPS).every) == 59
+    assert len(make_stages(vendors, SHOWN_WARPS).every) == 60
+
+
+def test_no_amd_gpu_has_confirmed_until_one_is_calibrated(
+    vendors: Vendors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says that no AMD GPU confirmed it, and stops saying so with a calibration of one."""
+    words = "No AMD GPU has confirmed a number of this page"
+    assert in_words(vendors).count(words) == 2
+    known = {"mi300x": dataclasses.replace(calibration(), gpu="mi300x")}
+    monkeypatch.setattr(calibrations, "_calibrations", lambda: known)
+    assert words not in in_words(make_vendors(read()))
+
+
+def test_fastest_has_the_fewest_stages(vendors: Vendors) -> None:
+    """What is called the fastest has 1 stage, and no other num_warps is predicted to be faster."""
+    times = make_times(vendors)
+    assert len(times) == 12
+    for one in times:
+        assert one.best.record.config.num_stages == 1
+        others = [vendors.at(one.gpu, one.problem, warps, 1) for warps in vendors.num_warps]
+        us = [record.prediction.us for record in others if record and record.prediction]
+        assert one.best.prediction.us == min(us)
+
+
+def labels(of: Sequence[Gpu], vendors: Vendors, path: Path) -> list[list[str]]:
+    """Draw the picture of some of the GPUs to *path*; give what is written into each panel."""
+    shown = [
+        steps for steps in make_stages(vendors, SHOWN_WARPS).shown if steps.gpu.key in _keys(of)
+    ]
+    figure = draw_stages(shown)
+    save(figure, path)
+    return [[text.get_text() for text in axes.texts] for axes in figure.axes]
+
+
+def _keys(gpus: Sequence[Gpu]) -> set[str]:
+    return {gpu.key for gpu in gpus}
+
+
+def test_picture_names_every_gpu_once_a_panel(vendors: Vendors, tmp_path: Path) -> None:
+    """Each panel names each GPU once, those whose lines lie on each other in one label."""
+    for gpus in (vendors.gpus, [find_gpu("mi300x"), find_gpu("rx7900xtx")]):
+        for panel in labels(gpus, vendors, tmp_path / "p.svg"):
+            said = [title for label in panel for title in label.split("\n")]
+            assert sorted(said) == sorted(gpu.title for gpu in gpus)
