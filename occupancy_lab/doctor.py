@@ -30,6 +30,7 @@ REQUIRED = (
     "rich",
     "pandas",
     "scipy",
+    "markdown-it-py",
     "tabulate",
     "matplotlib",
     "platformdirs",

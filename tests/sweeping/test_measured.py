@@ -105,7 +105,7 @@ def test_predicted_times_are_always_shown(launches: Launches) -> None:
     shown = to_screen(sweep(781, gpu="h200,mi300x", **GRID))
     assert "predicted us" in shown
     assert "measured" not in shown.lower()
-    assert "no AMD GPU confirmed them" in shown
+    assert "no AMD GPU has confirmed them" in shown
     assert launches.asked == []
 
 
