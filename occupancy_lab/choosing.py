@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 4096
 """The rows of the tutorial's benchmark."""
+TUTORIAL_KERNEL = "softmax"
+"""The kernel whose default configuration is the tutorial's."""
 DEFAULT_GPUS = "h100,mi300x"
 """One of each vendor, where no GPU is at hand."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +81,18 @@ class Record:
         """How many the tutorial's formula says it holds."""
         return self.calculation.tutorial
 
+    def prediction_of(self, plan: LaunchPlan) -> Prediction | None:
+        """Give how long a launch by *plan* should take; None where the GPU leaves it open."""
+        return predict(
+            self.kernel,
+            self.problem,
+            self.config,
+            self.resources,
+            self.occupancy,
+            plan,
+            self.gpu,
+        )
+
     def with_measurement(self, measurement: Measurement) -> Record:
         """Give a copy that holds *measurement*."""
         return dataclasses.replace(self, measurement=measurement)
@@ -125,7 +136,7 @@ class Record:
             "written_bytes": self.traffic.written_bytes,
             "floor_us": self.traffic.floor_us(self.gpu.bandwidth_gbs),
             "prediction": None if self.prediction is None else _predicted(self.prediction),
-            "measurement": None if self.measurement is None else _measured(self.measurement),
+            "measurement": None if self.measurement is None else self.measurement.to_dict(),
         }
 
 
@@ -143,13 +154,6 @@ def _predicted(prediction: Prediction) -> dict[str, Any]:
         "basis": prediction.basis,
         "calibrated": prediction.calibrated,
     }
-
-
-def _measured(measurement: Measurement) -> dict[str, Any]:
-    """Give every field; an error that is no finite number is None, which JSON can say."""
-    error = measurement.relative_error
-    finite = error is not None and math.isfinite(error)
-    return dataclasses.asdict(measurement) | {"relative_error": error if finite else None}
 
 
 def make_record(  # noqa: PLR0913 - the values that the road starts from

@@ -7,6 +7,7 @@ together one Record. None always means "not known", never zero.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -329,6 +330,12 @@ class Measurement:
     def gbs(self, traffic: Traffic) -> float | None:
         """Give the bandwidth that moving *traffic* in the median time comes to, GB/s."""
         return None if self.us is None else traffic.total_bytes / self.us / 1e3
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give every field; an error that is no finite number is None, which JSON can say."""
+        error = self.relative_error
+        finite = error is not None and math.isfinite(error)
+        return dataclasses.asdict(self) | {"relative_error": error if finite else None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.planning import traffic
-from occupancy_lab.throughput.predict import copy_us, predictions
-from occupancy_lab.throughput.table import row_features
-from occupancy_lab.values import Problem
+from occupancy_lab.throughput.predict import copy_us
+from occupancy_lab.throughput.table import predict_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,22 +44,11 @@ def with_claims(
     Raises InputError where a kernel is neither there nor the lab's own.
     """
     known = {name: kernels.get(name) or load_kernel(name) for name in rows["kernel"].unique()}
-    found = [
-        (place, launch, _total_bytes(kernel, row))
-        for place, row in enumerate(rows.to_dict("records"))
-        if (launch := row_features(row, kernel := known[str(row["kernel"])], gpu)) is not None
-    ]
-    moved = [total for _, _, total in found]
-    said = predictions([launch for _, launch, _ in found], moved, basis)
-    chosen = rows.iloc[[place for place, _, _ in found]]
+    found = predict_rows(rows, known, gpu, basis)
+    chosen = rows.iloc[[one.place for one in found]]
     return chosen.assign(
-        predicted_us=[one.us for one in said],
-        bound=[one.bound for one in said],
-        copy_us=[copy_us(total, basis.constants) for total in moved],
+        predicted_us=[one.prediction.us for one in found],
+        bound=[one.prediction.bound for one in found],
+        copy_us=[copy_us(one.total_bytes, basis.constants) for one in found],
         shape=chosen.groupby(SHAPE, sort=False).ngroup(),
     )
-
-
-def _total_bytes(kernel: Kernel, row: Mapping[Any, Any]) -> int:
-    problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
-    return traffic(kernel.memory_steps(problem), problem).total_bytes

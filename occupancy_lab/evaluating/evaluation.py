@@ -13,7 +13,7 @@ from occupancy_lab.evaluating.score import Errors, errors, score
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notebook import ShownAsTables
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.throughput.table import row_config, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.throughput.calibrations import Basis
+    from occupancy_lab.values import Config, Problem
 
 PREDICTION, ROOFLINE, OCCUPANCY = "prediction", "roofline", "highest occupancy"
 GROUPS = ("bound", "kernel", "num_warps", "num_stages", "spills")
@@ -190,8 +191,8 @@ def _worst(rows: pd.DataFrame, top: int) -> Iterator[Miss]:
     for row in rows.assign(error=error).loc[order].to_dict("records"):
         yield Miss(
             kernel=str(row["kernel"]),
-            problem=Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"])),
-            config=Config(int(row["BLOCK_SIZE"]), int(row["num_warps"]), int(row["num_stages"])),
+            problem=row_problem(row),
+            config=row_config(row),
             bound=str(row["bound"]),
             predicted_us=float(row["predicted_us"]),
             measured_us=float(row["us"]),

@@ -29,7 +29,7 @@ def recorded_measurement(
     name = [kernel_name, problem.rows, problem.cols, problem.dtype, *dataclasses.astuple(config)]
     found = [
         row
-        for file in _files()
+        for file in recorded_files()
         for row in _rows(file, f"{gpu_key},", f",{','.join(map(str, name))},")
         if row["measured"] == "measured"
         and (num_programs is None or _integer(row["launched"]) == num_programs)
@@ -38,7 +38,7 @@ def recorded_measurement(
     return None if latest is None else _measurement(latest)
 
 
-def _files() -> list[Traversable]:
+def recorded_files() -> list[Traversable]:
     """Give the files of recorded measurements by name."""
     entries = files("occupancy_lab.recorded").iterdir()
     return sorted(

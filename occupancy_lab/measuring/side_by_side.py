@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking import check_problem
-from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_kernel
+from occupancy_lab.choosing import (
+    DEFAULT_ROWS,
+    TUTORIAL_KERNEL,
+    chosen_config,
+    chosen_kernel,
+)
 from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.measuring.devices import chosen_devices
@@ -16,7 +20,6 @@ from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.providers import PROVIDERS
 from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
 from occupancy_lab.record import make_record
-from occupancy_lab.throughput.predict import predict
 from occupancy_lab.values import Measurement, Problem, Traffic
 
 if TYPE_CHECKING:
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, LaunchPlan, Prediction
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
-TUTORIAL_KERNEL = "softmax"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)
 """What can be timed: the kernel, the tutorial's launch of `softmax`, and the providers."""
 UNTIMED = Measurement("not launched", None)
@@ -83,10 +85,7 @@ class SideBySide:
         }
 
     def _row(self, row: Timed) -> dict[str, Any]:
-        """Give a row; an error that is no finite number is None, which JSON can say."""
-        values, error = dataclasses.asdict(row), row.measurement.relative_error
-        if error is not None and not math.isfinite(error):
-            values["measurement"]["relative_error"] = None
+        values = dataclasses.asdict(row) | {"measurement": row.measurement.to_dict()}
         if row.prediction is not None:
             values["prediction"]["bound"] = row.prediction.bound
         return values | {"gbs": row.gbs, "share_of_copy": self.share_of_copy(row)}
@@ -180,16 +179,9 @@ def _tutorial(record: Record, store: Store) -> tuple[Timed, Launch | None]:
 def _planned(
     provider: str, kernel: str, record: Record, plan: LaunchPlan
 ) -> tuple[Timed, Launch | None]:
-    prediction = predict(
-        record.kernel,
-        record.problem,
-        record.config,
-        record.resources,
-        record.occupancy,
-        plan,
-        record.gpu,
-    )
     # A formula that gives no number of programs is launched with 0, and the kernel says why not.
     programs = plan.num_programs or 0
-    row = Timed(provider, record.traffic, UNTIMED, record.config, programs, prediction)
+    row = Timed(
+        provider, record.traffic, UNTIMED, record.config, programs, record.prediction_of(plan)
+    )
     return row, Launch(kernel, record.config, programs)

@@ -7,12 +7,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.choosing import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.planning import traffic
-from occupancy_lab.reporting.rows import row_config, row_problem
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.reporting.summary import summary_of
-from occupancy_lab.tuning.search import TUTORIAL_KERNEL, choice_of
+from occupancy_lab.throughput.table import row_config, row_problem
+from occupancy_lab.tuning.search import choice_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

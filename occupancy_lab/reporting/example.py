@@ -6,14 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.choosing import TUTORIAL_KERNEL
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import record_of
-from occupancy_lab.reporting.rows import row_config, row_measurement, row_problem
+from occupancy_lab.reporting.rows import row_measurement
 from occupancy_lab.reporting.variants import rows_of, variants_of
-from occupancy_lab.throughput.table import row_resources
-from occupancy_lab.tuning.search import TUTORIAL_KERNEL
+from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.calculator import calculate
-from occupancy_lab.reporting.rows import row_config, row_problem
 from occupancy_lab.reporting.summary import summary_of
-from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import record_of
-from occupancy_lab.reporting.rows import row_config, row_problem
-from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

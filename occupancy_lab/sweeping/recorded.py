@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.measuring.recorded import recorded_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +26,7 @@ def recorded_table() -> pd.DataFrame:
     """
     import pandas as pd
 
-    tables = [
-        _read(entry, entry.name)
-        for entry in sorted(files("occupancy_lab.recorded").iterdir(), key=lambda one: one.name)
-        if entry.name.startswith("measured-") and entry.name.endswith(".csv")
-    ]
+    tables = [_read(entry, entry.name) for entry in recorded_files()]
     if not tables:
         msg = "no measured launches come with this installation; give a file of your own"
         raise InputError(msg)

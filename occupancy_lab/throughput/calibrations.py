@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
 
-LAUNCH_CONSTANTS = ("launch_us", "drain_us")
-
 
 @dataclass(frozen=True, slots=True)
 class Basis:

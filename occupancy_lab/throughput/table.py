@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.gpus import find_gpu
@@ -21,8 +22,19 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.throughput.features import Features
+    from occupancy_lab.values import Prediction
 
 _RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
+
+
+def row_problem(row: Mapping[Any, Any]) -> Problem:
+    """Give the problem of a row."""
+    return Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
+
+
+def row_config(row: Mapping[Any, Any]) -> Config:
+    """Give the configuration of a row."""
+    return Config(int(row["BLOCK_SIZE"]), int(row["num_warps"]), int(row["num_stages"]))
 
 
 def row_resources(row: Mapping[Any, Any]) -> Resources:
@@ -34,19 +46,47 @@ def row_resources(row: Mapping[Any, Any]) -> Resources:
 
 
 def row_features(row: Mapping[Any, Any], kernel: Kernel, gpu: Gpu) -> Features | None:
-    """Give the features of a row's launch, None where one is not known.
+    """Give the features of a row's launch with as many programs as planned.
 
-    A row with `launched` was launched with that many programs, another with as many as planned.
+    None where one of them is not known.
     """
     import pandas as pd
 
     if pd.isna(row["programs_per_multiprocessor"]):
         return None
-    problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
-    config = Config(int(row["BLOCK_SIZE"]), int(row["num_warps"]), int(row["num_stages"]))
+    problem, config = row_problem(row), row_config(row)
     programs = int(row["programs_per_multiprocessor"])
     plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
     return features(kernel, problem, config, row_resources(row), programs, plan, gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPrediction:
+    """What is predicted of one row of a table."""
+
+    place: int
+    """The row's place in the table."""
+    total_bytes: int
+    """Bytes that its launch reads and writes."""
+    prediction: Prediction
+
+
+def predict_rows(
+    rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
+) -> list[RowPrediction]:
+    """Give what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
+    found = []
+    for place, row in enumerate(rows.to_dict("records")):
+        kernel = kernels[str(row["kernel"])]
+        launch = row_features(row, kernel, gpu)
+        if launch is not None:
+            problem = row_problem(row)
+            moved = traffic(kernel.memory_steps(problem), problem).total_bytes
+            found.append((place, moved, launch))
+    said = predictions([launch for _, _, launch in found], [moved for _, moved, _ in found], basis)
+    return [
+        RowPrediction(place, moved, one) for (place, moved, _), one in zip(found, said, strict=True)
+    ]
 
 
 def add_predictions(table: pd.DataFrame, kernels: Mapping[str, Kernel]) -> None:
@@ -54,31 +94,11 @@ def add_predictions(table: pd.DataFrame, kernels: Mapping[str, Kernel]) -> None:
     for name, rows in table.groupby("gpu", sort=False):
         gpu = find_gpu(str(name))
         basis = calibration_for(gpu)
-        if basis is not None:
-            _fill(table, rows, kernels, (gpu, basis))
-
-
-def _fill(
-    table: pd.DataFrame,
-    rows: pd.DataFrame,
-    kernels: Mapping[str, Kernel],
-    on: tuple[Gpu, Basis],
-) -> None:
-    gpu, basis = on
-    found = [
-        (place, launch, row)
-        for place, row in zip(rows.index, rows.to_dict("records"), strict=True)
-        if (launch := row_features(row, kernels[str(row["kernel"])], gpu)) is not None
-    ]
-    total = [_bytes(kernels[str(row["kernel"])], row) for _, _, row in found]
-    predicted = predictions([launch for _, launch, _ in found], total, basis)
-    for (place, _, _), one in zip(found, predicted, strict=True):
-        table.loc[place, "predicted_us"] = one.us
-        table.loc[place, "predicted_gbs"] = one.gbs
-        table.loc[place, "bound"] = one.bound
-        table.loc[place, "basis"] = one.basis
-
-
-def _bytes(kernel: Kernel, row: Mapping[Any, Any]) -> int:
-    problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
-    return traffic(kernel.memory_steps(problem), problem).total_bytes
+        if basis is None:
+            continue
+        found = predict_rows(rows, kernels, gpu, basis)
+        places = rows.index[[one.place for one in found]]
+        table.loc[places, "predicted_us"] = [one.prediction.us for one in found]
+        table.loc[places, "predicted_gbs"] = [one.prediction.gbs for one in found]
+        table.loc[places, "bound"] = [one.prediction.bound for one in found]
+        table.loc[places, "basis"] = [one.prediction.basis for one in found]

@@ -6,7 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking import check_problem
-from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
+from occupancy_lab.choosing import (
+    DEFAULT_ROWS,
+    TUTORIAL_KERNEL,
+    chosen_config,
+    chosen_gpus,
+    chosen_kernel,
+)
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.devices import chosen_devices
@@ -17,10 +23,9 @@ from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
 from occupancy_lab.sweeping.task import Task
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import predict
-from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.throughput.table import row_config, row_resources
 from occupancy_lab.tuning.choice import Choice, Tuning, cost_of
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 KERNELS = ("softmax", "softmax_row")
-TUTORIAL_KERNEL = "softmax"
 TOP = 5
 """Configurations that are measured."""
 
@@ -177,7 +181,7 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
     us = row.get("us")
     return Choice(
         kernel=str(row["kernel"]),
-        config=Config(int(row["BLOCK_SIZE"]), int(row["num_warps"]), int(row["num_stages"])),
+        config=row_config(row),
         num_programs=int(row["num_programs"]),
         predicted_us=float(row["predicted_us"]),
         bound=str(row["bound"]),
@@ -206,15 +210,7 @@ def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[t
         triton=str(row["triton_version"]),
     )
     plan = record.tutorial_plan
-    prediction = predict(
-        task.kernel,
-        task.problem,
-        task.config,
-        record.resources,
-        record.occupancy,
-        plan,
-        task.gpu,
-    )
+    prediction = record.prediction_of(plan)
     if prediction is not None and plan.num_programs:
         yield (
             "tutorial",

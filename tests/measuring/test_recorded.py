@@ -53,7 +53,7 @@ def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
 def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
     """Give a function that makes a recorded file of rows, the only ones there are then."""
     paths: list[Path] = []
-    monkeypatch.setattr(recorded, "_files", lambda: paths)
+    monkeypatch.setattr(recorded, "recorded_files", lambda: paths)
 
     def write(*rows: Row, gpu: str = "h200") -> Path:
         path = tmp_path / f"measured-{len(paths)}.csv"
@@ -124,7 +124,7 @@ def test_the_latest_day_counts(record: Callable[..., Path]) -> None:
 
 def test_no_file_has_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing was recorded there is no measurement, and no error."""
-    monkeypatch.setattr(recorded, "_files", list)
+    monkeypatch.setattr(recorded, "recorded_files", list)
     assert found() is None
 
 
@@ -143,7 +143,7 @@ def test_two_megabytes_are_searched_in_a_moment(record: Callable[..., Path]) -> 
 
 def test_recorded_files_can_be_searched() -> None:
     """What is recorded begins with a row's name, and each measured row is found by it."""
-    for file in recorded._files():
+    for file in recorded.recorded_files():
         with file.open(encoding="utf-8") as text:
             rows = [row for row in csv.DictReader(text) if row["measured"] == "measured"]
         rows = [row for row in rows if row["BLOCK_SIZE"]]  # not what kernels are compared with

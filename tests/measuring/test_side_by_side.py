@@ -165,7 +165,7 @@ def test_words_of_a_measurement(
     """The golden file has the tables and the sentences; a lost provider says why it has no time."""
     launches.times = lambda launch: {**TIMES, "torch.compile": None}.get(launch.kernel, 10.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("occupancy_lab.measuring.side_by_side.predict", lambda *_values: None)
+        patch.setattr("occupancy_lab.record.predict", lambda *_values: None)
         patch.setattr(
             "occupancy_lab.measuring.side_by_side_view.calibration_for", lambda _gpu: None
         )

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.sweeping import recorded
+from occupancy_lab.measuring import recorded
 from occupancy_lab.sweeping.recorded import NEEDED, read_table, recorded_table
 
 if TYPE_CHECKING:
