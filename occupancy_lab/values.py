@@ -289,7 +289,7 @@ class Conditions:
 
     device: str
     """The driver's name for the GPU."""
-    date: str
+    date: str | None
     """The day, as 2026-11-21."""
     driver: str | None
     """The version of the GPU's driver."""

@@ -40,7 +40,7 @@ def measured_alike(table: pd.DataFrame) -> pd.DataFrame:
     return table[alike & (table["measured"] == "measured")]
 
 
-launches = measured_alike(recorded_table())
+launches = measured_alike(recorded_table().query("gpu == @GPU"))
 planned = launches[launches["launched"] == launches["num_programs"]]
 launches[["device", "date", "torch", "triton", "timer", "l2"]].drop_duplicates()''',
     ),

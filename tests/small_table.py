@@ -13,9 +13,10 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
 from occupancy_lab.planning import plan_launch
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
+from occupancy_lab.sweeping.recorded import PUBLISHED
 from occupancy_lab.values import Config, Problem, Resources
 
-H200 = find_gpu("h200")
+H100, H200 = find_gpu("h100"), find_gpu("h200")
 FROM_BINARY = (
     *("n_regs", "shared", "programs_per_multiprocessor", "occupancy", "num_programs"),
     *("tutorial_num_programs", "launched", "measured", "us"),
@@ -129,6 +130,24 @@ def rows() -> list[dict[str, Any]]:
         row(cols=3000, rows=512, us=10.0, predicted_us=10.5, num_stages=1, use="held out"),
     ]
     return [*benchmark, *example, *held_out]
+
+
+def published() -> list[dict[str, Any]]:
+    """Give the few launches of an H100 that others timed, without a day, a spread or a driver."""
+    unknown = ("us_low", "us_high", "runs", "relative_error", "mostly_launch")
+    conditions = ("date", "driver", "sm_mhz", "throttled")
+    bare = dict.fromkeys((*unknown, *conditions)) | {"gpu": "h100", "use": PUBLISHED}
+    device = {"device": "NVIDIA H100 80GB HBM3", "timer": "do_bench"}
+    return [
+        launch | bare | device
+        for launch in (
+            row(us=16.0, predicted_us=15.0),
+            row("softmax_row", us=12.0, predicted_us=12.6, num_warps=4, num_stages=1, n_regs=29),
+            row(cols=256, us=11.0, n_regs=28, as_tutorial=True),
+            row("softmax_row", 256, 4, 1, us=8.0, predicted_us=8.4, n_regs=24),
+            row("softmax_row", 999, 4, 1, us=9.0, predicted_us=9.9, n_regs=24),
+        )
+    ]
 
 
 def providers() -> pd.DataFrame:

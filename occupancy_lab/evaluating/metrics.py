@@ -28,6 +28,8 @@ class Metric:
     form: Callable[[float], str] = percent
     least: bool = False
     """Whether the goal is the least that will do, not the most."""
+    of_choices: bool = False
+    """Whether it is about choosing among the launches of a shape."""
 
     def write(self, score: Score) -> str:
         """Give the number of *score* as text, a dash where there is none."""
@@ -49,12 +51,25 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "median": Metric("median error", _error("median"), 0.03),
         "mean": Metric("mean error", _error("mean"), None),
         "p90": Metric("90th percentile of the error", _error("p90"), 0.10),
-        "mean_loss": Metric("time lost by the first choice, mean", lambda one: one.mean_loss, 0.01),
+        "mean_loss": Metric(
+            "time lost by the first choice, mean",
+            lambda one: one.mean_loss,
+            0.01,
+            of_choices=True,
+        ),
         "worst_loss": Metric(
-            "time lost by the first choice, worst", lambda one: one.worst_loss, 0.05
+            "time lost by the first choice, worst",
+            lambda one: one.worst_loss,
+            0.05,
+            of_choices=True,
         ),
         "rank": Metric(
-            "rank correlation", lambda one: one.rank_correlation, 0.9, "{:.2f}".format, least=True
+            "rank correlation",
+            lambda one: one.rank_correlation,
+            0.9,
+            "{:.2f}".format,
+            least=True,
+            of_choices=True,
         ),
     }
 )
@@ -62,11 +77,16 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterator[str]:
-    """Give a sentence for each of *limits*, by the names of METRICS, that a prediction breaks."""
+    """Give a sentence for each of *limits*, by the names of METRICS, that a prediction breaks.
+
+    Results without choices are not held to limits of choices, as long as there are others.
+    """
+    chosen_from = [result for result in evaluation.results if result.has_choices]
     for result in evaluation.results:
         for name, limit in limits.items():
             metric = METRICS[name]
-            if not metric.keeps(result.score, limit):
+            held = not metric.of_choices or result in (chosen_from or evaluation.results)
+            if held and not metric.keeps(result.score, limit):
                 value = metric.read(result.score)
                 found = "not known" if value is None else f"{value:.4g}"
                 edge = "least" if metric.least else "most"

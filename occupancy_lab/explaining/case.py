@@ -24,6 +24,9 @@ class Recorded:
     """Of the same with one program a row."""
     tutorial: Measurement | None = None
     """Of the same with the tutorial's num_programs, where that is another."""
+    as_compiled: tuple[int, Measurement] | None = None
+    """Where nothing is of the launch itself: its number of programs and time as it was compiled
+    then, by a Triton for whose kernel another number of programs fits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def _measured(record: Record, kernel: str) -> Record:
 
 
 def _recorded(case: Case) -> Recorded:
-    from occupancy_lab.measuring.recorded import recorded_measurement
+    from occupancy_lab.measuring.recorded import recorded_as_compiled, recorded_measurement
 
     record = case.record
     name, config, plan = record.kernel.name, record.config, record.plan
@@ -78,9 +78,12 @@ def _recorded(case: Case) -> Recorded:
         record.kernel, record.problem, single, held, record.gpu.multiprocessors
     )
     rows, tutorial = ROW_KERNELS.get(name), record.tutorial_plan.num_programs
+    launch = find(name, config, plan.num_programs)
+    key = record.gpu.key
     return Recorded(
-        launch=find(name, config, plan.num_programs),
+        launch=launch,
         single_stage=find(name, single, single_plan.num_programs),
         row_programs=None if rows is None else find(rows, single, None),
         tutorial=None if tutorial in {None, plan.num_programs} else find(name, config, tutorial),
+        as_compiled=None if launch else recorded_as_compiled(key, name, record.problem, config),
     )

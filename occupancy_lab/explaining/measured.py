@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.notes import conditions_words
+from occupancy_lab.explaining.notes import conditions_words, median_words, place_words
 from occupancy_lab.explaining.words import change, microseconds
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def measured_sentences(case: Case) -> Iterator[str]:
         yield from _time_sentences(case, where, now)
     if recorded is not None and recorded.conditions is not None:
         taken = recorded.conditions
-        where = f"Recorded on {taken.device}, {taken.date} ({conditions_words(taken)})"
+        where = f"Recorded on {place_words(taken)} ({conditions_words(taken)})"
         yield from _time_sentences(case, where, recorded)
         yield from _tutorial_sentences(case, recorded)
         if taken.triton != case.record.triton_version:
@@ -34,6 +34,22 @@ def measured_sentences(case: Case) -> Iterator[str]:
                 f"Triton {taken.triton} compiled what was recorded, Triton"
                 f" {case.record.triton_version} what is predicted."
             )
+    yield from _as_compiled_sentences(case)
+
+
+def _as_compiled_sentences(case: Case) -> Iterator[str]:
+    """Say what was recorded of the same configuration, compiled to another launch."""
+    if case.recorded.as_compiled is None:
+        return
+    programs, found = case.recorded.as_compiled
+    taken, planned = found.conditions, case.record.plan.num_programs
+    if taken is not None:
+        yield (
+            f"Recorded on {place_words(taken)} ({conditions_words(taken)}):"
+            f" {time_words(case, found)}, {median_words(found.runs)}{_range(found)}. That is with"
+            f" {programs} programs, as many as fit of what Triton {taken.triton} compiled; of what"
+            f" is predicted {planned} fit."
+        )
 
 
 def _tutorial_sentences(case: Case, recorded: Measurement) -> Iterator[str]:
@@ -49,9 +65,8 @@ def _tutorial_sentences(case: Case, recorded: Measurement) -> Iterator[str]:
 
 
 def _time_sentences(case: Case, where: str, measurement: Measurement) -> Iterator[str]:
-    runs = "" if measurement.runs is None else f" of {measurement.runs} launches"
-    times = time_words(case, measurement)
-    yield f"{where}: {times}, the median{runs}{_range(measurement)}{_against(case, measurement)}."
+    times = f"{time_words(case, measurement)}, {median_words(measurement.runs)}"
+    yield f"{where}: {times}{_range(measurement)}{_against(case, measurement)}."
     if measurement.mostly_launch:
         yield (
             "That is less than twice the time of an empty kernel: it is mostly the launch, and"

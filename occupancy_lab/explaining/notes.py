@@ -29,11 +29,12 @@ def difference_cell(predicted_us: float | None, measured_us: float | None) -> st
 
 
 def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool) -> str:
-    """Give what the predictions for *gpu* rest on, and whether a GPU of its kind confirmed them."""
+    """Give what the predictions for *gpu* rest on, and whether a GPU of its kind was measured."""
     if calibrated:
         return f"Predictions for {gpu.title}: {words}."
-    unconfirmed = "AMD GPU" if gpu.vendor == "AMD" else gpu.title
-    return f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them."
+    amd = gpu.vendor == "AMD"
+    unknown = "no AMD GPU has confirmed them" if amd else f"no {gpu.title} was calibrated"
+    return f"Predictions for {gpu.title} rest on {words}; {unknown}."
 
 
 def conditions_words(taken: Conditions) -> str:
@@ -47,7 +48,16 @@ def conditions_words(taken: Conditions) -> str:
     )
 
 
+def place_words(taken: Conditions) -> str:
+    """Give where and, where it is known, when launches were timed."""
+    return taken.device if taken.date is None else f"{taken.device}, {taken.date}"
+
+
+def median_words(runs: int | None) -> str:
+    """Give of how many launches a time is the median."""
+    return "a median" if runs is None else f"the median of {runs} launches"
+
+
 def conditions_sentence(taken: Conditions, runs: int | None) -> str:
     """Give where, when and how *runs* launches were measured."""
-    how = conditions_words(taken)
-    return f"Measured on {taken.device}, {taken.date} ({how}): the median of {runs} launches."
+    return f"Measured on {place_words(taken)} ({conditions_words(taken)}): {median_words(runs)}."

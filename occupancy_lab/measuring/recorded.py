@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.values import Conditions, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from importlib.resources.abc import Traversable
 
     from occupancy_lab.values import Config, Problem
@@ -26,16 +26,42 @@ def recorded_measurement(
     It was launched with *num_programs* programs; for None any number will do, as for a kernel that
     launches one program a row whatever is asked for.
     """
-    name = [kernel_name, problem.rows, problem.cols, problem.dtype, *dataclasses.astuple(config)]
-    found = [
+    latest = _latest(
         row
-        for file in recorded_files()
-        for row in _rows(file, f"{gpu_key},", f",{','.join(map(str, name))},")
-        if row["measured"] == "measured"
-        and (num_programs is None or _integer(row["launched"]) == num_programs)
-    ]
-    latest = max(found, key=lambda row: row["date"], default=None)
+        for row in _measured_rows(gpu_key, kernel_name, problem, config)
+        if num_programs is None or _integer(row["launched"]) == num_programs
+    )
     return None if latest is None else _measurement(latest)
+
+
+def recorded_as_compiled(
+    gpu_key: str, kernel_name: str, problem: Problem, config: Config
+) -> tuple[int, Measurement] | None:
+    """Give the latest recorded launch with as many programs as fit, and that number; None for none.
+
+    It is the number for what was compiled then, which another Triton may compile differently.
+    """
+    latest = _latest(
+        row
+        for row in _measured_rows(gpu_key, kernel_name, problem, config)
+        if _integer(row["launched"]) == _integer(row["num_programs"])
+    )
+    programs = None if latest is None else _integer(latest["launched"])
+    return None if latest is None or programs is None else (programs, _measurement(latest))
+
+
+def _latest(rows: Iterable[dict[str, str]]) -> dict[str, str] | None:
+    return max(rows, key=lambda row: row["date"], default=None)
+
+
+def _measured_rows(
+    gpu_key: str, kernel_name: str, problem: Problem, config: Config
+) -> Iterator[dict[str, str]]:
+    name = [kernel_name, problem.rows, problem.cols, problem.dtype, *dataclasses.astuple(config)]
+    for file in recorded_files():
+        for row in _rows(file, f"{gpu_key},", f",{','.join(map(str, name))},"):
+            if row["measured"] == "measured":
+                yield row
 
 
 def recorded_files() -> list[Traversable]:
@@ -63,7 +89,7 @@ def _measurement(row: dict[str, str]) -> Measurement:
         status=row["measured"],
         conditions=Conditions(
             device=row["device"],
-            date=row["date"],
+            date=row["date"] or None,
             driver=row["driver"] or None,
             torch=row["torch"],
             triton=row["triton"],

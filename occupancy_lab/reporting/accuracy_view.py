@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 TITLE = "Predicted against measured"
 
 
-def the_accuracy(accuracy: Accuracy | None) -> Chapter:
-    """Say how good the predictions are, for each use apart."""
+NOTHING = "nothing can be predicted of these launches"
+
+
+def the_accuracy(accuracy: Accuracy | None, why_not: str = NOTHING) -> Chapter:
+    """Say how good the predictions are, for each use apart, or else *why_not*."""
     if accuracy is None:
-        return Chapter(TITLE, ("Left out: nothing can be predicted of these launches.",))
+        return Chapter(TITLE, (f"Left out: {why_not}.",))
     kinds = [f"*{one.use.capitalize()}*: shapes {USES[one.use]}." for one in accuracy.results]
     return Chapter(
         TITLE,

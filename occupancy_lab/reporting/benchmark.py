@@ -12,6 +12,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.planning import traffic
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.reporting.summary import summary_of
+from occupancy_lab.sweeping.recorded import PUBLISHED
 from occupancy_lab.throughput.table import row_config, row_problem
 from occupancy_lab.tuning.search import choice_of
 
@@ -35,22 +36,22 @@ CHOSEN, FASTEST, TUTORIAL, COPY = "chosen", "fastest", "tutorial", "copy"
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """What was measured of one number of columns."""
+    """What was measured, or else is predicted, of one number of columns."""
 
     cols: int
     total_bytes: int
     """Of one read and one write of the matrix."""
     configurations: int
-    """Those that were measured as planned, all of both kernels."""
+    """Those that have a time as planned, all of both kernels."""
     chosen: Choice
     """The one with the least predicted time."""
     fastest: Choice
-    """The one with the least measured time."""
+    """The one with the least time."""
     us: Mapping[str, float]
-    """Median times of CHOSEN, FASTEST, TUTORIAL and the providers, those that were measured."""
+    """Times of CHOSEN, FASTEST, TUTORIAL and the providers, those that are known."""
 
     def gbs(self, name: str) -> float:
-        """Give the bandwidth of *name*, GB/s; KeyError where it was not measured."""
+        """Give the bandwidth of *name*, GB/s; KeyError where it has no time."""
         return self.total_bytes / self.us[name] / 1e3
 
     def lost(self, name: str = CHOSEN) -> float:
@@ -85,11 +86,11 @@ class Benchmark:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What was measured of any width, in a fixed order, the providers last."""
+        """What has a time at any width, in a fixed order, the providers last."""
         return tuple(dict.fromkeys(name for width in self.widths for name in width.us))
 
     def with_name(self, name: str) -> tuple[Width, ...]:
-        """Give the widths at which *name* was measured."""
+        """Give the widths at which *name* has a time."""
         return tuple(width for width in self.widths if name in width.us)
 
     def lost(self, name: str = CHOSEN) -> Summary:
@@ -102,7 +103,7 @@ class Benchmark:
 
     @property
     def most_configurations(self) -> int:
-        """The most configurations that were measured at one width."""
+        """The most configurations that have a time at one width."""
         return max(width.configurations for width in self.widths)
 
     @property
@@ -122,26 +123,35 @@ def make_benchmark(source: Source) -> Benchmark | None:
 
     None where fewer than two numbers of columns were measured and predicted.
     """
+    launches = launches_of_widths(source)
+    if not launches:
+        return None
+    first = next(iter(launches))
+    others = others_of(source, first)
+    widths = (width_of(one, rows, others.get(one.cols, {})) for one, rows in launches.items())
+    return Benchmark(first.rows, first.dtype, tuple(widths))
+
+
+def launches_of_widths(source: Source) -> dict[Problem, list[Row]]:
+    """Give the launches of the benchmark by problem, in ascending order of the columns.
+
+    Its problems have the rows and the dtype for which there are the most numbers of columns; it
+    is empty where there is not more than one.
+    """
     rows = source.claims_for(USE).to_dict("records")
     of_problem: dict[Problem, list[Row]] = {}
     for row in rows:
         of_problem.setdefault(row_problem(row), []).append(row)
     widths = Counter((problem.rows, problem.dtype) for problem in of_problem)
-    if not widths:
-        return None
-    (shape, number), *_ = widths.most_common(1)
-    if number == 1:
-        return None
-    others = _others(source, *shape)
-    problems = sorted(
-        (one for one in of_problem if (one.rows, one.dtype) == shape), key=lambda one: one.cols
-    )
-    return Benchmark(
-        *shape, tuple(_width(one, of_problem[one], others.get(one.cols, {})) for one in problems)
-    )
+    shape, number = max(widths.items(), key=lambda item: item[1], default=(None, 0))
+    if number <= 1:
+        return {}
+    problems = (one for one in of_problem if (one.rows, one.dtype) == shape)
+    return {one: of_problem[one] for one in sorted(problems, key=lambda one: one.cols)}
 
 
-def _width(problem: Problem, rows: Sequence[Row], others: Mapping[str, float]) -> Width:
+def width_of(problem: Problem, rows: Sequence[Row], others: Mapping[str, float]) -> Width:
+    """Give what the launches *rows* of *problem* and the times of *others* come to."""
     chosen = min(rows, key=lambda row: float(row["predicted_us"]))
     fastest = min(rows, key=lambda row: float(row["us"]))
     kernel = load_kernel(str(chosen["kernel"]))
@@ -155,13 +165,16 @@ def _width(problem: Problem, rows: Sequence[Row], others: Mapping[str, float]) -
     )
 
 
-def _others(source: Source, rows: int, dtype: str) -> dict[int, dict[str, float]]:
-    """Give by columns the times of the tutorial's launch and of the providers."""
+def others_of(source: Source, problem: Problem) -> dict[int, dict[str, float]]:
+    """Give by columns the times of the tutorial's launch and of the providers.
+
+    They are those measured on matrices of as many rows as *problem* and of its dtype.
+    """
     found: dict[int, dict[str, float]] = {}
     for table in (_tutorial_launches(source).assign(provider=TUTORIAL), source.providers):
         if table.empty:
             continue
-        same = table[(table["rows"] == rows) & (table["dtype"] == dtype)]
+        same = table[(table["rows"] == problem.rows) & (table["dtype"] == problem.dtype)]
         for row in same.to_dict("records"):
             found.setdefault(int(row["cols"]), {})[str(row["provider"])] = float(row["us"])
     return found
@@ -174,7 +187,7 @@ def _tutorial_launches(source: Source) -> pd.DataFrame:
     table = table[
         (table["kernel"] == TUTORIAL_KERNEL)
         & (table["launched"] == table["tutorial_num_programs"])
-        & table["use"].isin((USE, ALL))
+        & table["use"].isin((USE, ALL, PUBLISHED))
     ]
     own = [
         row_config(row) == kernel.default_config(row_problem(row), most)

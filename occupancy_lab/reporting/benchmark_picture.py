@@ -80,7 +80,7 @@ def _draw(
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.subplots()
         lines = {name: _line(axes, name, points) for name, points in curves.items()}
-        _scale(axes, max(cols for points in curves.values() for cols, _ in points))
+        scale(axes, max(cols for points in curves.values() for cols, _ in points))
         axes.set_ylabel(vertical)
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
         figure.draw_without_rendering()
@@ -108,7 +108,8 @@ def _label(name: str, curves: Mapping[str, Sequence[Point]]) -> str:
     return label
 
 
-def _scale(axes: Axes, most: int) -> None:
+def scale(axes: Axes, most: int) -> None:
+    """Scale *axes* to bandwidths or losses over columns up to *most*."""
     axes.set_xlim(0, most * 1.01)
     axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
     axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))

@@ -41,8 +41,8 @@ def the_benchmark(benchmark: Benchmark | None) -> Chapter:
     return Chapter(
         TITLE,
         (
-            _setting(benchmark),
-            _meanings(benchmark),
+            setting(benchmark),
+            meanings(benchmark.names),
             _table(benchmark),
             _against_fastest(benchmark),
             _losses(benchmark),
@@ -51,7 +51,8 @@ def the_benchmark(benchmark: Benchmark | None) -> Chapter:
     )
 
 
-def _setting(benchmark: Benchmark) -> str:
+def setting(benchmark: Benchmark) -> str:
+    """Say which widths there are, and what a bandwidth counts."""
     first, last = benchmark.widths[0].cols, benchmark.widths[-1].cols
     return (
         f"A softmax of {benchmark.rows} rows of {first} to {last} columns, {benchmark.dtype},"
@@ -60,10 +61,9 @@ def _setting(benchmark: Benchmark) -> str:
     )
 
 
-def _meanings(benchmark: Benchmark) -> str:
-    return "\n".join(
-        f"- **{name}**: {words}." for name, words in MEANINGS.items() if name in benchmark.names
-    )
+def meanings(names: Sequence[str], words: Mapping[str, str] = MEANINGS) -> str:
+    """Give a list of what each of *names* is, in the order of *words*."""
+    return "\n".join(f"- **{name}**: {text}." for name, text in words.items() if name in names)
 
 
 def _table(benchmark: Benchmark) -> Table:
@@ -125,18 +125,29 @@ def _spans(benchmark: Benchmark) -> Table:
 
 def _span_row(span: Span) -> tuple[str, ...]:
     widths = span.widths
-    first, last = widths[0].cols, widths[-1].cols
-    longer = [
-        width.us[data.TUTORIAL] / width.us[data.CHOSEN] - 1.0
-        for width in widths
-        if data.TUTORIAL in width.us
-    ]
     return (
-        str(first) if first == last else f"{first} to {last}",
-        config_words(span.chosen.kernel, span.chosen.config),
+        *span_words(span),
         f"{sum(width.is_right for width in widths)} of {len(widths)}",
         share(max(width.lost() for width in widths)),
-        _range(longer),
+        tutorial_words(span),
+    )
+
+
+def span_words(span: Span) -> tuple[str, str]:
+    """Give the columns of a span, and what is chosen for them."""
+    first, last = span.widths[0].cols, span.widths[-1].cols
+    columns = str(first) if first == last else f"{first} to {last}"
+    return columns, config_words(span.chosen.kernel, span.chosen.config)
+
+
+def tutorial_words(span: Span) -> str:
+    """Give how much longer than the chosen the tutorial's takes, from the least to the most."""
+    return _range(
+        [
+            width.us[data.TUTORIAL] / width.us[data.CHOSEN] - 1.0
+            for width in span.widths
+            if data.TUTORIAL in width.us
+        ]
     )
 
 

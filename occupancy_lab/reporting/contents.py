@@ -8,10 +8,17 @@ from occupancy_lab.reporting.accuracy import make_accuracy
 from occupancy_lab.reporting.accuracy_view import the_accuracy
 from occupancy_lab.reporting.benchmark import make_benchmark
 from occupancy_lab.reporting.benchmark_view import the_benchmark
+from occupancy_lab.reporting.certainty_view import the_certainty
+from occupancy_lab.reporting.compiled import make_compiled
+from occupancy_lab.reporting.compiled_view import what_was_compiled
 from occupancy_lab.reporting.example import make_example
 from occupancy_lab.reporting.example_view import the_example
-from occupancy_lab.reporting.excess import make_excesses
+from occupancy_lab.reporting.excess import make_excesses, make_miscounts
 from occupancy_lab.reporting.excess_view import the_excesses
+from occupancy_lab.reporting.forecast import make_forecast
+from occupancy_lab.reporting.forecast_short_view import forecast_in_short
+from occupancy_lab.reporting.forecast_view import the_forecast
+from occupancy_lab.reporting.miscount_view import the_miscounts
 from occupancy_lab.reporting.occupancies import make_occupancies
 from occupancy_lab.reporting.occupancies_view import the_occupancies
 from occupancy_lab.reporting.page import Page
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def make_report(gpu: str | None = None, *, file: str | None = None) -> Page:
-    """Give the report of what was measured on one GPU.
+    """Give the report of what was measured on one GPU, or else of what is predicted for it.
 
     Args:
         gpu: Name of the GPU; None takes an H200, or the only one of *file*.
@@ -35,13 +42,16 @@ def make_report(gpu: str | None = None, *, file: str | None = None) -> Page:
             and comes with the lab.
 
     Raises:
-        InputError: no launches were measured on that GPU, or *file* cannot be read.
+        InputError: no launches were measured on that GPU or predicted for it, or *file* cannot be
+            read.
     """
     return write_page(recorded_source(gpu) if file is None else file_source(file, gpu))
 
 
 def write_page(source: Source) -> Page:
     """Give the report of *source*; a chapter that has no rows says so in a sentence."""
+    if source.origin is not None:
+        return _predicted_page(source, source.origin)
     taken = make_taken(source)
     benchmark, accuracy = make_benchmark(source), make_accuracy(source)
     example = make_example(source)
@@ -57,5 +67,27 @@ def write_page(source: Source) -> Page:
             the_excesses(make_excesses(source)),
             the_example(example),
             the_spread(taken, make_spread(source)),
+        ),
+    )
+
+
+def _predicted_page(source: Source, origin: Source) -> Page:
+    """Give the report of predictions, with what others measured beside them."""
+    compiled, forecast = make_compiled(source), make_forecast(source)
+    own = None if source.recorded is None else make_accuracy(source.recorded)
+    spread = None if source.recorded is None else make_spread(source.recorded)
+    example = make_example(source)
+    problem = None if example is None else example.case.record.problem
+    return Page(
+        f"Fused softmax on {source.gpu.title}, predicted",
+        (
+            what_was_compiled(compiled),
+            forecast_in_short(forecast, own),
+            the_forecast(forecast),
+            the_accuracy(own, f"no time that was measured on {source.gpu.title} is known"),
+            the_occupancies(None if problem is None else make_occupancies(source, problem)),
+            the_miscounts(make_miscounts(source), origin.gpu),
+            the_example(example),
+            the_certainty(compiled, own, make_accuracy(origin), spread),
         ),
     )

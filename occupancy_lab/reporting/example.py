@@ -1,4 +1,4 @@
-"""The worked example: the tutorial's configuration on one problem, and what else was measured."""
+"""The worked example: the tutorial's configuration on one problem, and what else has a time."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import record_of
 from occupancy_lab.reporting.rows import row_measurement
-from occupancy_lab.reporting.variants import rows_of, variants_of
+from occupancy_lab.reporting.variants import launches_of, rows_of, variants_of
 from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from occupancy_lab.reporting.source import Source
-    from occupancy_lab.reporting.variants import Variant
+    from occupancy_lab.reporting.times import Times
+    from occupancy_lab.reporting.variants import Name, Row, Variant
     from occupancy_lab.values import Measurement
 
-    Row = Mapping[Any, Any]
-    Name = tuple[str, Config]
-
 PROBLEM = Problem(4096, 781)
-"""The tutorial's own problem, where it was measured."""
+"""The tutorial's own problem, where it has a time."""
 ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One launch explained, and the others of its problem that were measured."""
+    """One launch explained, and the others of its problem that have a time."""
 
     case: Case
+    times: Times
+    """What the times of the variants are."""
     variants: tuple[Variant, ...]
     predicted_best: Variant | None
     """None where nothing is predicted."""
@@ -67,7 +66,7 @@ class Example:
         return min(own, key=lambda variant: variant.us)
 
     def variant(self, kernel: str, config: Config) -> Variant | None:
-        """Give what was measured of *kernel* with *config*; None where that was not."""
+        """Give *kernel* with *config*; None where that has no time."""
         for variant in self.variants:
             if (variant.kernel, variant.config) == (kernel, config):
                 return variant
@@ -84,8 +83,14 @@ class Example:
         return self.variant(ROW_KERNEL, Config(self.case.record.config.block_size, num_warps, 1))
 
     @property
+    def recorded(self) -> tuple[Variant, ...]:
+        """Those whose times others measured, the fastest first."""
+        found = [variant for variant in self.variants if variant.recorded_us is not None]
+        return tuple(sorted(found, key=lambda variant: variant.recorded_us or 0.0))
+
+    @property
     def num_warps(self) -> tuple[int, ...]:
-        """The warps that were measured."""
+        """The warps that have a time."""
         return tuple(sorted({variant.config.num_warps for variant in self.variants}))
 
     @property
@@ -113,15 +118,15 @@ def make_example(source: Source) -> Example | None:
     problems = dict.fromkeys((PROBLEM, *map(row_problem, own.to_dict("records"))))
     for problem in problems:
         config = kernel.default_config(problem, most)
-        rows = {
-            (str(row["kernel"]), row_config(row)): row
-            for row in rows_of(source.planned, problem).to_dict("records")
-        }
+        rows = launches_of(source, problem)
         single = dataclasses.replace(config, num_stages=1)
         if {(TUTORIAL_KERNEL, config), (TUTORIAL_KERNEL, single)} <= set(rows):
             variants = variants_of(source, problem)
             return Example(
-                _case(source, rows, problem, config), variants, _best(source, problem, variants)
+                _case(source, rows, problem, config),
+                source.times,
+                variants,
+                _best(source, problem, variants),
             )
     return None
 
@@ -138,11 +143,16 @@ def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Co
         triton=str(row["triton_version"]),
     )
 
-    def measured(found: Row | None) -> Measurement | None:
-        return None if found is None else row_measurement(found)
+    measured = rows if source.origin is None else launches_of(source.recorded, problem)
+
+    def found(kernel: str, config: Config) -> Measurement | None:
+        row = measured.get((kernel, config))
+        return None if row is None else row_measurement(row)
 
     recorded = Recorded(
-        measured(row), measured(one_stage), measured(rows.get((ROW_KERNEL, single)))
+        found(TUTORIAL_KERNEL, config),
+        found(TUTORIAL_KERNEL, single),
+        found(ROW_KERNEL, single),
     )
     return Case(record, row_resources(one_stage), recorded=recorded)
 

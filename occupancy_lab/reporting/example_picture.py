@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from occupancy_lab.plotting.placing import Placer, outline
-from occupancy_lab.plotting.style import EXACT, FAINT, INK, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
 from occupancy_lab.reporting.words import problem_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from matplotlib.axes import Axes
 
     from occupancy_lab.reporting.example import Example
     from occupancy_lab.reporting.variants import Variant
@@ -22,7 +24,7 @@ GREEN = "#117733"
 
 
 def draw_example(example: Example) -> Figure:
-    """Give a figure of the measured times over num_warps, the tutorial's choice marked."""
+    """Give a figure of the times over num_warps, the tutorial's choice marked."""
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()
@@ -31,6 +33,8 @@ def draw_example(example: Example) -> Figure:
             warps = [variant.config.num_warps for variant in variants]
             times = [variant.us for variant in variants]
             (line,) = axes.plot(warps, times, "o-", color=colour, markersize=4, linewidth=1.8)
+            if any(one.recorded_us for one in variants):
+                _draw_recorded(axes, variants, colour)
             lines.append((label, colour, line))
         tutorial = example.tutorial
         mark: dict[str, Any] = {"color": INK, "markersize": 9, "markeredgecolor": "white"}
@@ -41,11 +45,14 @@ def draw_example(example: Example) -> Figure:
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.set_xlabel("num_warps")
-        axes.set_ylabel("measured us")
+        axes.set_ylabel(f"{example.times.word} us")
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
         title = f"Time of a launch over its warps, {problem_words(example.case.record.problem)}"
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
+        if example.recorded:
+            words = "In diamonds: what others recorded."
+            figure.supxlabel(words, x=0.01, ha="left", color=MUTED, fontsize=9)
         figure.draw_without_rendering()
         outlines = [outline(axes, line) for _, _, line in lines]
         placer = Placer(axes, outlines)
@@ -54,6 +61,15 @@ def draw_example(example: Example) -> Figure:
             placer.at_curve(label, curve, color=colour)
     describe(figure, title)
     return figure
+
+
+def _draw_recorded(axes: Axes, variants: Sequence[Variant], colour: str) -> None:
+    """Draw what others measured of *variants* beside what is predicted."""
+    found = [one for one in variants if one.recorded_us is not None]
+    warps = [one.config.num_warps for one in found]
+    times = [one.recorded_us or 0.0 for one in found]
+    style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": colour}
+    axes.plot(warps, times, "D", markersize=6, markeredgewidth=1.4, zorder=3, **style)
 
 
 def _curves(example: Example) -> Iterator[tuple[str, str, list[Variant]]]:

@@ -1,4 +1,4 @@
-"""The worked example: an explanation's own sections, with what was measured between them."""
+"""The worked example: an explanation's own sections, with its rivals between them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from occupancy_lab.explaining.notes import cell
 from occupancy_lab.explaining.words import article, change, count, microseconds, percent
 from occupancy_lab.reporting.example_picture import draw_example
 from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.times import MEASURED
 from occupancy_lab.reporting.words import config_words, problem_words
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _the_stages(example: Example) -> Section:
     mp = example.case.architecture.multiprocessor_word
     headers = (
         *("num_stages", "registers a thread", "shared memory, B", f"programs {article(mp)} {mp}"),
-        *("occupancy", "measured us", "against 1 stage"),
+        *("occupancy", _header(example), "against 1 stage"),
     )
     return Section(
         "What num_stages costs and brings",
@@ -85,9 +86,10 @@ def _stages_verdict(example: Example) -> Iterator[str]:
         return
     verdict = "more than it brings" if own.us > one.us else "less than it brings"
     yield (
-        f"Measured, num_stages {own.config.num_stages} takes {microseconds(own.us)} against"
-        f" {microseconds(one.us)} with num_stages 1 ({change(own.us / one.us - 1.0)}): it costs"
-        f" {verdict}. The fastest here is num_stages {best.config.num_stages}."
+        f"{example.times.word.capitalize()}, num_stages {own.config.num_stages} takes"
+        f" {microseconds(own.us)} against {microseconds(one.us)} with num_stages 1"
+        f" ({change(own.us / one.us - 1.0)}): it costs {verdict}. The fastest"
+        f" here is num_stages {best.config.num_stages}."
     )
 
 
@@ -123,11 +125,12 @@ def _warps_sentences(example: Example) -> Iterator[str]:
     own, best = example.tutorial, example.fastest_warps
     warps, fewer = (count(one.config.num_warps, "warp") for one in (own, best))
     if own == best:
-        yield f"{warps} are the fastest here."
+        yield f"{warps} {example.times.are} the fastest here."
         return
     yield (
-        f"With {count(own.config.num_stages, 'stage')}, {warps} take {microseconds(own.us)} and"
-        f" {fewer} {microseconds(best.us)} ({change(best.us / own.us - 1.0)})."
+        f"With {count(own.config.num_stages, 'stage')}, {warps} {example.times.take}"
+        f" {microseconds(own.us)} and {fewer} {microseconds(best.us)}"
+        f" ({change(best.us / own.us - 1.0)})."
     )
     if own.instructions and best.instructions and own.instructions > best.instructions:
         yield (
@@ -141,24 +144,17 @@ def _picture(example: Example) -> Picture:
     own, best = example.tutorial, example.fastest
     return Picture(
         "example",
-        f"Measured time over num_warps: {config_words(own.kernel, own.config)} take"
-        f" {microseconds(own.us)}, the fastest, {config_words(best.kernel, best.config)},"
-        f" {microseconds(best.us)}",
+        f"{example.times.word.capitalize()} time over num_warps:"
+        f" {config_words(own.kernel, own.config)} take {microseconds(own.us)}, the fastest,"
+        f" {config_words(best.kernel, best.config)}, {microseconds(best.us)}",
         partial(draw_example, example),
     )
 
 
 def _the_choice(example: Example) -> Section:
     """Say what to launch instead, and what it brings."""
-    own, best, predicted = example.tutorial, example.fastest, example.predicted_best
-    moved = example.case.record.traffic.total_bytes
-    found = {
-        "the tutorial's": own,
-        "the same with 1 stage": example.single_stage,
-        "the fastest persistent": example.fastest_of_kernel,
-        "predicted best": predicted,
-        "the fastest": best,
-    }
+    own, moved = example.tutorial, example.case.record.traffic.total_bytes
+    beside = bool(example.recorded)
     rows = tuple(
         (
             name,
@@ -166,20 +162,65 @@ def _the_choice(example: Example) -> Section:
             cell(one.us),
             f"{moved / one.us / 1e3:.0f}",
             change(one.us / own.us - 1.0),
+            *((cell(one.recorded_us),) if beside else ()),
         )
-        for name, one in found.items()
-        if one is not None
+        for name, one in _choices(example)
     )
-    headers = ("", "configuration", "measured us", "GB/s", "against the tutorial's")
-    sentences = []
-    if predicted is not None:
-        chosen = config_words(predicted.kernel, predicted.config)
-        gain = change(predicted.us / own.us - 1.0)
-        sentences.append(
-            f"Without a launch, the prediction chooses {chosen}: {microseconds(predicted.us)} when"
+    headers = (
+        *("", "configuration", _header(example), "GB/s", "against the tutorial's"),
+        *(("recorded us",) if beside else ()),
+    )
+    return Section(
+        "What to launch instead", (Table(headers, rows),), tuple(_choice_sentences(example))
+    )
+
+
+def _choices(example: Example) -> Iterator[tuple[str, Variant]]:
+    named = dict(_named(example))
+    yield from named.items()
+    for variant in example.recorded:
+        if variant not in named.values():
+            yield "recorded too", variant
+
+
+def _named(example: Example) -> Iterator[tuple[str, Variant]]:
+    yield "the tutorial's", example.tutorial
+    yield "the same with 1 stage", example.single_stage
+    yield "the fastest persistent", example.fastest_of_kernel
+    if example.predicted_best is not None:
+        yield "predicted best", example.predicted_best
+    if example.times is MEASURED:
+        yield "the fastest", example.fastest
+
+
+def _choice_sentences(example: Example) -> Iterator[str]:
+    own, best = example.tutorial, example.predicted_best
+    if best is None:
+        return
+    chosen, gain = config_words(best.kernel, best.config), change(best.us / own.us - 1.0)
+    if example.times is MEASURED:
+        yield (
+            f"Without a launch, the prediction chooses {chosen}: {microseconds(best.us)} when"
             f" measured ({gain})."
         )
-    return Section("What to launch instead", (Table(headers, rows),), tuple(sentences))
+        return
+    yield (
+        f"The prediction chooses {chosen}: {microseconds(best.us)} against"
+        f" {microseconds(own.us)} for the tutorial's ({gain})."
+    )
+    if own.recorded_us is None or len(example.recorded) == 1:
+        return
+    fastest = example.recorded[0]
+    us = fastest.recorded_us or 0.0
+    yield (
+        f"Recorded were {microseconds(own.recorded_us)} for the tutorial's and, at the fastest,"
+        f" {microseconds(us)} for {config_words(fastest.kernel, fastest.config)}"
+        f" ({change(us / own.recorded_us - 1.0)})."
+    )
+
+
+def _header(example: Example) -> str:
+    return f"{example.times.word} us"
 
 
 def _held(variant: Variant) -> tuple[str, str]:

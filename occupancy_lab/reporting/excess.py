@@ -1,17 +1,21 @@
-"""Launches with the tutorial's num_programs where that is not what fits, beside those that fit."""
+"""Launches for which the tutorial's num_programs is not what fits, and what that costs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from occupancy_lab.calculator import calculate
+from occupancy_lab.choosing import TUTORIAL_KERNEL
+from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.reporting.summary import summary_of
 from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    import pandas as pd
 
     from occupancy_lab.calculator import Calculation
     from occupancy_lab.gpus import Gpu
@@ -24,8 +28,8 @@ NAME = ["kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stage
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
-    """One configuration, launched with the tutorial's num_programs and with what fits."""
+class Miscount:
+    """One configuration for which the tutorial's formula gives another num_programs than fits."""
 
     kernel: str
     problem: Problem
@@ -33,6 +37,29 @@ class Excess:
     calculation: Calculation
     tutorial_programs: int
     programs: int
+
+    @property
+    def missing(self) -> str:
+        """The terms that the tutorial's formula lacks for this kernel, joined by "and"."""
+        return " and ".join(self.calculation.tutorial.missing_terms)
+
+    @property
+    def is_tutorials_own(self) -> bool:
+        """Whether it is the configuration that the tutorial itself takes."""
+        most = self.calculation.architecture.max_shared
+        own = load_kernel(TUTORIAL_KERNEL).default_config(self.problem, most)
+        return (self.kernel, self.config) == (TUTORIAL_KERNEL, own)
+
+    @property
+    def surplus(self) -> float:
+        """Programs launched beyond those that fit, as a share of these."""
+        return self.tutorial_programs / self.programs - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Excess(Miscount):
+    """One of them, launched with the tutorial's num_programs and with what fits."""
+
     tutorial_us: float
     us: float
 
@@ -42,38 +69,46 @@ class Excess:
         return self.tutorial_us / self.us - 1.0
 
     @property
-    def missing(self) -> str:
-        """The terms that the tutorial's formula lacks for this kernel, joined by "and"."""
-        return " and ".join(self.calculation.tutorial.missing_terms)
-
-    @property
     def rows_a_program(self) -> float:
         """Rows that a program does where as many are launched as fit."""
         return self.problem.rows / self.programs
 
 
-@dataclass(frozen=True, slots=True)
-class Excesses:
-    """All such launches, those that lose the most first."""
+Launch = TypeVar("Launch", bound=Miscount)
 
-    launches: tuple[Excess, ...]
+
+@dataclass(frozen=True, slots=True)
+class Miscounts(Generic[Launch]):
+    """All such configurations, the worst first."""
+
+    launches: tuple[Launch, ...]
     right: int
-    """Launches for which the tutorial's formula gives the number that fits."""
+    """Configurations for which the tutorial's formula gives the number that fits."""
     failing: int
-    """Launches for which it divides by zero."""
+    """Configurations for which it divides by zero."""
+
+    @property
+    def too_many(self) -> int:
+        """Those for which it launches more than fit."""
+        return sum(launch.tutorial_programs > launch.programs for launch in self.launches)
+
+    def by_term(self) -> dict[str, tuple[Launch, ...]]:
+        """Give the configurations by what the formula misses, the commonest first."""
+        found: dict[str, list[Launch]] = {}
+        for launch in self.launches:
+            found.setdefault(launch.missing, []).append(launch)
+        ranked = sorted(found.items(), key=lambda item: -len(item[1]))
+        return {term: tuple(launches) for term, launches in ranked}
+
+
+@dataclass(frozen=True, slots=True)
+class Excesses(Miscounts[Excess]):
+    """All that were launched both ways, those that lose the most first."""
 
     @property
     def lost(self) -> Summary:
         """How much longer the tutorial's take, over all of them."""
         return summary_of(launch.lost for launch in self.launches)
-
-    def by_term(self) -> dict[str, tuple[Excess, ...]]:
-        """Give the launches by what the formula misses, the commonest first."""
-        found: dict[str, list[Excess]] = {}
-        for launch in self.launches:
-            found.setdefault(launch.missing, []).append(launch)
-        ranked = sorted(found.items(), key=lambda item: -len(item[1]))
-        return {term: tuple(launches) for term, launches in ranked}
 
 
 def make_excesses(source: Source) -> Excesses | None:
@@ -82,7 +117,6 @@ def make_excesses(source: Source) -> Excesses | None:
     Only launches count whose number of programs the kernel leaves open.
     """
     measured, planned = source.measured, source.planned
-    said = planned["tutorial_num_programs"]
     tutorial = measured[
         (measured["launched"] == measured["tutorial_num_programs"])
         & (measured["launched"] != measured["num_programs"])
@@ -91,22 +125,51 @@ def make_excesses(source: Source) -> Excesses | None:
     if pairs.empty:
         return None
     launches = [_excess(row, source.gpu) for row in pairs.to_dict("records")]
-    looping = planned["kernel"].isin(set(pairs["kernel"]))
+    looping = planned[planned["kernel"].isin(set(pairs["kernel"]))]
     return Excesses(
         tuple(sorted(launches, key=lambda launch: -launch.lost)),
-        right=int((looping & (said == planned["num_programs"])).sum()),
-        failing=int((looping & said.isna()).sum()),
+        right=_right(looping),
+        failing=_failing(looping),
     )
+
+
+def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
+    """Give the configurations of *source* whose num_programs the tutorial's formula miscounts.
+
+    None where there are none. What a launch costs that it gets wrong is not said.
+    """
+    planned = source.planned
+    looping = planned[[load_kernel(name).grid is Grid.PERSISTENT for name in planned["kernel"]]]
+    said = looping["tutorial_num_programs"]
+    wrong = looping[said.notna() & (said != looping["num_programs"])]
+    if wrong.empty:
+        return None
+    launches = [Miscount(**_count(row, source.gpu)) for row in wrong.to_dict("records")]
+    return Miscounts(
+        tuple(sorted(launches, key=lambda launch: -launch.surplus)),
+        right=_right(looping),
+        failing=_failing(looping),
+    )
+
+
+def _right(looping: pd.DataFrame) -> int:
+    return int((looping["tutorial_num_programs"] == looping["num_programs"]).sum())
+
+
+def _failing(looping: pd.DataFrame) -> int:
+    return int(looping["tutorial_num_programs"].isna().sum())
 
 
 def _excess(row: Mapping[Any, Any], gpu: Gpu) -> Excess:
-    return Excess(
-        kernel=str(row["kernel"]),
-        problem=row_problem(row),
-        config=row_config(row),
-        calculation=calculate(row_resources(row), gpu),
-        tutorial_programs=int(row["launched"]),
-        programs=int(row["num_programs"]),
-        tutorial_us=float(row["us"]),
-        us=float(row["us_planned"]),
-    )
+    return Excess(**_count(row, gpu), tutorial_us=float(row["us"]), us=float(row["us_planned"]))
+
+
+def _count(row: Mapping[Any, Any], gpu: Gpu) -> dict[str, Any]:
+    return {
+        "kernel": str(row["kernel"]),
+        "problem": row_problem(row),
+        "config": row_config(row),
+        "calculation": calculate(row_resources(row), gpu),
+        "tutorial_programs": int(row["tutorial_num_programs"]),
+        "programs": int(row["num_programs"]),
+    }

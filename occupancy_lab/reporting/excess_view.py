@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.document import Table
 from occupancy_lab.explaining.formula import tutorial_sentences
@@ -17,11 +17,15 @@ from occupancy_lab.reporting.words import config_words, problem_words, share
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from occupancy_lab.reporting.excess import Excess, Excesses
+    from occupancy_lab.reporting.excess import Excess, Excesses, Miscount, Miscounts
 
 TITLE = "Where the tutorial's num_programs is wrong"
 TOP = 8
 """Launches in the table of the worst."""
+WAITING = (
+    "Programs that do not fit wait until others have done all their rows, so the more rows a"
+    " program does, the more they cost."
+)
 
 
 def the_excesses(excesses: Excesses | None) -> Chapter:
@@ -41,24 +45,27 @@ def the_excesses(excesses: Excesses | None) -> Chapter:
     )
 
 
-def _sentences(excesses: Excesses) -> Iterator[str]:
-    lost, launches = excesses.lost, excesses.launches
-    more = sum(launch.tutorial_programs > launch.programs for launch in launches)
-    slower = sum(launch.lost > 0 for launch in launches)
-    yield (
-        f"The tutorial's formula gives the num_programs that fit for {excesses.right}"
-        f" configurations, divides by zero for {excesses.failing}, and is wrong for {lost.count}:"
-        f" {more} times it launches more than fit, {lost.count - more} times fewer."
+def count_sentence(counts: Miscounts[Any]) -> str:
+    """Say how often the tutorial's formula is right, and how often it is wrong."""
+    wrong = len(counts.launches)
+    return (
+        f"The tutorial's formula gives the num_programs that fit for {counts.right}"
+        f" configurations, divides by zero for {counts.failing}, and is wrong for {wrong}:"
+        f" {counts.too_many} times it launches more than fit, {wrong - counts.too_many} times"
+        " fewer."
     )
+
+
+def _sentences(excesses: Excesses) -> Iterator[str]:
+    lost = excesses.lost
+    slower = sum(launch.lost > 0 for launch in excesses.launches)
+    yield count_sentence(excesses)
     yield (
         f"Each of those was launched both ways. The formula's number takes {share(lost.median)}"
         f" longer at the median and {share(lost.most)} at worst; it is slower for {slower} of them."
     )
-    if more:
-        yield (
-            "Programs that do not fit wait until others have done all their rows, so the more rows"
-            " a program does, the more they cost."
-        )
+    if excesses.too_many:
+        yield WAITING
 
 
 def _terms(excesses: Excesses) -> Table:
@@ -86,12 +93,16 @@ def _worst(excesses: Excesses) -> Iterator[Table | str]:
         for launch in excesses.launches[:TOP]
     )
     yield Table(headers, rows, f"The {len(rows)} that lose the most:")
-    yield "\n".join(f"- *{term}*: {words}" for term, words in _reasons(excesses))
+    yield reasons(excesses)
 
 
-def _reasons(excesses: Excesses) -> Iterator[tuple[str, str]]:
-    """Give for each term what the formula says of the launch that loses the most by it."""
-    for term, launches in excesses.by_term().items():
-        worst = launches[0]
-        said = " ".join(tutorial_sentences(worst.calculation))
-        yield term, f"for {problem_words(worst.problem)}, {said[0].lower()}{said[1:]}"
+def reasons(counts: Miscounts[Any]) -> str:
+    """Give a list: for each term, what the formula says of the worst launch that misses it."""
+    return "\n".join(
+        f"- *{term}*: {_reason(worst)}" for term, (worst, *_) in counts.by_term().items()
+    )
+
+
+def _reason(worst: Miscount) -> str:
+    said = " ".join(tutorial_sentences(worst.calculation))
+    return f"for {problem_words(worst.problem)}, {said[0].lower()}{said[1:]}"

@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.reporting.source import Source
+    from occupancy_lab.reporting.times import Times
     from occupancy_lab.reporting.variants import Variant
     from occupancy_lab.values import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancies:
-    """The grid of one problem: what was measured, and the rows that a heat map takes."""
+    """The grid of one problem: what has a time, and the rows that a heat map takes."""
 
     problem: Problem
+    times: Times
+    """What the times of the variants are."""
     variants: tuple[Variant, ...]
     table: pd.DataFrame = field(compare=False, repr=False)
     """One row a configuration, those that failed too, with `limiter`."""
@@ -42,7 +45,7 @@ class Occupancies:
 
 
 def make_occupancies(source: Source, problem: Problem) -> Occupancies:
-    """Give the grid of *problem*, of which something must have been measured."""
+    """Give the grid of *problem*, of which something must have a time."""
     import pandas as pd
 
     table = source.table[source.table["kernel"] == TUTORIAL_KERNEL]
@@ -52,6 +55,7 @@ def make_occupancies(source: Source, problem: Problem) -> Occupancies:
     variants = variants_of(source, problem)
     return Occupancies(
         problem,
+        source.times,
         tuple(variant for variant in variants if variant.kernel == TUTORIAL_KERNEL),
         table.assign(limiter=pd.Series(limiters, dtype=object)),
     )

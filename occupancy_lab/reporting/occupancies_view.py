@@ -40,11 +40,11 @@ def _sentences(grid: Occupancies) -> Iterator[str]:
     yield (
         f"Of {count(len(grid.variants), 'configuration')} of {grid.variants[0].kernel} on"
         f" {problem_words(grid.problem)}, {len(full)} have the highest occupancy,"
-        f" {percent(grid.highest)}, and take {_times(full)}."
+        f" {percent(grid.highest)}, and {grid.times.take} {_times(full)}."
     )
     if not less:
         return
-    yield f"The other {len(less)} take {_times(less)}."
+    yield f"The other {len(less)} {grid.times.take} {_times(less)}."
     if max(one.us for one in full) > min(one.us for one in less):
         yield "So occupancy alone does not say which is the fastest."
 

@@ -35,7 +35,7 @@ def in_short(benchmark: Benchmark | None, accuracy: Accuracy | None) -> Chapter:
     if benchmark is not None:
         blocks.append(" ".join(_benchmark_sentences(benchmark)))
     if accuracy is not None:
-        blocks.append(_accuracy_sentence(accuracy))
+        blocks.append(accuracy_sentence(accuracy))
     if benchmark is not None:
         blocks.append(_picture(benchmark))
     if not blocks:
@@ -64,7 +64,8 @@ def _benchmark_sentences(benchmark: Benchmark) -> Iterator[str]:
         )
 
 
-def _accuracy_sentence(accuracy: Accuracy) -> str:
+def accuracy_sentence(accuracy: Accuracy) -> str:
+    """Say how far predictions are off, by the shapes that say the most of them."""
     result = accuracy.results[0]
     median, p90 = (METRICS[name].write(result.score) for name in ("median", "p90"))
     return (

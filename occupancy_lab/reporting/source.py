@@ -1,4 +1,4 @@
-"""What a report is made of: the measured launches of one GPU, and what they are compared with."""
+"""What a report is made of: the launches of one GPU, and what they are compared with."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from occupancy_lab.evaluating.counted import counted_rows, with_claims
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.reporting.page import literal
+from occupancy_lab.reporting.replan import replanned
+from occupancy_lab.reporting.times import MEASURED, PREDICTED
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.recorded import read_table, recorded_table
+from occupancy_lab.sweeping.recorded import PUBLISHED, read_table, recorded_table
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import ITEM_BYTES
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.reporting.times import Times
     from occupancy_lab.throughput.calibrations import Basis
 
 DEFAULT_GPU = "h200"
@@ -36,7 +39,11 @@ WHOLE = ("runs", "sm_mhz")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The rows of one GPU; what their columns of text say is markdown."""
+    """The rows of one GPU; what their columns of text say is markdown.
+
+    A source of predictions has an `origin`: nothing in its table was measured, and the times of
+    its launches are those that are predicted.
+    """
 
     gpu: Gpu
     basis: Basis | None
@@ -46,11 +53,21 @@ class Source:
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every row, with the columns of a measured sweep and `use`."""
     planned: pd.DataFrame = field(compare=False, repr=False)
-    """Those measured with as many programs as fit."""
+    """Those measured with as many programs as fit, or else all that can be predicted."""
     claims: pd.DataFrame = field(compare=False, repr=False)
     """Those of them that can be predicted, with what is predicted."""
     providers: pd.DataFrame = field(compare=False, repr=False)
     """What else was timed on the same matrices: `provider`, and the columns of a measurement."""
+    origin: Source | None = None
+    """The launches of another GPU of the target for which the kernels of `table` were compiled;
+    None where the launches of `table` were measured."""
+    recorded: Source | None = None
+    """Of a source of predictions: the few launches that others measured on this GPU, if any."""
+
+    @property
+    def times(self) -> Times:
+        """What the times of `planned` are."""
+        return MEASURED if self.origin is None else PREDICTED
 
     @property
     def measured(self) -> pd.DataFrame:
@@ -65,23 +82,60 @@ class Source:
 def recorded_source(name: str | None) -> Source:
     """Give what was recorded on the GPU called *name*, None for an H200.
 
-    Raises InputError where nothing was.
-    """
-    import pandas as pd
+    Where nothing was, or only what others published, it is what is predicted of the launches that
+    were recorded on another GPU of the same target.
 
+    Raises InputError where there is no such GPU, or nothing can be predicted.
+    """
     gpu, table = find_gpu(name or DEFAULT_GPU), recorded_table()
-    if gpu.key not in set(table["gpu"]):
+    own, grids = table["gpu"] == gpu.key, table["use"] != PUBLISHED
+    if (own & grids).any():
+        return _recorded(gpu, table)
+    compiled = table[grids & (table["target"] == gpu.target.name)]
+    if compiled.empty:
         known = ", ".join(sorted(set(table["gpu"])))
         msg = (
-            f"no launches were recorded on {gpu.title}, only on: {known}; on such a GPU,"
-            " occupancy-lab sweep --measure --export-csv FILE makes rows for --file FILE"
+            f"no launches were recorded on {gpu.title} or another GPU of {gpu.target.name}, only"
+            f" on: {known}; on such a GPU, occupancy-lab sweep --measure --export-csv FILE makes"
+            " rows for --file FILE"
         )
         raise InputError(msg)
+    origin = _recorded(find_gpu(str(compiled["gpu"].iloc[0])), table)
+    return make_predicted(gpu, origin, _recorded(gpu, table) if own.any() else None)
+
+
+def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
+    import pandas as pd
+
     entry = files("occupancy_lab.recorded").joinpath(f"providers-{gpu.key}.csv")
     if not entry.is_file():
         return make_source(gpu, table)
     with entry.open(encoding="utf-8") as lines:
         return make_source(gpu, table, pd.read_csv(lines))
+
+
+def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> Source:
+    """Give what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
+
+    *recorded* is what others measured on *gpu*, None for nothing.
+
+    Raises InputError where nothing can be predicted.
+    """
+    import pandas as pd
+
+    basis = calibration_for(gpu)
+    if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
+        msg = (
+            f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
+            " a GPU whose size, clock and bandwidth `occupancy-lab gpus` knows"
+        )
+        raise InputError(msg)
+    table = replanned(origin.table, gpu)
+    fitting = table[table["num_programs"].notna()].reset_index(drop=True)
+    claims = with_claims(fitting, {}, gpu, basis)
+    claims = claims.assign(us=claims["predicted_us"])
+    none = pd.DataFrame()
+    return Source(gpu, basis, None, table, claims, claims, none, origin, recorded)
 
 
 def file_source(path: str, name: str | None) -> Source:

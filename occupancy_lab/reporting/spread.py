@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class Spread:
     """The spread of the measured times, as shares of their medians."""
 
-    runs: Summary
-    """Launches behind each median."""
-    within: Summary
+    launches: int
+    """Medians that there are."""
+    runs: Summary | None
+    """Launches behind each median; None where nobody knows, as for what follows."""
+    within: Summary | None
     """The range that eight in ten launches of one kind keep to."""
     between: Summary | None
     """The longest over the shortest median, minus 1, of what was measured several times."""
-    mostly_launch: int
+    mostly_launch: int | None
     """Launches that take less than twice an empty kernel."""
     clocks: Summary | None
     """The multiprocessors' clock, MHz."""
@@ -46,10 +48,11 @@ def make_spread(source: Source) -> Spread | None:
     times = measured.groupby([name for name in (*NAME, "launched") if name != "use"])["us"]
     several = times.agg(["min", "max", "count"]).query("count > 1")
     return Spread(
-        runs=summary_of(measured["runs"]),
-        within=summary_of(within),
+        launches=len(measured),
+        runs=_summary(measured["runs"]),
+        within=_summary(within),
         between=_summary(several["max"] / several["min"] - 1.0),
-        mostly_launch=int(measured["mostly_launch"].eq(other=True).sum()),
+        mostly_launch=_true(measured["mostly_launch"]),
         clocks=_summary(measured["sm_mhz"]),
         throttled=tuple(sorted(measured["throttled"].dropna().astype(str).unique())),
         relative_errors={
@@ -58,6 +61,10 @@ def make_spread(source: Source) -> Spread | None:
             if errors.notna().any()
         },
     )
+
+
+def _true(column: pd.Series[Any]) -> int | None:
+    return int(column.eq(other=True).sum()) if column.notna().any() else None
 
 
 def _summary(column: pd.Series[Any]) -> Summary | None:

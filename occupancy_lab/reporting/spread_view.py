@@ -22,20 +22,20 @@ def the_spread(taken: Taken, spread: Spread | None) -> Chapter:
     """Say what one number is, how far it spreads, and what could have moved it."""
     if spread is None:
         return Chapter(TITLE, ("Left out: nothing was measured.",))
-    return Chapter(TITLE, ("\n".join(f"- {words}" for words in _sentences(taken, spread)),))
+    return Chapter(TITLE, ("\n".join(f"- {words}" for words in spread_sentences(taken, spread)),))
 
 
-def _sentences(taken: Taken, spread: Spread) -> Iterator[str]:
+def spread_sentences(taken: Taken, spread: Spread) -> Iterator[str]:
+    """Say one by one what is known of the measured times."""
     timers, states = (listed(taken.conditions[name]) for name in ("timer", "l2"))
-    yield (
-        f"Each time is the median of {_range(spread.runs)} launches, timed with {timers}, the L2"
-        f" cache {states} before each."
-    )
-    yield (
-        f"The range that eight in ten launches of one kind keep to is {share(spread.within.median)}"
-        f" of their median wide, {share(spread.within.p90)} or more for one kind in ten, and"
-        f" {share(spread.within.most)} at worst."
-    )
+    median = "a median" if spread.runs is None else f"the median of {_range(spread.runs)} launches"
+    yield f"Each time is {median}, timed with {timers}, the L2 cache {states} before each."
+    if spread.within is not None:
+        yield (
+            "The range that eight in ten launches of one kind keep to is"
+            f" {share(spread.within.median)} of their median wide, {share(spread.within.p90)} or"
+            f" more for one kind in ten, and {share(spread.within.most)} at worst."
+        )
     if spread.between is not None:
         yield (
             f"{spread.between.count} launches were measured several times, in different parts of"
@@ -43,10 +43,11 @@ def _sentences(taken: Taken, spread: Spread) -> Iterator[str]:
             f" (the median of them; {share(spread.between.most)} at worst). Smaller differences"
             " than these mean nothing."
         )
-    yield (
-        f"{spread.mostly_launch} of {spread.runs.count} take less than twice an empty kernel; such"
-        " a time is mostly the launch, and tells little of the kernel."
-    )
+    if spread.mostly_launch is not None:
+        yield (
+            f"{spread.mostly_launch} of {spread.launches} take less than twice an empty kernel;"
+            " such a time is mostly the launch, and tells little of the kernel."
+        )
     if spread.clocks is not None:
         held = f"held down by {listed(spread.throttled)}" if spread.throttled else "not held down"
         yield f"The clock was {_range(spread.clocks)} MHz after the launches, {held}."

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.reporting.taken import Taken
 
+TITLE = "What was run"
 ROWS: Mapping[str, str] = {
     "device": "GPU",
     "driver": "driver",
@@ -30,17 +31,23 @@ ROWS: Mapping[str, str] = {
 
 def what_was_run(taken: Taken) -> Chapter:
     """Say where, when and how the launches were made, and how to make them again."""
-    rows = [
-        (words, listed(taken.conditions[name]))
-        for name, words in ROWS.items()
-        if taken.conditions[name]
-    ]
-    rows += [(kernel.name, kernel.title) for kernel in taken.kernels]
+    rows = [*_conditions(taken), *((kernel.name, kernel.title) for kernel in taken.kernels)]
     rows += [("launches measured", _measured(taken)), *_others(taken)]
-    return Chapter(
-        "What was run",
-        (Table(("", taken.gpu.title), tuple(rows), prose=True), *_untimed(taken), *_again(taken)),
-    )
+    table = Table(("", taken.gpu.title), tuple(rows), prose=True)
+    untimed = (*untimed_words(taken.untimed), *_reasons(taken))
+    return Chapter(TITLE, (table, *untimed, *_again(taken)))
+
+
+def published_table(taken: Taken) -> Table:
+    """Say where and how others measured the few launches that are known, and how many."""
+    rows = (*_conditions(taken), ("launches", _measured(taken)), *_others(taken))
+    return Table(("", taken.gpu.title), rows, "What others measured on one:", prose=True)
+
+
+def _conditions(taken: Taken) -> Iterator[tuple[str, str]]:
+    for name, words in ROWS.items():
+        if taken.conditions[name]:
+            yield words, listed(taken.conditions[name])
 
 
 def _measured(taken: Taken) -> str:
@@ -56,10 +63,14 @@ def _others(taken: Taken) -> Iterator[tuple[str, str]]:
         yield "timed beside them", listed(numbers)
 
 
-def _untimed(taken: Taken) -> Iterator[str]:
-    if taken.untimed:
-        what = listed([f"{number} ({name})" for name, number in taken.untimed.items()])
+def untimed_words(untimed: Mapping[str, int]) -> Iterator[str]:
+    """Say how many configurations have no time, by what came of them."""
+    if untimed:
+        what = listed([f"{number} ({name})" for name, number in untimed.items()])
         yield f"Configurations without a time: {what}."
+
+
+def _reasons(taken: Taken) -> Iterator[str]:
     for name, reason in taken.reasons.items():
         yield f"The first of those that ended as *{name}*: {reason}"
 

@@ -1,4 +1,4 @@
-"""Every configuration of one problem that was measured: what it takes, and for how long."""
+"""Every configuration of one problem that has a time: what it takes, and for how long."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
     from occupancy_lab.values import Config, Occupancy, Problem, Resources
 
+    Row = Mapping[Any, Any]
+    Name = tuple[str, Config]
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -28,6 +31,8 @@ class Variant:
     resources: Resources
     held: Occupancy
     us: float
+    recorded_us: float | None = None
+    """Beside a predicted time: what others measured on a GPU of the kind; None for nothing."""
 
     @property
     def instructions(self) -> int | None:
@@ -44,12 +49,24 @@ def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
 
 
 def variants_of(source: Source, problem: Problem) -> tuple[Variant, ...]:
-    """Give the configurations of *problem* that were measured, in the order of the rows."""
+    """Give the configurations of *problem* that have a time, in the order of the rows."""
+    known = launches_of(source.recorded, problem)
+    recorded = {name: float(row["us"]) for name, row in known.items()}
+    return tuple(
+        _variant(row, source.gpu, recorded.get(name))
+        for name, row in launches_of(source, problem).items()
+    )
+
+
+def launches_of(source: Source | None, problem: Problem) -> dict[Name, Row]:
+    """Give the rows of *source* for *problem* as planned, by kernel and configuration."""
+    if source is None:
+        return {}
     rows = rows_of(source.planned, problem).to_dict("records")
-    return tuple(_variant(row, source.gpu) for row in rows)
+    return {(str(row["kernel"]), row_config(row)): row for row in rows}
 
 
-def _variant(row: Mapping[Any, Any], gpu: Gpu) -> Variant:
+def _variant(row: Row, gpu: Gpu, recorded_us: float | None) -> Variant:
     resources = row_resources(row)
     return Variant(
         kernel=str(row["kernel"]),
@@ -57,4 +74,5 @@ def _variant(row: Mapping[Any, Any], gpu: Gpu) -> Variant:
         resources=resources,
         held=occupancy(resources, gpu.architecture),
         us=float(row["us"]),
+        recorded_us=recorded_us,
     )

@@ -17,6 +17,8 @@ NEEDED = (
     *("launched", "measured", "us"),
 )
 """The columns that say of a launch what it was and how long it took."""
+PUBLISHED = "published"
+"""The `use` of launches that others timed and published: picked by their times, and no grid."""
 
 
 def recorded_table() -> pd.DataFrame:

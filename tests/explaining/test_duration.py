@@ -220,6 +220,42 @@ def test_measured_and_recorded_are_told_apart(
     assert ("recorded" in names) is (recorded is MEASURED)
 
 
+def test_a_bare_time_reads_well(make_case: Callable[..., Case]) -> None:
+    """Where nobody knows the day, the launches or the spread, nothing stands in their place."""
+    taken = dataclasses.replace(CONDITIONS, date=None, driver=None, sm_mhz=None)
+    bare = Measurement("measured", taken, us=12.4)
+    (said,) = (
+        sentence
+        for sentence in the_duration(
+            (make_case("h200", COUNTED, SINGLE, recorded=Recorded(bare)),)
+        ).sentences
+        if sentence.startswith("Recorded")
+    )
+    assert said.startswith(
+        "Recorded on NVIDIA H200 (torch 2.11.0, Triton 3.6.0, timed with device events, L2 cache"
+        " flushed): 12.4 us, "
+    )
+    assert " GB/s, a median; the prediction is " in said
+
+
+def test_another_launch_of_the_configuration_is_told_as_such(
+    make_case: Callable[..., Case],
+) -> None:
+    """What was recorded with as many programs as fit then is no time of the launch that is now."""
+    recorded = Recorded(as_compiled=(132, MEASURED))
+    case = make_case("h200", COUNTED, SINGLE, recorded=recorded)
+    section = the_duration((case,))
+    said = section.sentences[-1]
+    assert said.startswith("Recorded on NVIDIA H200, 2026-11-21 (")
+    planned = case.record.plan.num_programs
+    assert said.endswith(
+        f"with 132 programs, as many as fit of what Triton 3.6.0 compiled; of what is predicted"
+        f" {planned} fit."
+    )
+    assert "the prediction is" not in said
+    assert "recorded" not in {row[0] for row in section.tables[0].rows}
+
+
 @pytest.mark.parametrize(("us", "words"), [(20.0, "% below it"), (5.0, "% above it")])
 def test_prediction_against_measurement(
     make_case: Callable[..., Case], us: float, words: str

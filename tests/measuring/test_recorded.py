@@ -13,7 +13,7 @@ from stand_ins import CONDITIONS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import recorded
-from occupancy_lab.measuring.recorded import recorded_measurement
+from occupancy_lab.measuring.recorded import recorded_as_compiled, recorded_measurement
 from occupancy_lab.record import name_columns
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.values import Config, Measurement, Problem
@@ -28,7 +28,9 @@ PROBLEM, CONFIG, PROGRAMS = Problem(4096, 781), Config(1024, 8, 4), 1056
 MEASURED = Measurement(
     "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1.5e-7, mostly_launch=False
 )
-PADDING = {f"column{number}": 123456 for number in range(20)}
+PLANNED = 792
+"""The programs of every row that are as many as fit."""
+PADDING = {f"column{number}": 123456 for number in range(20)} | {"num_programs": PLANNED}
 """As many columns more as a sweep has, which a search must pass over."""
 
 
@@ -81,10 +83,10 @@ def test_a_measurement_comes_back_whole(record: Callable[..., Path]) -> None:
 
 def test_what_is_not_known_stays_so(record: Callable[..., Path]) -> None:
     """An empty cell is None, not 0, not a text."""
-    conditions = dataclasses.replace(CONDITIONS, driver=None, sm_mhz=None, throttled=None)
-    bare = dataclasses.replace(
-        MEASURED, conditions=conditions, relative_error=None, mostly_launch=None
-    )
+    unknown = dict.fromkeys(("date", "driver", "sm_mhz", "throttled"))
+    conditions = dataclasses.replace(CONDITIONS, **unknown)
+    numbers = dict.fromkeys(("us_low", "us_high", "runs", "relative_error", "mostly_launch"))
+    bare = dataclasses.replace(MEASURED, conditions=conditions, **numbers)
     record(("softmax", PROBLEM, CONFIG, PROGRAMS, bare))
     assert found() == bare
 
@@ -104,6 +106,16 @@ def test_only_the_launch_itself_is_found(record: Callable[..., Path]) -> None:
     assert found() is None
     assert found(None) == MEASURED
     assert found(PROGRAMS + 132) == MEASURED
+
+
+def test_a_launch_is_found_as_it_was_compiled(record: Callable[..., Path]) -> None:
+    """Of whatever number of programs, the one that was planned counts, with that number."""
+    record(
+        ("softmax", PROBLEM, CONFIG, PLANNED + 132, on("2026-11-22", 20.0)),
+        ("softmax", PROBLEM, CONFIG, PLANNED, MEASURED),
+    )
+    assert recorded_as_compiled("h200", "softmax", PROBLEM, CONFIG) == (PLANNED, MEASURED)
+    assert recorded_as_compiled("h200", "softmax_row", PROBLEM, CONFIG) is None
 
 
 def test_a_failed_launch_is_not_a_time(record: Callable[..., Path]) -> None:

@@ -1,28 +1,49 @@
-"""The small table as a source, its predictions columns of it."""
+"""The small table as a source, its predictions columns of it, and what is predicted of it."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from guesses import BASIS
-from small_table import H200, providers, rows, table_of
+from small_table import H100, H200, providers, published, rows, table_of
 
 from occupancy_lab import record
 from occupancy_lab.evaluating import evaluation
 from occupancy_lab.explaining import timing
 from occupancy_lab.reporting import source
+from occupancy_lab.throughput import table as model
+from occupancy_lab.values import Part, Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.reporting.source import Source
+    from occupancy_lab.values import Config
+
+
+def guess(num_warps: Any, num_stages: Any) -> Any:
+    """Give a time that nobody worked out, in us, of a launch whose table says none."""
+    return 8.0 + num_warps / 4 + num_stages / 2
 
 
 def claim(table: pd.DataFrame, *_: Any) -> pd.DataFrame:
-    """Stand in for the model: the predictions are a column."""
+    """Stand in for the model: the predictions are a column, or else a guess."""
     shape = table.groupby(["rows", "cols", "dtype"], sort=False).ngroup()
-    return table.assign(bound="issue", copy_us=5.0, shape=shape)
+    guesses = guess(table["num_warps"], table["num_stages"]).astype(float)
+    said = (
+        table["predicted_us"].astype(float).fillna(guesses) if "predicted_us" in table else guesses
+    )
+    return table.assign(predicted_us=said, bound="issue", copy_us=5.0, shape=shape)
+
+
+def predict(_kernel: Any, _problem: Any, config: Config, *_: Any) -> Prediction:
+    """Stand in for the model where one launch is predicted; the tutorial's takes a little more."""
+    us = guess(config.num_warps, config.num_stages) + 0.5
+    names = ("launch", "latency", "issue", "bandwidth", "tail")
+    parts = tuple(Part(name, 1.0) for name in names)
+    return Prediction(us, 1000.0, 2000.0, parts, "guessed", calibrated=False)
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +51,7 @@ def _no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the model out, whose predictions are other tests' business."""
     monkeypatch.setattr(source, "with_claims", claim)
     monkeypatch.setattr(source, "calibration_for", lambda _gpu: BASIS)
+    monkeypatch.setattr(model, "calibration_for", lambda _gpu: None)
     monkeypatch.setattr(evaluation, "with_claims", claim)
     monkeypatch.setattr(record, "predict", lambda *_: None)
     monkeypatch.setattr(timing, "predict", lambda *_: None)
@@ -39,3 +61,13 @@ def _no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def small() -> Source:
     """Give the source of the small table."""
     return source.make_source(H200, table_of(rows()), providers())
+
+
+@pytest.fixture
+def predicted(small: Source, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """Give what is predicted of the small table on an H100, of which a few times are known."""
+    basis = dataclasses.replace(BASIS, words="the data sheet", calibrated=False)
+    monkeypatch.setattr(source, "calibration_for", lambda _gpu: basis)
+    monkeypatch.setattr(record, "predict", predict)
+    recorded = source.make_source(H100, table_of(published()), providers())
+    return source.make_predicted(H100, small, recorded)

@@ -14,6 +14,7 @@ from occupancy_lab.explaining.limits import the_limits, the_next_step
 from occupancy_lab.reporting.example import Example, make_example
 from occupancy_lab.reporting.example_view import the_example
 from occupancy_lab.reporting.source import make_source
+from occupancy_lab.reporting.times import PREDICTED
 from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
@@ -131,3 +132,17 @@ def test_choice_is_set_against_the_tutorials(example: Example) -> None:
     (table,) = section.tables
     assert table.rows[-2] == ("predicted best", "softmax_row, 4 warps", "11.0", "2327", "-21.4%")
     assert "11.0 us when measured (-21.4%)" in section.sentences[0]
+
+
+def test_predicted_example_has_recorded_times_beside(predicted: Source) -> None:
+    """Times are predictions; what others measured stands beside them and is named so."""
+    found = make_example(predicted)
+    assert found is not None
+    assert (found.times, found.tutorial.us, found.tutorial.recorded_us) == (PREDICTED, 12.0, 16.0)
+    assert [one.recorded_us for one in found.recorded] == [12.0, 16.0]
+    launch = found.case.recorded.launch
+    assert launch is not None
+    assert (launch.us, launch.runs, found.case.recorded.single_stage) == (16.0, None, None)
+    (table,) = sections(found)["What to launch instead"].tables
+    assert (table.headers[2], table.headers[-1]) == ("predicted us", "recorded us")
+    assert [cells[-1] for cells in table.rows] == ["16.0", "-", "-", "-", "12.0"]

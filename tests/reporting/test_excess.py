@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H200, row, table_of
+from small_table import H100, H200, row, table_of
 
-from occupancy_lab.reporting.excess import Excesses, make_excesses
-from occupancy_lab.reporting.source import make_source
+from occupancy_lab.reporting.excess import Excesses, make_excesses, make_miscounts
+from occupancy_lab.reporting.miscount_view import the_miscounts
+from occupancy_lab.reporting.source import make_predicted, make_source
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
@@ -85,3 +86,26 @@ def test_terms_are_counted_by_what_is_missing(small: Source) -> None:
 def test_nothing_launched_wrongly_is_none() -> None:
     """A sweep launches as many programs as fit, and has nothing to compare."""
     assert make_excesses(make_source(H200, table_of([row(), row(num_stages=1)]))) is None
+
+
+def test_miscounts_need_no_launch(predicted: Source, small: Source) -> None:
+    """What was launched both ways on one GPU is what the formula miscounts on its sibling."""
+    counts, excesses = make_miscounts(predicted), make_excesses(small)
+    assert counts is not None
+    assert excesses is not None
+    assert (counts.right, counts.failing) == (excesses.right, excesses.failing)
+    assert {(one.problem, one.config, one.missing) for one in counts.launches} == {
+        (one.problem, one.config, one.missing) for one in excesses.launches
+    }
+    surplus = [one.surplus for one in counts.launches]
+    assert surplus == sorted(surplus, reverse=True)
+    assert surplus[0] == pytest.approx(660 / 528 - 1)
+    assert [one.is_tutorials_own for one in counts.launches] == [False, True, True, True]
+
+
+def test_no_miscount_is_said() -> None:
+    """Where the formula is right, or fails, there is nothing to tell of it."""
+    right = [row(gpu="h100"), row(gpu="h100", num_warps=1, num_stages=1, shared=0)]
+    counts = make_miscounts(make_predicted(H100, make_source(H100, table_of(right))))
+    assert counts is None
+    assert str(the_miscounts(counts, H200).blocks[0]).startswith("Left out: ")

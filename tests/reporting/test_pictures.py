@@ -13,20 +13,27 @@ if TYPE_CHECKING:
 
     from occupancy_lab.reporting.source import Source
 
-NAMES = ("bandwidths", "losses", "accuracy", "occupancies", "excesses", "example")
+NAMES = {
+    "small": ("bandwidths", "losses", "accuracy", "occupancies", "excesses", "example"),
+    "predicted": ("bandwidths", "accuracy", "occupancies", "example"),
+}
+"""The pictures by the source that they are of."""
 
 
-@pytest.fixture(params=NAMES)
-def figure(request: pytest.FixtureRequest, small: Source) -> Figure:
-    """Give each picture of the small table."""
-    (picture,) = (one for one in write_page(small).pictures if one.name == request.param)
+@pytest.fixture(params=[(source, name) for source, names in NAMES.items() for name in names])
+def figure(request: pytest.FixtureRequest) -> Figure:
+    """Give each picture of the small table, and of what is predicted of it."""
+    source, name = request.param
+    page = write_page(request.getfixturevalue(source))
+    (picture,) = (one for one in page.pictures if one.name == name)
     return picture.draw()
 
 
-def test_report_has_its_pictures(small: Source) -> None:
+@pytest.mark.parametrize("source", NAMES)
+def test_report_has_its_pictures(source: str, request: pytest.FixtureRequest) -> None:
     """Each picture is there once, with words for those who cannot see it."""
-    pictures = write_page(small).pictures
-    assert tuple(one.name for one in pictures) == NAMES
+    pictures = write_page(request.getfixturevalue(source)).pictures
+    assert tuple(one.name for one in pictures) == NAMES[source]
     assert all(len(one.words) > 30 for one in pictures)
     assert not any(set("[]\n") & set(one.words) for one in pictures)
 
@@ -52,3 +59,11 @@ def test_nothing_is_cut_off(figure: Figure) -> None:
         assert extent.x1 <= box.x1
         assert box.y0 <= extent.y0
         assert extent.y1 <= box.y1
+
+
+def test_recorded_times_are_told_from_predicted_ones(predicted: Source) -> None:
+    """A picture that has both says which is drawn how."""
+    pictures = {one.name: one.draw() for one in write_page(predicted).pictures}
+    assert pictures["bandwidths"].get_supxlabel() == "Lines: predicted. Dots: recorded by others."
+    assert pictures["example"].get_supxlabel() == "In diamonds: what others recorded."
+    assert pictures["example"].axes[0].get_ylabel() == "predicted us"

@@ -8,11 +8,20 @@ import pytest
 from small_table import H200, row, rows, table_of
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting import source
-from occupancy_lab.reporting.source import file_source, make_source, recorded_source
+from occupancy_lab.reporting.source import (
+    file_source,
+    make_predicted,
+    make_source,
+    recorded_source,
+)
+from occupancy_lab.reporting.times import MEASURED, PREDICTED
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from occupancy_lab.reporting.source import Source
 
 
 @pytest.fixture
@@ -28,15 +37,44 @@ def test_recorded_rows_are_an_h200s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "with_claims", lambda table, *_: table)
     found = recorded_source(None)
     assert found.gpu == H200
+    assert found.times is MEASURED
     assert {"torch", "naive", "copy"} <= set(found.providers["provider"])
     assert set(found.table["use"]) == {"benchmark", "tuning", "held out"}
 
 
-@pytest.mark.parametrize("name", ["mi300x", "sm_90"])
-def test_a_gpu_without_rows_is_an_error(name: str) -> None:
+@pytest.mark.parametrize("name", ["mi300x", "a100", "sm_80"])
+def test_a_gpu_of_a_target_without_rows_is_an_error(name: str) -> None:
     """One sentence says which GPUs have rows and how to make some."""
-    with pytest.raises(InputError, match=r"only on: .*h200.*--file"):
+    with pytest.raises(InputError, match=r"another GPU of .*, only on: h100, h200; .*--file"):
         recorded_source(name)
+
+
+def test_an_architecture_is_no_gpu() -> None:
+    """Kernels are compiled for it, but it has no size to launch them on."""
+    with pytest.raises(InputError, match="sm_90, and nothing can be predicted"):
+        recorded_source("sm_90")
+
+
+@pytest.mark.parametrize(("name", "published"), [("h100", 29), ("gh200", None)])
+def test_what_was_not_launched_is_predicted(name: str, published: int | None) -> None:
+    """A GPU of a target with rows has them planned anew, and beside them what others measured."""
+    found = recorded_source(name)
+    assert found.times is PREDICTED
+    assert found.origin is not None
+    assert (found.gpu, found.origin.gpu) == (find_gpu(name), H200)
+    assert found.measured.empty
+    assert (found.recorded and len(found.recorded.measured)) == published
+    assert len(found.planned) == len(found.claims) == (found.table["status"] == "ok").sum()
+    assert (found.planned["us"] == found.planned["predicted_us"]).all()
+
+
+def test_nothing_is_predicted_without_a_basis(
+    small: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no GPU was ever calibrated a page of predictions cannot be made."""
+    monkeypatch.setattr(source, "calibration_for", lambda _gpu: None)
+    with pytest.raises(InputError, match="nothing can be predicted"):
+        make_predicted(find_gpu("h100"), small)
 
 
 def test_file_names_its_own_gpu(file: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H200, row, table_of
+from small_table import H100, H200, published, row, table_of
 
 from occupancy_lab.reporting.source import make_source
 from occupancy_lab.reporting.spread import make_spread
@@ -26,6 +26,8 @@ def spread_of(*rows: dict[str, object]) -> Spread:
 def test_range_is_a_share_of_the_median() -> None:
     """A range of 9.5 to 11 us around 10 us is 15% wide."""
     found = spread_of(row(), row(num_stages=1, us_low=9.0, us_high=12.0))
+    assert found.within is not None
+    assert found.runs is not None
     assert (found.within.least, found.within.most) == (pytest.approx(0.15), pytest.approx(0.3))
     assert (found.runs.least, found.runs.most) == (30, 30)
 
@@ -66,6 +68,17 @@ def test_unknown_clocks_and_errors_are_not_told() -> None:
     (words,) = the_spread(make_taken(source), found).blocks
     assert "clock" not in str(words)
     assert "float64" not in str(words)
+
+
+def test_a_bare_time_says_what_it_is() -> None:
+    """Where nobody told the spread, the launches or the clock, what is known is still said."""
+    source = make_source(H100, table_of(published()))
+    found = make_spread(source)
+    assert found is not None
+    assert (found.runs, found.within, found.mostly_launch, found.launches) == (None, None, None, 5)
+    assert the_spread(make_taken(source), found).blocks == (
+        r"- Each time is a median, timed with do\_bench, the L2 cache flushed before each.",
+    )
 
 
 def test_nothing_measured_is_none() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from small_table import H100
 
 from occupancy_lab.explaining.document import Section
 from occupancy_lab.reporting.contents import write_page
 from occupancy_lab.reporting.page import Chapter, Page
+from occupancy_lab.reporting.source import make_predicted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,7 @@ TITLES = (
     "A worked example: 781 columns, 8 warps, 4 stages",
     "How the numbers were taken",
 )
+PREDICTED_TITLES = (*TITLES[:-1], "How sure the numbers are")
 OTHERS = ("The limits", "The next step", "How long it takes", "What the numbers are")
 """Sections whose words are another room's, and held by its own tests."""
 
@@ -34,7 +37,10 @@ def own_words(chapter: Chapter) -> Chapter:
     kept = tuple(
         block
         for block in chapter.blocks
-        if not (isinstance(block, Section) and block.title.startswith(("H200 SXM, ", *OTHERS)))
+        if not (
+            isinstance(block, Section)
+            and block.title.startswith(("H200 SXM, ", "H100 SXM, ", *OTHERS))
+        )
     )
     return Chapter(chapter.title, kept)
 
@@ -51,3 +57,38 @@ def test_words(place: int, small: Source, check_golden: Callable[[str, str], Non
     chapter = own_words(page.chapters[place])
     text = Page(page.title, (chapter,)).to_markdown(lambda one: f"![{one.words}]({one.name})")
     check_golden(f"{place + 1}.md", text)
+
+
+def test_predicted_chapters_come_in_the_same_order(predicted: Source) -> None:
+    """Where nothing was launched the same questions are answered."""
+    page = write_page(predicted)
+    assert page.title == "Fused softmax on H100 SXM, predicted"
+    assert tuple(chapter.title for chapter in page.chapters) == PREDICTED_TITLES
+
+
+@pytest.mark.parametrize("place", range(len(PREDICTED_TITLES)), ids=PREDICTED_TITLES)
+def test_predicted_words(
+    place: int, predicted: Source, check_golden: Callable[[str, str], None]
+) -> None:
+    """A chapter of predictions says what its golden file says."""
+    page = write_page(predicted)
+    chapter = own_words(page.chapters[place])
+    text = Page(page.title, (chapter,)).to_markdown(lambda one: f"![{one.words}]({one.name})")
+    check_golden(f"predicted-{place + 1}.md", text)
+
+
+def test_first_sentence_says_that_it_is_predicted(predicted: Source) -> None:
+    """A reader who reads one sentence knows that nothing was launched."""
+    (first, *_) = write_page(predicted).chapters[0].blocks
+    assert str(first).startswith(
+        "The times of this page are **predictions**: nothing was launched on H100 SXM for it"
+    )
+
+
+def test_a_page_of_predictions_without_any_time(small: Source) -> None:
+    """Where nobody measured anything no chapter says that somebody did."""
+    text = write_page(make_predicted(H100, small)).to_markdown(lambda one: one.words)
+    assert "no time that was measured on one is known" in text
+    assert text.count("Left out: ") == 1
+    assert "Left out: no time that was measured on H100 SXM is known." in text
+    assert "ecorded" not in text.replace("reports/", "")

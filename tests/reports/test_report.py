@@ -1,4 +1,4 @@
-"""The H200's report remakes itself, byte for byte."""
+"""The reports of single GPUs remake themselves, byte for byte."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from pathlib import Path
 import pytest
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
-PAGE = REPORTS / "h200.md"
-PICTURES = REPORTS / "h200"
+GPUS = ("h200", "h100")
+"""Those that have a report: of launches, and of predictions."""
 SCRIPT = (
-    "import sys; from occupancy_lab.reporting.output import run; run('h200', output=sys.argv[1])"
+    "import sys; from occupancy_lab.reporting.output import run; run(sys.argv[1],"
+    " output=sys.argv[2])"
 )
 
 
-@pytest.fixture(scope="module")
-def remade(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with the report remade where nobody has calibrated a GPU."""
-    directory = tmp_path_factory.mktemp("reports")
+@pytest.fixture(scope="module", params=GPUS)
+def remade(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a page that is remade where nobody has calibrated a GPU."""
+    page = tmp_path_factory.mktemp("reports") / f"{request.param}.md"
     store = {"OCCUPANCY_LAB_CACHE_DIR": str(tmp_path_factory.mktemp("store"))}
     subprocess.run(
-        [sys.executable, "-c", SCRIPT, directory / PAGE.name], env=os.environ | store, check=True
+        [sys.executable, "-c", SCRIPT, request.param, page], env=os.environ | store, check=True
     )
-    return directory
+    return page
 
 
 def test_page_is_what_the_command_writes(remade: Path) -> None:
     """The committed page is the one that the recorded rows make."""
-    assert (remade / PAGE.name).read_bytes() == PAGE.read_bytes()
+    assert remade.read_bytes() == (REPORTS / remade.name).read_bytes()
 
 
 def test_pictures_are_what_the_command_draws(remade: Path) -> None:
     """The committed pictures are those of the page, with the matplotlib that drew them."""
-    committed = {path.name: path.read_bytes() for path in PICTURES.iterdir()}
-    drawn = {path.name: path.read_bytes() for path in (remade / PICTURES.name).iterdir()}
+    folder = REPORTS / remade.stem
+    committed = {path.name: path.read_bytes() for path in folder.iterdir()}
+    drawn = {path.name: path.read_bytes() for path in remade.with_suffix("").iterdir()}
     assert sorted(drawn) == sorted(committed)
     (drawn_with,) = {
         found.decode()
@@ -50,7 +52,9 @@ def test_pictures_are_what_the_command_draws(remade: Path) -> None:
     assert drawn == committed
 
 
-def test_page_links_its_pictures() -> None:
+@pytest.mark.parametrize("gpu", GPUS)
+def test_page_links_its_pictures(gpu: str) -> None:
     """Every picture that the page shows is there, and every one that is there is shown."""
-    links = re.findall(r"!\[[^\]]+\]\(h200/([^)]+)\)", PAGE.read_text(encoding="utf-8"))
-    assert sorted(links) == sorted(path.name for path in PICTURES.iterdir())
+    text = (REPORTS / f"{gpu}.md").read_text(encoding="utf-8")
+    links = re.findall(rf"!\[[^\]]+\]\({gpu}/([^)]+)\)", text)
+    assert sorted(links) == sorted(path.name for path in (REPORTS / gpu).iterdir())

@@ -1,0 +1,86 @@
+"""What a page of predictions rests on, in words, and the command that makes it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.document import Table
+from occupancy_lab.explaining.words import count, listed
+from occupancy_lab.reporting.page import Chapter, Commands
+from occupancy_lab.reporting.taken_view import TITLE, published_table, untimed_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.reporting.compiled import Compiled
+    from occupancy_lab.reporting.page import Block
+
+
+def what_was_compiled(compiled: Compiled) -> Chapter:
+    """Say that nothing was launched, what the predictions rest on, and what others measured."""
+    gpu = compiled.gpu
+    return Chapter(
+        TITLE,
+        (
+            _first(compiled),
+            _kernels(compiled),
+            _table(compiled),
+            *untimed_words(compiled.untimed),
+            *_published(compiled),
+            "This page is made again, anywhere, by:",
+            Commands((f"occupancy-lab report --gpu {gpu.key} --output reports/{gpu.key}.md",)),
+        ),
+    )
+
+
+def _first(compiled: Compiled) -> str:
+    said = (
+        f"The times of this page are **predictions**: nothing was launched on {compiled.gpu.title}"
+    )
+    if compiled.recorded is None:
+        return f"{said} for it, and no time that was measured on one is known."
+    return (
+        f"{said} for it, and only the few that are called recorded were measured on one, by others"
+        " who published them."
+    )
+
+
+def _kernels(compiled: Compiled) -> str:
+    gpu = compiled.gpu
+    return (
+        f"The kernels are those of the report of {compiled.origin.title}, as they were compiled for"
+        f" it: a compiled kernel is the same for every GPU of {gpu.target.name}. How many programs"
+        f" of it fit and are launched is worked out for {gpu.title}."
+    )
+
+
+def _table(compiled: Compiled) -> Table:
+    gpu = compiled.gpu
+    mp = gpu.architecture.multiprocessor_word
+    rows = (
+        ("compiled for", gpu.target.name),
+        ("Triton", listed(compiled.triton)),
+        *((kernel.name, kernel.title) for kernel in compiled.kernels),
+        ("configurations", f"{compiled.configurations}, on {count(compiled.shapes, 'shape')}"),
+        (
+            f"{gpu.title} has",
+            f"{gpu.multiprocessors} {mp}s, {gpu.boost_mhz} MHz, {gpu.bandwidth_gbs:.0f} GB/s",
+        ),
+        ("predictions rest on", compiled.basis.words),
+    )
+    return Table(("", gpu.title), rows, "What was compiled:", prose=True)
+
+
+def _published(compiled: Compiled) -> Iterator[Block]:
+    if compiled.recorded is None:
+        return
+    yield published_table(compiled.recorded)
+    key, total = compiled.gpu.key, sum(compiled.recorded.measured.values())
+    left_out = total - compiled.counted
+    where = f"They are in `reports/data/measured-{key}.csv` and `providers-{key}.csv`."
+    if left_out:
+        where += (
+            f" {compiled.counted} of the {total} launches had as many programs as fit, which is"
+            " what is predicted."
+        )
+    yield where

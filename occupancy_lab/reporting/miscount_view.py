@@ -1,0 +1,67 @@
+"""Where the tutorial's num_programs is wrong, in words, where no launch told what that costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.document import Table
+from occupancy_lab.explaining.words import change, count
+from occupancy_lab.reporting.excess_view import TITLE, TOP, WAITING, count_sentence, reasons
+from occupancy_lab.reporting.page import Chapter
+from occupancy_lab.reporting.words import config_words, problem_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.reporting.excess import Miscount, Miscounts
+
+
+def the_miscounts(counts: Miscounts[Miscount] | None, origin: Gpu) -> Chapter:
+    """Say how often the tutorial's num_programs is wrong, and why; *origin* knows what it costs."""
+    if counts is None:
+        words = "Left out: the tutorial's num_programs is right, or fails, for each configuration."
+        return Chapter(TITLE, (words,))
+    cost = (
+        f"{WAITING} What that costs was measured on {origin.title}: `occupancy-lab report --gpu"
+        f" {origin.key}` says how much."
+    )
+    words = " ".join((count_sentence(counts), *_own_sentences(counts), cost))
+    return Chapter(TITLE, (words, _terms(counts), _worst(counts), reasons(counts)))
+
+
+def _own_sentences(counts: Miscounts[Miscount]) -> Iterator[str]:
+    """Say for which shapes it is wrong of the configuration that the tutorial itself takes."""
+    own = {one.problem: one for one in counts.launches if one.is_tutorials_own}
+    if own:
+        problem, worst = next(iter(own.items()))
+        yield (
+            f"With the tutorial's own num_warps and num_stages it is wrong on"
+            f" {count(len(own), 'shape')}, such as {problem_words(problem)}:"
+            f" {worst.tutorial_programs} programs where {worst.programs} fit."
+        )
+
+
+def _terms(counts: Miscounts[Miscount]) -> Table:
+    rows = tuple(
+        (term, str(len(launches)), change(launches[0].surplus))
+        for term, launches in counts.by_term().items()
+    )
+    headers = ("the formula misses", "configurations", "more by at most")
+    return Table(headers, rows, "Why, and how many programs more than fit it launches:")
+
+
+def _worst(counts: Miscounts[Miscount]) -> Table:
+    rows = tuple(
+        (
+            problem_words(launch.problem),
+            config_words(launch.kernel, launch.config),
+            str(launch.tutorial_programs),
+            str(launch.programs),
+            change(launch.surplus),
+            launch.missing,
+        )
+        for launch in counts.launches[:TOP]
+    )
+    headers = ("", "configuration", "programs", "fit", "more by", "misses")
+    return Table(headers, rows, f"The {len(rows)} that launch the most beyond what fits:")
