@@ -81,6 +81,23 @@ class Record:
         """How many the tutorial's formula says it holds."""
         return self.calculation.tutorial
 
+    @property
+    def miscount(self) -> int | None:
+        """The tutorial's num_programs where its formula is wrong, and another number is launched.
+
+        None where it is right, gives no number, or the GPU's size is not known.
+        """
+        said = self.tutorial_plan.num_programs
+        return None if said == self.plan.num_programs else said
+
+    @property
+    def tutorial_prediction(self) -> Prediction | None:
+        """How long a launch with the tutorial's num_programs should take, where that is another.
+
+        None where it is not, and where the GPU or the binary leaves it open.
+        """
+        return None if self.miscount is None else self.prediction_of(self.tutorial_plan)
+
     def prediction_of(self, plan: LaunchPlan) -> Prediction | None:
         """Give how long a launch by *plan* should take; None where the GPU leaves it open."""
         return predict(
@@ -135,7 +152,8 @@ class Record:
             "read_bytes": self.traffic.read_bytes,
             "written_bytes": self.traffic.written_bytes,
             "floor_us": self.traffic.floor_us(self.gpu.bandwidth_gbs),
-            "prediction": None if self.prediction is None else _predicted(self.prediction),
+            "prediction": _predicted(self.prediction),
+            "tutorial_prediction": _predicted(self.tutorial_prediction),
             "measurement": None if self.measurement is None else self.measurement.to_dict(),
         }
 
@@ -144,7 +162,9 @@ def _times(measurement: Measurement) -> dict[str, float | None]:
     return {name: getattr(measurement, name) for name in ("us", "us_low", "us_high")}
 
 
-def _predicted(prediction: Prediction) -> dict[str, Any]:
+def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
+    if prediction is None:
+        return None
     return {
         "us": prediction.us,
         "gbs": prediction.gbs,

@@ -15,7 +15,7 @@ from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.planning import plan_launch, traffic
-from occupancy_lab.record import Record, make_record
+from occupancy_lab.record import Record, make_record, record_of
 from occupancy_lab.throughput.predict import predict
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
@@ -127,6 +127,28 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
         "basis": predicted.basis,
         "calibrated": True,
     }
+
+
+def test_a_miscounted_launch_is_predicted_too() -> None:
+    """Where the tutorial launches more programs than fit, JSON has the time of both launches."""
+    resources = Resources(22, 16, 64, instructions=90, loop_instructions=300)
+    kernel, config = load_kernel("softmax"), Config(1024, 16, 1)
+    found = record_of(kernel, PROBLEM, config, find_gpu("h200"), resources, triton="3.7.1")
+    assert (found.plan.num_programs, found.miscount) == (4 * 132, 5 * 132)
+    assert found.tutorial_prediction == found.prediction_of(found.tutorial_plan)
+    plain = found.to_dict()
+    assert plain["tutorial_prediction"]["us"] > plain["prediction"]["us"]
+    assert plain["tutorial_prediction"].keys() == plain["prediction"].keys()
+
+
+@pytest.mark.parametrize("num_warps", [1, 8])
+def test_nothing_is_said_of_a_launch_that_is_not_another(num_warps: int) -> None:
+    """Where the tutorial's formula is right, or gives no number, it has no launch of its own."""
+    resources = Resources(40, num_warps, 0 if num_warps == 1 else 32)
+    kernel, config = load_kernel("softmax"), Config(1024, num_warps, 1)
+    found = record_of(kernel, PROBLEM, config, find_gpu("h200"), resources, triton="3.7.1")
+    assert (found.tutorial_plan.num_programs is None) is (num_warps == 1)
+    assert (found.miscount, found.to_dict()["tutorial_prediction"]) == (None, None)
 
 
 def test_a_measurement_is_put_beside_the_prediction() -> None:

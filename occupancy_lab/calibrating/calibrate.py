@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.calibrating import kernels
@@ -34,12 +33,16 @@ RUNS = 18
 
 def tasks_of(gpu: Gpu) -> list[Task]:
     """Give what is launched to calibrate *gpu*."""
-    file = Path(kernels.__file__)
     found = []
     for name, problem, config in launches():
-        kernel_name = f"{file}:{name}"
+        kernel_name = _kernel_name(name)
         found.append(Task(kernel_name, load_kernel(kernel_name), problem, config, gpu))
     return found
+
+
+def _kernel_name(name: str) -> str:
+    """Give what `load_kernel` finds the kernel called *name* by."""
+    return f"{kernels.__file__}:{name}" if name in kernels.KERNELS else name
 
 
 def time_calibration(
@@ -93,8 +96,9 @@ def fit_errors(table: pd.DataFrame, gpu: Gpu, constants: Constants) -> Errors:
 def _timed(table: pd.DataFrame, gpu: Gpu) -> list[tuple[Features, float]]:
     """Give the features and the measured us of every row but the empty kernel's."""
     timed = table[(table["measured"] == "measured") & (table["kernel"] != kernels.EMPTY.name)]
-    return [
-        (launch, float(row["us"]))
-        for row in timed.to_dict("records")
-        if (launch := row_features(row, kernels.KERNELS[str(row["kernel"])], gpu)) is not None
-    ]
+    found = []
+    for row in timed.to_dict("records"):
+        launch = row_features(row, load_kernel(_kernel_name(str(row["kernel"]))), gpu)
+        if launch is not None:
+            found.append((launch, float(row["us"])))
+    return found

@@ -12,6 +12,7 @@ from occupancy_lab.explaining.reasons import (
     programs_sentences,
     rows_sentences,
     stages_sentences,
+    tutorial_sentences,
 )
 from occupancy_lab.explaining.timing import timing
 from occupancy_lab.explaining.words import change, compared, microseconds, said_of_each
@@ -27,6 +28,7 @@ ALTERNATIVES = {
     "one program fewer": "one_fewer",
     "num_stages 1": "single_stage",
     "one program a row, no loop": "row_programs",
+    "the tutorial's num_programs": "tutorial",
 }
 """What is changed, and the field of Timing that holds the prediction with it."""
 
@@ -38,7 +40,10 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
 
     def sentences(case: Case) -> Iterator[str]:
         timed = timings[case.title]
-        yield from (unknown_sentence(case),) if timed is None else _predicted_sentences(timed)
+        if timed is not None:
+            yield from _reasons(timed)
+        yield from tutorial_sentences(case, timed)
+        yield unknown_sentence(case) if timed is None else _basis_sentence(timed)
         yield from measured_sentences(case)
 
     tables = (*_time_tables(cases), *_part_tables(found), *_alternative_tables(found))
@@ -61,13 +66,16 @@ def unknown_sentence(case: Case) -> str:
     return f"No time is predicted: {why}."
 
 
-def _predicted_sentences(timed: Timing) -> Iterator[str]:
+def _reasons(timed: Timing) -> Iterator[str]:
     yield bound_sentence(timed)
     yield from programs_sentences(timed)
     yield from rows_sentences(timed)
     yield from stages_sentences(timed)
+
+
+def _basis_sentence(timed: Timing) -> str:
     prediction, gpu = timed.prediction, timed.case.record.gpu
-    yield basis_sentence(gpu, prediction.basis, calibrated=prediction.calibrated)
+    return basis_sentence(gpu, prediction.basis, calibrated=prediction.calibrated)
 
 
 def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:

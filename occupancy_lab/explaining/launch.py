@@ -87,8 +87,7 @@ def _sentences(case: Case) -> Iterator[str]:
 
 
 def _tutorial_sentence(case: Case) -> Iterator[str]:
-    launched = case.record.tutorial_plan.num_programs
-    right = case.record.plan.num_programs
+    launched, right = case.record.miscount, case.record.plan.num_programs
     if launched is None or right is None:
         return
     if launched > right:
@@ -96,7 +95,7 @@ def _tutorial_sentence(case: Case) -> Iterator[str]:
             f"The tutorial's formula would launch {launched} programs, {launched - right} more than"
             " fit: they wait until others have done all their rows."
         )
-    elif launched < right:
+    else:
         yield (
             f"The tutorial's formula would launch {launched} programs and leave {right - launched}"
             " places empty."

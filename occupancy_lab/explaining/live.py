@@ -77,13 +77,13 @@ def _recorded(case: Case) -> Recorded:
     single_plan = plan_launch(
         record.kernel, record.problem, single, held, record.gpu.multiprocessors
     )
-    rows, tutorial = ROW_KERNELS.get(name), record.tutorial_plan.num_programs
+    rows, tutorial = ROW_KERNELS.get(name), record.miscount
     launch = find(name, config, plan.num_programs)
     key = record.gpu.key
     return Recorded(
         launch=launch,
         single_stage=find(name, single, single_plan.num_programs),
         row_programs=None if rows is None else find(rows, single, None),
-        tutorial=None if tutorial in {None, plan.num_programs} else find(name, config, tutorial),
+        tutorial=None if tutorial is None else find(name, config, tutorial),
         as_compiled=None if launch else recorded_as_compiled(key, name, record.problem, config),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.notes import conditions_words, median_words, place_words
-from occupancy_lab.explaining.words import change, microseconds
+from occupancy_lab.explaining.words import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,6 @@ def measured_sentences(case: Case) -> Iterator[str]:
         taken = recorded.conditions
         where = f"Recorded on {place_words(taken)} ({conditions_words(taken)})"
         yield from _time_sentences(case, where, recorded)
-        yield from _tutorial_sentences(case, recorded)
         if taken.triton != case.record.triton_version:
             yield (
                 f"Triton {taken.triton} compiled what was recorded, Triton"
@@ -50,18 +49,6 @@ def _as_compiled_sentences(case: Case) -> Iterator[str]:
             f" {programs} programs, as many as fit of what Triton {taken.triton} compiled; of what"
             f" is predicted {planned} fit."
         )
-
-
-def _tutorial_sentences(case: Case, recorded: Measurement) -> Iterator[str]:
-    """Say what the tutorial's num_programs cost where both were recorded."""
-    other, plan = case.recorded.tutorial, case.record.plan
-    if other is None or other.us is None or recorded.us is None:
-        return
-    yield (
-        f"With the tutorial's {case.record.tutorial_plan.num_programs} programs instead of"
-        f" {plan.num_programs}, {microseconds(other.us)} was recorded"
-        f" ({change(other.us / recorded.us - 1)})."
-    )
 
 
 def _time_sentences(case: Case, where: str, measurement: Measurement) -> Iterator[str]:

@@ -13,6 +13,7 @@ from occupancy_lab.kernel import Grid
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.timing import Timing
     from occupancy_lab.values import Prediction
 
@@ -80,10 +81,11 @@ def _bandwidth_reason(timing: Timing, us: str) -> str:
 def _tail_reason(timing: Timing, us: str) -> str:
     case = timing.case
     plan, mps = case.record.plan, case.record.gpu.multiprocessors
-    mp = case.architecture.multiprocessor_word
+    mp, word = case.architecture.multiprocessor_word, work_word(case)
     return (
-        f"The tail bounds it: {count(plan.work, work_word(case))} on {mps} {mp}s, and waiting for"
-        f" the {mp}s that have one more than the average takes {us} by itself."
+        f"The tail bounds it: with {count(plan.work, word)} on {mps} {mp}s, the first loads before"
+        f" anything can be computed, the last {word}s while the memory is idle, and the {mp}s that"
+        f" wait for those with a {word} more cost {us} by themselves."
     )
 
 
@@ -128,9 +130,9 @@ def rows_sentences(timing: Timing) -> Iterator[str]:
     rows = timing.row_programs
     if rows is None:
         return
-    recorded = recorded_change(timing, "row_programs")
+    recorded = recorded_change(timing.case, "row_programs")
     difference = timing.change(rows) if recorded is None else recorded
-    times = _times(timing, "row_programs")
+    times = _times(timing.case, timing, "row_programs")
     if abs(difference) < NOTICEABLE:
         yield f"The loop costs nothing here: with one program a row, {times}."
         return
@@ -138,24 +140,29 @@ def rows_sentences(timing: Timing) -> Iterator[str]:
     yield f"One program a row {verdict} here: {times}.{_why_rows(timing, rows, difference)}"
 
 
-def recorded_change(timing: Timing, field: str) -> float | None:
+def recorded_change(case: Case, field: str) -> float | None:
     """Give how much longer another launch took than this one, where both were recorded."""
-    own, other = timing.case.recorded.launch, getattr(timing.case.recorded, field)
+    own, other = case.recorded.launch, getattr(case.recorded, field)
     if own is None or other is None or own.us is None or other.us is None:
         return None
     share: float = other.us / own.us - 1
     return share
 
 
-def _times(timing: Timing, field: str) -> str:
-    """Give what is predicted, and what was recorded, of the launch that differs in *field*."""
-    other: Prediction = getattr(timing, field)
-    predicted = f"{microseconds(other.us)} is predicted ({change(timing.change(other))})"
-    share = recorded_change(timing, field)
-    if share is None:
-        return predicted
-    recorded = microseconds(getattr(timing.case.recorded, field).us)
-    return f"{predicted}, {recorded} was recorded ({change(share)})"
+def _times(case: Case, timing: Timing | None, field: str) -> str:
+    """Give what is predicted, and what was recorded, of the launch that differs in *field*.
+
+    It is "" where neither is known.
+    """
+    said = []
+    other: Prediction | None = None if timing is None else getattr(timing, field)
+    if timing is not None and other is not None:
+        said.append(f"{microseconds(other.us)} is predicted ({change(timing.change(other))})")
+    share = recorded_change(case, field)
+    if share is not None:
+        recorded = microseconds(getattr(case.recorded, field).us)
+        said.append(f"{recorded} was recorded ({change(share)})")
+    return ", ".join(said)
 
 
 def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:
@@ -190,8 +197,8 @@ ROWS_REASONS = {
         " than programs that start in the order of the rows"
     ),
     ("bandwidth", 1): "The device memory gives more to the loop",
-    ("tail", -1): "The last rows spread more evenly over the GPU",
-    ("tail", 1): "The last rows spread less evenly over the GPU",
+    ("tail", -1): "The first and the last rows leave a part of the GPU idle for less time",
+    ("tail", 1): "The first and the last rows leave a part of the GPU idle for more time",
 }
 """Why the part that differs most is less (-1) or more (1) with one program a row."""
 
@@ -208,7 +215,8 @@ def stages_sentences(timing: Timing) -> Iterator[str]:
             f" copy to {shared} that runs by itself."
         )
         return
-    against = "" if single is None else f" With num_stages 1, {_times(timing, 'single_stage')}."
+    times = _times(case, timing, "single_stage")
+    against = "" if single is None else f" With num_stages 1, {times}."
     yield _stages_words(stages, shared) + against
 
 
@@ -225,3 +233,13 @@ def _stages_words(stages: int, shared: str) -> str:
         f"{copied} at the beginning of the pass {stages - 1} later: the work on"
         f" {count(between, 'other row')} in between hides the load."
     )
+
+
+def tutorial_sentences(case: Case, timing: Timing | None) -> Iterator[str]:
+    """Say what the tutorial's num_programs costs where it is another; *timing* None: recorded."""
+    times = _times(case, timing, "tutorial")
+    if times:
+        yield (
+            f"With the tutorial's {case.record.miscount} programs instead of"
+            f" {case.record.plan.num_programs}, {times}."
+        )

@@ -31,6 +31,8 @@ class Timing:
     """num_stages 1; None where that is what it has, or there is no loop."""
     row_programs: Prediction | None
     """One program a row, the loop opened; None where there is no loop."""
+    tutorial: Prediction | None
+    """The tutorial's num_programs; None where that is what is launched, or its formula fails."""
 
     @property
     def title(self) -> str:
@@ -55,6 +57,7 @@ def timing(case: Case) -> Timing | None:
         one_fewer=_with_programs(case, held - 1) if held > 1 else None,
         single_stage=_with_single_stage(case),
         row_programs=_with_row_programs(case),
+        tutorial=case.record.tutorial_prediction,
     )
 
 

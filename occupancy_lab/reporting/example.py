@@ -100,11 +100,22 @@ class Example:
         return tuple(found for number in stages if (found := self.with_stages(number)))
 
     @property
-    def fastest_warps(self) -> Variant:
-        """The tutorial's configuration with the number of warps that is the fastest."""
+    def over_warps(self) -> tuple[Variant, ...]:
+        """The tutorial's configuration with every number of warps, in ascending order."""
         stages = self.case.record.config.num_stages
         found = (self.with_stages(stages, number) for number in self.num_warps)
-        return min((one for one in found if one), key=lambda variant: variant.us)
+        return tuple(one for one in found if one)
+
+    @property
+    def fastest_warps(self) -> Variant:
+        """The one of `over_warps` that is the fastest."""
+        return min(self.over_warps, key=lambda variant: variant.us)
+
+    @property
+    def alike_warps(self) -> tuple[Variant, ...]:
+        """Those of `over_warps` of which the times cannot tell that they are slower."""
+        most = self.fastest_warps.us * (1.0 + self.times.alike)
+        return tuple(one for one in self.over_warps if one.us <= most)
 
 
 def make_example(source: Source) -> Example | None:

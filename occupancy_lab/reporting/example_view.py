@@ -11,7 +11,14 @@ from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.explanation import answer_in_short
 from occupancy_lab.explaining.limits import the_limits, the_next_step
 from occupancy_lab.explaining.notes import cell
-from occupancy_lab.explaining.words import article, change, count, microseconds, percent
+from occupancy_lab.explaining.words import (
+    article,
+    change,
+    count,
+    listed,
+    microseconds,
+    percent,
+)
 from occupancy_lab.reporting.example_picture import draw_example
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.times import MEASURED
@@ -122,22 +129,38 @@ def _warps_row(example: Example, num_warps: int) -> tuple[str, ...]:
 
 
 def _warps_sentences(example: Example) -> Iterator[str]:
-    own, best = example.tutorial, example.fastest_warps
-    warps, fewer = (count(one.config.num_warps, "warp") for one in (own, best))
-    if own == best:
-        yield f"{warps} {example.times.are} the fastest here."
-        return
-    yield (
-        f"With {count(own.config.num_stages, 'stage')}, {warps} {example.times.take}"
-        f" {microseconds(own.us)} and {fewer} {microseconds(best.us)}"
-        f" ({change(best.us / own.us - 1.0)})."
-    )
-    if own.instructions and best.instructions and own.instructions > best.instructions:
+    own, alike = example.tutorial, example.alike_warps
+    stages = count(own.config.num_stages, "stage")
+    if own in alike:
+        other = min(alike, key=lambda one: one.instructions or 0)
+        yield _alike_sentence(example, stages)
+    else:
+        other = example.fastest_warps
+        yield (
+            f"With {stages}, {count(own.config.num_warps, 'warp')} {example.times.take}"
+            f" {microseconds(own.us)} and {count(other.config.num_warps, 'warp')}"
+            f" {microseconds(other.us)} ({change(other.us / own.us - 1.0)})."
+        )
+    if own.instructions and other.instructions and own.instructions > other.instructions:
         yield (
             f"Every warp goes through the whole loop for its share of a row, reduction and barriers"
-            f" included: {warps} issue {own.instructions} instructions a row, and {fewer}"
-            f" {best.instructions}."
+            f" included: {count(own.config.num_warps, 'warp')} issue {own.instructions}"
+            f" instructions a row, and {count(other.config.num_warps, 'warp')}"
+            f" {other.instructions}."
         )
+
+
+def _alike_sentence(example: Example, stages: str) -> str:
+    """Say that the tutorial's warps are among the fastest, or that the times cannot tell."""
+    alike = example.alike_warps
+    if len(alike) == 1:
+        return f"{count(alike[0].config.num_warps, 'warp')} {example.times.are} the fastest here."
+    times = [one.us for one in alike]
+    return (
+        f"With {stages}, {listed([str(one.config.num_warps) for one in alike])} warps"
+        f" {example.times.take} {microseconds(min(times))} to {microseconds(max(times))}: that"
+        " is too close to say which is the fastest."
+    )
 
 
 def _picture(example: Example) -> Picture:

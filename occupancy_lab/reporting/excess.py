@@ -1,18 +1,21 @@
-"""Launches for which the tutorial's num_programs is not what fits, and what that costs."""
+"""Launches for which the tutorial's num_programs is not what fits, and what that costs.
+
+What it costs is a share of the time with as many programs as fit, measured and predicted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from occupancy_lab.calculator import calculate
 from occupancy_lab.choosing import TUTORIAL_KERNEL
+from occupancy_lab.explaining.notes import difference
 from occupancy_lab.kernel import Grid, load_kernel
+from occupancy_lab.reporting.rows import row_record
 from occupancy_lab.reporting.summary import summary_of
-from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     import pandas as pd
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.reporting.source import Source
     from occupancy_lab.reporting.summary import Summary
-    from occupancy_lab.values import Config, Problem
+    from occupancy_lab.values import Config, Prediction, Problem
 
 NAME = ["kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "use"]
 """The columns that two launches share which differ in their num_programs alone."""
@@ -37,6 +40,10 @@ class Miscount:
     calculation: Calculation
     tutorial_programs: int
     programs: int
+    tutorial_prediction: Prediction | None
+    """What is predicted of a launch with the tutorial's number."""
+    prediction: Prediction | None
+    """What is predicted with as many programs as fit."""
 
     @property
     def missing(self) -> str:
@@ -55,6 +62,13 @@ class Miscount:
         """Programs launched beyond those that fit, as a share of these."""
         return self.tutorial_programs / self.programs - 1.0
 
+    @property
+    def predicted_lost(self) -> float | None:
+        """How much longer the tutorial's is predicted to take; None where nothing is predicted."""
+        if self.tutorial_prediction is None or self.prediction is None:
+            return None
+        return self.tutorial_prediction.us / self.prediction.us - 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Excess(Miscount):
@@ -67,6 +81,12 @@ class Excess(Miscount):
     def lost(self) -> float:
         """How much longer the tutorial's takes, as a share of what fits."""
         return self.tutorial_us / self.us - 1.0
+
+    @property
+    def off(self) -> float | None:
+        """How far the predicted time with the tutorial's number is off, as a share of its own."""
+        said = self.tutorial_prediction
+        return None if said is None else abs(difference(said.us, self.tutorial_us))
 
     @property
     def rows_a_program(self) -> float:
@@ -100,6 +120,11 @@ class Miscounts(Generic[Launch]):
         ranked = sorted(found.items(), key=lambda item: -len(item[1]))
         return {term: tuple(launches) for term, launches in ranked}
 
+    @property
+    def predicted_lost(self) -> Summary | None:
+        """How much longer the tutorial's are predicted to take; None where nothing is predicted."""
+        return predicted_lost(self.launches)
+
 
 @dataclass(frozen=True, slots=True)
 class Excesses(Miscounts[Excess]):
@@ -109,6 +134,21 @@ class Excesses(Miscounts[Excess]):
     def lost(self) -> Summary:
         """How much longer the tutorial's take, over all of them."""
         return summary_of(launch.lost for launch in self.launches)
+
+    @property
+    def off(self) -> Summary | None:
+        """How far the predicted times with the tutorial's number are off; None for none."""
+        return _known(launch.off for launch in self.launches)
+
+
+def predicted_lost(launches: Iterable[Miscount]) -> Summary | None:
+    """Give what is predicted to be lost over *launches*; None where nothing is predicted."""
+    return _known(launch.predicted_lost for launch in launches)
+
+
+def _known(numbers: Iterable[float | None]) -> Summary | None:
+    found = [number for number in numbers if number is not None]
+    return summary_of(found) if found else None
 
 
 def make_excesses(source: Source) -> Excesses | None:
@@ -136,7 +176,7 @@ def make_excesses(source: Source) -> Excesses | None:
 def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
     """Give the configurations of *source* whose num_programs the tutorial's formula miscounts.
 
-    None where there are none. What a launch costs that it gets wrong is not said.
+    None where there are none. Those come first that are predicted to lose the most.
     """
     planned = source.planned
     looping = planned[[load_kernel(name).grid is Grid.PERSISTENT for name in planned["kernel"]]]
@@ -146,10 +186,15 @@ def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
         return None
     launches = [Miscount(**_count(row, source.gpu)) for row in wrong.to_dict("records")]
     return Miscounts(
-        tuple(sorted(launches, key=lambda launch: -launch.surplus)),
+        tuple(sorted(launches, key=_worst_first)),
         right=_right(looping),
         failing=_failing(looping),
     )
+
+
+def _worst_first(launch: Miscount) -> tuple[bool, float, float]:
+    lost = launch.predicted_lost
+    return lost is None, -(lost or 0.0), -launch.surplus
 
 
 def _right(looping: pd.DataFrame) -> int:
@@ -165,11 +210,14 @@ def _excess(row: Mapping[Any, Any], gpu: Gpu) -> Excess:
 
 
 def _count(row: Mapping[Any, Any], gpu: Gpu) -> dict[str, Any]:
+    record = row_record(row, gpu)
     return {
         "kernel": str(row["kernel"]),
-        "problem": row_problem(row),
-        "config": row_config(row),
-        "calculation": calculate(row_resources(row), gpu),
+        "problem": record.problem,
+        "config": record.config,
+        "calculation": record.calculation,
         "tutorial_programs": int(row["tutorial_num_programs"]),
         "programs": int(row["num_programs"]),
+        "tutorial_prediction": record.tutorial_prediction,
+        "prediction": record.prediction,
     }

@@ -9,6 +9,7 @@ from occupancy_lab.explaining.document import Table
 from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.explaining.notes import cell
 from occupancy_lab.explaining.words import change
+from occupancy_lab.reporting.excess import predicted_lost
 from occupancy_lab.reporting.excess_picture import draw_excesses
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.summary import summary_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.reporting.excess import Excess, Excesses, Miscount, Miscounts
+    from occupancy_lab.reporting.summary import Summary
 
 TITLE = "Where the tutorial's num_programs is wrong"
 TOP = 8
@@ -36,8 +38,8 @@ def the_excesses(excesses: Excesses | None) -> Chapter:
     lost = excesses.lost
     picture = Picture(
         "excesses",
-        f"Time lost over the rows a program, {lost.count} launches: {share(lost.median)} at the"
-        f" median, {share(lost.most)} at most",
+        f"Time lost over the rows a program, {lost.count} launches: {_median_and_most(lost)}"
+        + _beside(excesses.predicted_lost),
         partial(draw_excesses, excesses),
     )
     return Chapter(
@@ -56,14 +58,46 @@ def count_sentence(counts: Miscounts[Any]) -> str:
     )
 
 
+def longer_words(take: str, lost: Summary) -> str:
+    """Say how much longer launches with the formula's number *take*, "takes" or the like."""
+    return (
+        f"The formula's number {take} {share(lost.median)} longer at the median and"
+        f" {share(lost.most)} at worst"
+    )
+
+
+def predicted_words(lost: Summary) -> str:
+    """Say how much longer they are predicted to take."""
+    return longer_words("is predicted to take", lost)
+
+
+def lost_cell(lost: float | None) -> str:
+    """Give what is predicted to be lost, "-" for None."""
+    return "-" if lost is None else change(lost)
+
+
+def _median_and_most(lost: Summary) -> str:
+    return f"{share(lost.median)} at the median, {share(lost.most)} at most"
+
+
+def _beside(lost: Summary | None) -> str:
+    return "" if lost is None else f"; as predicted, {_median_and_most(lost)}"
+
+
 def _sentences(excesses: Excesses) -> Iterator[str]:
     lost = excesses.lost
     slower = sum(launch.lost > 0 for launch in excesses.launches)
     yield count_sentence(excesses)
     yield (
-        f"Each of those was launched both ways. The formula's number takes {share(lost.median)}"
-        f" longer at the median and {share(lost.most)} at worst; it is slower for {slower} of them."
+        f"Each of those was launched both ways. {longer_words('takes', lost)}; it is slower for"
+        f" {slower} of them."
     )
+    predicted, off = excesses.predicted_lost, excesses.off
+    if predicted is not None and off is not None:
+        yield (
+            f"{predicted_words(predicted)}, and its predicted time is off by {share(off.median)} at"
+            f" the median and by less than {share(off.p90)} for nine launches in ten."
+        )
     if excesses.too_many:
         yield WAITING
 
@@ -71,14 +105,18 @@ def _sentences(excesses: Excesses) -> Iterator[str]:
 def _terms(excesses: Excesses) -> Table:
     def row(term: str, launches: tuple[Excess, ...]) -> tuple[str, ...]:
         lost = summary_of(launch.lost for launch in launches)
-        return term, str(lost.count), share(lost.median), share(lost.most)
+        said = predicted_lost(launches)
+        predicted = "-" if said is None else share(said.median)
+        return term, str(lost.count), share(lost.median), predicted, share(lost.most)
 
     rows = tuple(row(term, launches) for term, launches in excesses.by_term().items())
-    return Table(("the formula misses", "launches", "median", "worst"), rows, "The time lost:")
+    headers = ("the formula misses", "launches", "median", "median, predicted", "worst")
+    return Table(headers, rows, "The time lost:")
 
 
 def _worst(excesses: Excesses) -> Iterator[Table | str]:
-    headers = ("", "configuration", "programs", "fit", "us", "us, as fit", "lost", "misses")
+    times = ("us", "us, as fit", "lost", "lost, predicted")
+    headers = ("", "configuration", "programs", "fit", *times, "misses")
     rows = tuple(
         (
             problem_words(launch.problem),
@@ -88,6 +126,7 @@ def _worst(excesses: Excesses) -> Iterator[Table | str]:
             cell(launch.tutorial_us),
             cell(launch.us),
             change(launch.lost),
+            lost_cell(launch.predicted_lost),
             launch.missing,
         )
         for launch in excesses.launches[:TOP]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.choosing import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import record_of
 from occupancy_lab.reporting.benchmark import (
     FASTEST,
     TUTORIAL,
@@ -17,9 +16,9 @@ from occupancy_lab.reporting.benchmark import (
     others_of,
     width_of,
 )
+from occupancy_lab.reporting.rows import row_record
 from occupancy_lab.reporting.summary import summary_of
 from occupancy_lab.reporting.variants import launches_of
-from occupancy_lab.throughput.table import row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +93,7 @@ def _width(source: Source, problem: Problem) -> Width:
 
 
 def _tutorial_us(source: Source, problem: Problem) -> float | None:
-    """Give the predicted time of the tutorial's launch, with its own num_programs.
+    """Give the predicted time of the tutorial's launch, with as many programs as its formula says.
 
     None where it was not compiled, its formula fails, or nothing is predicted of it.
     """
@@ -103,8 +102,7 @@ def _tutorial_us(source: Source, problem: Problem) -> float | None:
     row = launches_of(source, problem).get((TUTORIAL_KERNEL, config))
     if row is None:
         return None
-    version, resources = str(row["triton_version"]), row_resources(row)
-    record = record_of(kernel, problem, config, source.gpu, resources, triton=version)
+    record = row_record(row, source.gpu)
     if record.tutorial_plan.num_programs is None:
         return None
     prediction = record.prediction_of(record.tutorial_plan)

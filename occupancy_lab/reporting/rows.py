@@ -1,15 +1,33 @@
-"""What the measured columns of a row hold, as a value."""
+"""What the columns of a row hold, as values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.measured import row_conditions
+from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 from occupancy_lab.values import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import Record
+
+
+def row_record(row: Mapping[Any, Any], gpu: Gpu) -> Record:
+    """Give the record of a row that was compiled and fits *gpu*."""
+    return record_of(
+        load_kernel(str(row["kernel"])),
+        row_problem(row),
+        row_config(row),
+        gpu,
+        row_resources(row),
+        triton=str(row["triton_version"]),
+    )
 
 
 def row_measurement(row: Mapping[Any, Any]) -> Measurement:

@@ -15,7 +15,9 @@ class Times:
     """What launches do, before the times that they take."""
     are: str
     """What launches are, before what they turned out to be."""
+    alike: float
+    """Times that differ by less than this share say nothing of which is shorter."""
 
 
-MEASURED = Times("measured", "take", "are")
-PREDICTED = Times("predicted", "are predicted to take", "are predicted to be")
+MEASURED = Times("measured", "take", "are", alike=0.0)
+PREDICTED = Times("predicted", "are predicted to take", "are predicted to be", alike=0.05)

@@ -31,32 +31,34 @@ class Constants:
     """The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."""
     latency_us: float
     """A load from device memory that nothing else slows."""
-    queue_us: float
-    """What a load waits for others, times u / (1 - u**4) with the memory used for the part u."""
-    port_gbs: float
-    """What one multiprocessor takes from device memory when the others leave it alone."""
+    instruction_cycles: float
+    """Cycles of a warp from an instruction to its next, with no other warp in the way."""
     shuffle_cycles: float
-    """Cycles that a warp waits for a shuffle."""
-    barrier_cycles: float
-    """Cycles that a warp waits at a barrier after the last warp has come."""
-    barrier_slots: float
-    """Cycles that a barrier takes of the multiprocessor's memory pipe, a warp."""
+    """Cycles that a warp waits for a shuffle, beyond an instruction's."""
+    local_cycles: float
+    """The same for a load of local memory."""
+    fetch_cycles: float
+    """Cycles from an instruction to the next where the instruction cache does not hold them."""
+    first_fetch_cycles: float
+    """The same in a program's first pass over its code."""
     copy_slots: float
-    """The same of an asynchronous copy to shared memory, beyond a load's."""
+    """Cycles that an asynchronous copy to shared memory takes of the memory pipe beyond a load."""
+    l2_gbs: float
+    """What one multiprocessor moves of local memory from and to the L2 cache."""
     drain_us: float
     """From the last store to the end of the launch."""
     ramp_us: float
     """What a launch loses before the memory, where it is the limit, moves at its full rate."""
+    last_share: float
+    """The part of a row's work that is left, where the memory is the limit, when all is loaded."""
+    fill_share: float
+    """How much of the first loads is not made up for, where the memory is not the limit."""
+    pass_share: float
+    """How much of the one pass that copies ahead cannot hide is not made up for."""
     tail_share: float
     """How much of a last round with fewer programs is not made up for by their being fewer."""
     prologue_factor: float
     """How much longer the instructions before a loop take than its own."""
-    l2_gbs: float
-    """What one multiprocessor moves from and to the L2 cache."""
-    local_cycles: float
-    """Cycles that a warp waits for a load of local memory that misses the L1 cache."""
-    l1_share: float
-    """The part of the L1 cache that local memory keeps for itself."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

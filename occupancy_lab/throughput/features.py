@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
 
-L1_BYTES = {"cuda": 256 * 1024, "hip": 32 * 1024}
-"""L1 cache and shared memory of an H100's SM together, or the vector L1 cache of a CU."""
+INSTRUCTION_BYTES = {"cuda": 16, "hip": 8}
+"""Bytes of an instruction: 16 since Volta (CUDA Binary Utilities), 4 to 12 on AMD."""
+INSTRUCTION_CACHE_BYTES = {"cuda": 128 * 1024, "hip": 64 * 1024}
+"""The instruction cache that the warps of a multiprocessor share: from Volta on 128 KiB (Jia et al.
+2018, and measured on an H200), 64 KiB for two CUs of CDNA 3 (AMD's white paper)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,6 @@ class Features:
     prologue: Any
     """Instructions of a warp before and after a loop."""
     shuffles: Any
-    barriers: Any
     shared_accesses: Any
     global_accesses: Any
     async_copies: Any
@@ -51,13 +53,11 @@ class Features:
     access_bytes: Any
     """Bytes that a thread moves by its widest load."""
     local_loads: Any
-    local_stores: Any
     local_bytes: Any
     """Bytes that a program moves from and to local memory for a row."""
-    local_footprint: Any
-    """Local memory of the threads resident on a multiprocessor, bytes."""
-    l1_bytes: Any
-    """L1 cache that shared memory leaves, bytes."""
+    code_bytes: Any
+    """Code that a warp goes through for a row."""
+    instruction_cache_bytes: Any
     warp_size: Any
     issue_rate: Any
     """Instructions of any warp that a multiprocessor issues a cycle."""
@@ -83,7 +83,7 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
         -(-(plan.num_programs or 1) // gpu.multiprocessors),
     )
     loops = kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None
-    once = resources.instructions or 0
+    instructions = (resources.loop_instructions if loops else resources.instructions) or 0
     return Features(
         work=plan.work,
         multiprocessors=gpu.multiprocessors,
@@ -94,10 +94,9 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
         loops=loops,
         read_bytes=moved.read_bytes / plan.work,
         written_bytes=moved.written_bytes / plan.work,
-        instructions=resources.loop_instructions if loops else once,
+        instructions=instructions,
         prologue=_around_loop(resources, config, gpu) if loops else 0,
         shuffles=resources.shuffles or 0,
-        barriers=resources.barrier_waits or 0,
         shared_accesses=resources.shared_accesses or 0,
         global_accesses=resources.global_accesses or 0,
         async_copies=resources.async_copies or 0,
@@ -105,10 +104,9 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
         special_functions=resources.special_functions or 0,
         access_bytes=resources.load_bytes or problem.item_bytes,
         local_loads=resources.local_loads or 0,
-        local_stores=resources.local_stores or 0,
         local_bytes=(resources.local_traffic or 0) * threads,
-        local_footprint=(resources.local_bytes or 0) * threads * resident,
-        l1_bytes=max(L1_BYTES[gpu.target.backend] - resources.shared * resident, 0),
+        code_bytes=instructions * INSTRUCTION_BYTES[gpu.target.backend],
+        instruction_cache_bytes=INSTRUCTION_CACHE_BYTES[gpu.target.backend],
         warp_size=gpu.architecture.warp_size,
         issue_rate=_issue_rate(gpu),
     )

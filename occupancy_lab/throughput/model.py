@@ -1,9 +1,9 @@
 """The throughput model: how long a launch takes, from its features and a GPU's constants.
 
-Programs on a multiprocessor are customers in a closed queueing network: each loads a row, waits
-for it, computes, stores and begins again. Rows pass at the rate x at which the time of one such
-cycle equals programs / x (Little's law). The cycle grows as the memory and the schedulers fill,
-so the smallest of latency, memory and issue is not simply picked: they give way to each other.
+Programs on a multiprocessor go round: each loads a row, waits for it, computes, stores and begins
+again. Rows pass at the rate x at which the time of one such cycle equals programs / x (Little's
+law). The cycle grows as the memory and the schedulers fill, so the smallest of latency, memory and
+issue is not simply picked: they give way to each other.
 """
 
 from __future__ import annotations
@@ -24,15 +24,22 @@ SPECIAL_SLOTS = 8
 """Issue slots that an exponential or a reciprocal keeps the special function unit of a scheduler.
 An instruction of half the rate takes 2 slots, and an ordinary one 1: CUDA Programming Guide,
 "Throughput of Native Arithmetic Instructions"."""
-INSTRUCTION_CYCLES = 4.5
-"""Cycles from an instruction of a warp to one that needs its result. Volta to Hopper take 4 for
-most arithmetic (Jia et al. 2018, Luo et al. 2024); 4.5 came closest on the tuning shapes."""
+CACHED, UNCACHED = 0.95, 1.22
+"""Code up to the one share of the instruction cache is all held by it, and from the other on none
+is. Straight code of 125, 137, 163 and 200 KB on an H200 with 128 KiB, in a loop, took 2.9, 5.2, 6.4
+and 6.5 cycles an instruction (2026-11-21)."""
+CROWDING, SATURATION = 1.5, 25.0
+"""How sharply instructions wait for each other as the schedulers fill, and a cycle for the memory
+as that does; those that came closest on the tuning shapes."""
+DRIFT_ROUNDS = 40.0
+"""Rounds after which half of the programs that began together no longer load together; it came
+closest on the tuning shapes."""
 BISECTIONS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of a launch in us, each as if nothing else took any; they overlap but the first.
+    """The times of a launch in us, each as if nothing else took any; most of them overlap.
 
     Numbers or, for many launches, arrays.
     """
@@ -49,7 +56,7 @@ class Times:
     bandwidth: Any
     """Moving the bytes through device memory."""
     tail: Any
-    """Waiting for the multiprocessors that have a row more than the average."""
+    """The first loads and the last rows, with a part of the GPU idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +65,10 @@ class Row:
 
     memory: Any
     """Of its share of the device memory's bandwidth."""
+    read: Any
+    """The part of that before its elements are there."""
     issue: Any
     """Of its schedulers and pipes."""
-    load: Any
-    """Until its elements are there, with the memory idle."""
     compute: Any
     """Waiting for its own instructions, beyond their issue."""
 
@@ -70,20 +77,16 @@ def row_times(f: Features, c: Constants) -> Row:
     """Give what one row takes."""
     import numpy as np
 
-    bandwidth = _bandwidth(f, c)
-    share = np.minimum(bandwidth / np.minimum(f.multiprocessors, f.work), c.port_gbs) * 1e3
-    issue = _issue_us(f, c)
-    waits = (
-        c.shuffle_cycles * f.shuffles
-        + c.barrier_cycles * f.barriers
-        + c.local_cycles * f.local_loads * _missing_share(f, c)
-    )
-    alone = np.maximum(_slots(f), INSTRUCTION_CYCLES * f.instructions)
+    share = _bandwidth(f, c) / np.minimum(f.multiprocessors, f.work) * 1e3
+    fetch = f.instructions * _fetch_cycles(f, c) / f.clock_mhz
+    issue = np.maximum(_issue_us(f, c), fetch)
+    alone = np.maximum(_slots(f), c.instruction_cycles * f.instructions) / f.clock_mhz + fetch
+    waits = c.shuffle_cycles * f.shuffles + c.local_cycles * f.local_loads
     return Row(
         memory=(f.read_bytes + f.written_bytes) / share,
+        read=f.read_bytes / share,
         issue=issue,
-        load=c.latency_us + f.read_bytes / share,
-        compute=waits / f.clock_mhz + np.maximum(alone / f.clock_mhz - issue, 0.0),
+        compute=waits / f.clock_mhz + np.maximum(alone - issue, 0.0),
     )
 
 
@@ -96,6 +99,19 @@ def _bandwidth(f: Features, c: Constants) -> Any:
     looping = np.where(f.num_stages > 1, ahead, c.loop_bandwidth_gbs)
     split = np.where(f.read_bytes % SECTOR_BYTES > 0, 1.0 - c.split_loss, 1.0)
     return np.where(f.loops > 0, looping * split, c.row_bandwidth_gbs)
+
+
+def _fetch_cycles(f: Features, c: Constants) -> Any:
+    """Give the cycles that an instruction waits until it is fetched, the mean of all passes.
+
+    Programs make their first pass together and share what is fetched.
+    """
+    import numpy as np
+
+    size = f.code_bytes / f.instruction_cache_bytes
+    missing = np.clip((size - CACHED) / (UNCACHED - CACHED), 0.0, 1.0)
+    first = np.minimum(f.programs * f.multiprocessors / f.work, 1.0)
+    return missing * (c.first_fetch_cycles * first + c.fetch_cycles * (1.0 - first))
 
 
 def _slots(f: Features) -> Any:
@@ -112,36 +128,28 @@ def _issue_us(f: Features, c: Constants) -> Any:
     scheduled = f.num_warps * _slots(f) / f.issue_rate
     wavefronts = np.maximum(f.access_bytes * f.warp_size / WAVEFRONT_BYTES, 1)
     accesses = (f.global_accesses + f.async_copies) * wavefronts + c.copy_slots * f.async_copies
-    a_warp = f.shuffles + f.shared_accesses + c.barrier_slots * f.barriers + accesses
+    a_warp = f.shuffles + f.shared_accesses + accesses
     piped = f.num_warps * a_warp + f.local_bytes / WAVEFRONT_BYTES
-    local = np.maximum(f.local_loads + f.local_stores, 1)
-    passing = (f.local_stores + f.local_loads * _missing_share(f, c)) / local
-    to_l2_us = f.local_bytes * passing / c.l2_gbs / 1e3
-    return np.maximum(np.maximum(scheduled, piped) / f.clock_mhz, to_l2_us)
-
-
-def _missing_share(f: Features, c: Constants) -> Any:
-    """Give the part of the loads of local memory that the L1 cache cannot answer."""
-    import numpy as np
-
-    kept = np.maximum(c.l1_share * f.l1_bytes, 1.0)
-    return np.clip(1.0 - kept / np.maximum(f.local_footprint, 1.0), 0.0, 1.0)
+    return np.maximum(np.maximum(scheduled, piped) / f.clock_mhz, f.local_bytes / c.l2_gbs / 1e3)
 
 
 def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
     """Give the time in us from a program's row to its next, at *rate* rows a us a multiprocessor.
 
-    With num_stages s the copy of a row is issued s - 1 rows before it is needed, at the end of a
-    pass: s - 1 passes hide one load, and 2 stages hide nothing.
+    Programs that began together load together, until they drift apart, and each waits for the
+    loads of all. With num_stages s the copy of a row is issued s - 1 rows before it is needed, at
+    the end of a pass: s - 1 passes hide one load, and 2 stages hide nothing.
     """
     import numpy as np
 
-    used = np.minimum(rate * row.memory, 0.9999)
-    load = row.load + c.queue_us * used / (1.0 - used**4)
+    rounds = np.maximum(f.work / f.multiprocessors / f.programs, 1.0)
+    together = (f.programs - 1.0) / (1.0 + (rounds - 1.0) / DRIFT_ROUNDS)
+    load = c.latency_us + row.read * (1.0 + together)
     others = np.minimum(rate * row.issue * (f.programs - 1.0) / f.programs, 0.9999)
-    compute = row.compute + row.issue / (1.0 - others**1.5)
+    compute = row.compute + row.issue / (1.0 - others**CROWDING)
     hidden = np.maximum(f.num_stages - 1.0, 1.0)
-    return np.maximum(compute, (load + compute) / hidden)
+    used = np.minimum(rate * row.memory, 0.9999)
+    return np.maximum(compute, (load + compute) / hidden) / (1.0 - used**SATURATION)
 
 
 def row_rate(f: Features, c: Constants, row: Row) -> Any:
@@ -166,10 +174,9 @@ def times(f: Features, c: Constants) -> Times:
     dispatch = np.where(f.loops > 0, 0.0, c.program_us * f.multiprocessors)
     a_row = np.maximum(1.0 / row_rate(f, c, row), dispatch)
     average = np.maximum(f.work / f.multiprocessors, 1.0)
-    tail = _tail_us(f, c, row, a_row)
     prologue = f.programs * f.num_warps * f.prologue / f.issue_rate / f.clock_mhz
     fixed = c.launch_us + c.drain_us + c.prologue_factor * prologue
-    fixed = fixed + c.ramp_us * row.memory / a_row
+    tail = _ends_us(f, c, row, a_row) + _tail_us(f, c, row, a_row)
     return Times(
         total=fixed + average * a_row + tail,
         fixed=fixed,
@@ -179,6 +186,20 @@ def times(f: Features, c: Constants) -> Times:
         bandwidth=average * row.memory,
         tail=tail,
     )
+
+
+def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
+    """Give the time before the first rows are there and after the last, beyond their share."""
+    import numpy as np
+
+    busy = row.memory / a_row
+    rows = np.maximum(f.work / f.multiprocessors, 1.0)
+    ahead = np.minimum(f.programs * np.maximum(f.num_stages - 1.0, 1.0), rows)
+    filling = c.fill_share * ahead * row.read * np.maximum(1.0 - busy, 0.0)
+    last = c.ramp_us * busy + c.last_share * (row.compute + row.issue) * np.minimum(busy, 1.0)
+    a_pass = c.latency_us + f.programs * row.read + row.compute + row.issue
+    hidden = np.where(f.num_stages > 1, np.maximum(a_pass - f.programs * a_row, 0.0), 0.0)
+    return filling + last + c.pass_share * hidden
 
 
 def _tail_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from occupancy_lab.planning import traffic
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, stack
 from occupancy_lab.throughput.model import times
+from occupancy_lab.throughput.overfull import overfull_us
 from occupancy_lab.values import Part, Prediction
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
     """Give how long a launch takes on *gpu*; None where its size or its binary are not known.
 
     The model is `occupancy_lab.throughput.model`'s; its constants are those of a calibration of
-    this GPU, or else worked out from its data sheet, and the prediction says which.
+    this GPU, or else worked out from its data sheet, and the prediction says which. Where *plan*
+    has more programs than fit, those left over are counted too.
     """
     launch = features(
         kernel, problem, config, resources, occupancy.programs_per_multiprocessor, plan, gpu
@@ -43,7 +46,10 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
     if launch is None or basis is None:
         return None
     total = traffic(kernel.memory_steps(problem), problem).total_bytes
-    return predictions([launch], [total], basis)[0]
+    found = predictions([launch], [total], basis)[0]
+    if not launch.loops or (plan.num_programs or 0) <= launch.programs * launch.multiprocessors:
+        return found
+    return _longer(found, overfull_us(launch, basis.constants, plan.num_programs or 0), total)
 
 
 def predictions(
@@ -75,6 +81,16 @@ def _prediction(found: Times, place: int, moved: int, basis: Basis) -> Predictio
         basis=basis.words,
         calibrated=basis.calibrated,
     )
+
+
+def _longer(prediction: Prediction, us: float, moved: int) -> Prediction:
+    """Give *prediction* of a launch that waits *us* longer for its last programs."""
+    total = prediction.us + us
+    parts = tuple(
+        dataclasses.replace(part, us=max(part.us + us, 0.0)) if part.name == "tail" else part
+        for part in prediction.parts
+    )
+    return dataclasses.replace(prediction, us=total, gbs=moved / total / 1e3, parts=parts)
 
 
 def copy_us(moved: int, constants: Constants) -> float:

@@ -19,7 +19,7 @@ BOUNDS = {
     "latency": "waiting for memory with the rows in flight that it has",
     "issue": "issuing its instructions",
     "bandwidth": "moving its bytes",
-    "tail": "waiting for the multiprocessors with a row more",
+    "tail": "waiting for its first loads and its last rows",
 }
 """What takes longest alone, by the name of the part."""
 HEADERS = ("kernel", "warps", "stages", "programs", "predicted us", "bound")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from guesses import CONSTANTS, LAUNCH_US, PEAK_GBS, GuessedLaunch, scaled
+from guesses import CONSTANTS, H200, LAUNCH_US, PEAK_GBS, GuessedLaunch, scaled
 
+from occupancy_lab.calibrating.calibrate import tasks_of
 from occupancy_lab.calibrating.fit import BOUNDS, fit_constants
-from occupancy_lab.calibrating.grid import launches
-from occupancy_lab.calibrating.kernels import EMPTY, KERNELS
+from occupancy_lab.calibrating.kernels import EMPTY
 from occupancy_lab.kernel import Grid, Kernel
 from occupancy_lab.throughput.constants import Constants
 from occupancy_lab.throughput.features import Features, stack
@@ -19,7 +19,7 @@ from occupancy_lab.values import Config, Problem, Resources
 def guessed(kernel: Kernel, problem: Problem, config: Config) -> GuessedLaunch:
     """Give a launch of a calibration with instructions that a compiler might have made."""
     loops = kernel.grid is Grid.PERSISTENT
-    _, reductions, steps = kernel.name.split("-")
+    _, reductions, steps = kernel.name.split("-") if "-" in kernel.name else ("", 2, 1)
     elements = max(config.block_size // (32 * config.num_warps), 1)
     copies = max(elements // 4, 1) if loops and config.num_stages > 1 else 0
     spilled = max(elements - 120, 0)
@@ -35,14 +35,12 @@ def guessed(kernel: Kernel, problem: Problem, config: Config) -> GuessedLaunch:
         loop_instructions=a_pass if loops else None,
         local_traffic=8 * spilled,
         shuffles=(5 + 5 * several) * int(reductions),
-        barrier_waits=(2 * int(reductions) + bool(copies)) * several,
         shared_accesses=2 * int(reductions) * several + copies,
         global_accesses=max(elements // 2, 1) + copies,
         async_copies=copies,
         half_rate=elements,
         special_functions=elements * int(steps),
         local_loads=spilled,
-        local_stores=spilled,
     )
     programs = max(min(64 // config.num_warps, 32, 228_000 // resources.shared), 1)
     return GuessedLaunch(kernel, problem, config, resources, programs)
@@ -51,8 +49,8 @@ def guessed(kernel: Kernel, problem: Problem, config: Config) -> GuessedLaunch:
 @pytest.fixture(scope="module")
 def grid() -> Features:
     """The features of a calibration's launches, every third of them."""
-    working = [one for one in launches() if one[0] != EMPTY.name]
-    return stack([guessed(KERNELS[name], *launch).features for name, *launch in working[::3]])
+    working = [task for task in tasks_of(H200) if task.kernel is not EMPTY]
+    return stack([guessed(one.kernel, one.problem, one.config).features for one in working[::3]])
 
 
 def somewhere(number: int) -> Constants:

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from occupancy_lab.calibrating import kernels
+from occupancy_lab.calibrating.calibrate import tasks_of
 from occupancy_lab.calibrating.grid import KERNEL_STAGES, launches
 from occupancy_lab.calibrating.kernels import EMPTY, KERNELS
 from occupancy_lab.compiling import Launch
 from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
 from occupancy_lab.values import Config, Problem
 
@@ -52,8 +54,17 @@ def test_names_are_the_kernels_own() -> None:
 
 
 def test_a_calibration_launches_each_kernel() -> None:
-    """The grid names every kernel, and no other."""
-    assert {name for name, _, _ in launches()} == {"empty", *KERNEL_STAGES} <= set(KERNELS)
+    """The grid names every kernel of its own and both softmaxes, and no other."""
+    assert {name for name, _, _ in launches()} == {"empty", *KERNEL_STAGES}
+    assert {"empty", *KERNEL_STAGES} - set(KERNELS) == {"softmax", "softmax_row"}
+
+
+def test_every_task_is_found_in_another_process() -> None:
+    """A task names its kernel so that whoever compiles or launches it finds the same one."""
+    tasks = {task.kernel_name: task.kernel for task in tasks_of(find_gpu("h200"))}
+    assert {name: load_kernel(name).name for name in tasks} == {
+        name: kernel.name for name, kernel in tasks.items()
+    }
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -73,12 +84,13 @@ def test_name_that_the_file_has_not_is_said() -> None:
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 40), WORK, WORK)
 def test_reference_is_the_work(rows: int, cols: int, reductions: int, steps: int) -> None:
-    """The reference does what numpy does: maximum and squares by turns, then the steps."""
+    """The reference does what numpy does: the exponential, squares and maximum, then the steps."""
     x = np.random.default_rng(rows * cols).standard_normal((rows, cols))
     expected = x
     for number in range(reductions):
-        lowered = expected / (1 + np.maximum(expected.max(axis=1, keepdims=True), 0))
+        highest = expected.max(axis=1, keepdims=True)
         divided = expected / (1 + (expected**2).sum(axis=1, keepdims=True))
+        lowered = expected / (1 + highest) if number else 2.0 ** (expected - highest)
         expected = divided if number % 2 else lowered
     for _ in range(steps):
         expected = 2.0 ** (expected / 2)

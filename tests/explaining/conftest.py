@@ -29,7 +29,7 @@ def simple_prediction(  # noqa: PLR0913, PLR0917 - the arguments of `predict`
     problem: Problem,
     config: Config,
     resources: Resources,
-    _occupancy: Occupancy,
+    occupancy: Occupancy,
     plan: LaunchPlan,
     gpu: Gpu,
 ) -> Prediction | None:
@@ -39,14 +39,16 @@ def simple_prediction(  # noqa: PLR0913, PLR0917 - the arguments of `predict`
     moved = traffic(kernel.memory_steps(problem), problem)
     floor = moved.floor_us(gpu.bandwidth_gbs) or 0.0
     loops = kernel.grid is Grid.PERSISTENT
+    fit = occupancy.programs_per_multiprocessor * (gpu.multiprocessors or 0)
+    waiting = 7.0 if loops and (plan.num_programs or 0) > fit else 0.0
     parts = (
         Part("launch", 3.0 + (plan.num_programs or 0) / 1000),
         Part("latency", 2.0 * (plan.rounds or 0)),
         Part("issue", 0.04 * config.num_warps * plan.work / gpu.multiprocessors),
         Part("bandwidth", floor * (1.1 if loops else 1.05)),
-        Part("tail", 0.25),
+        Part("tail", 0.25 + waiting),
     )
-    us = parts[0].us + max(part.us for part in parts[1:])
+    us = parts[0].us + max(part.us for part in parts[1:]) + waiting
     calibrated = gpu.vendor == "NVIDIA"
     return Prediction(
         us=us,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.values import Resources
 
 PARTS = ("launch", "latency", "issue", "bandwidth", "tail")
 COUNTED = H100.replace(instructions=90, loop_instructions=172, async_copies=4)
@@ -82,6 +83,17 @@ def test_the_longest_part_is_the_reason(bound: str, timed: Timing) -> None:
     sentence = bound_sentence(found)
     assert bound in sentence.split(" bounds it: ")[0].lower()
     assert "123 us" in sentence
+
+
+def test_every_idle_time_is_in_the_tail(timed: Timing) -> None:
+    """The tail is the first loads, the last rows and the multiprocessors that wait."""
+    parts = tuple(Part(name, 2.0 if name == "tail" else 1.0) for name in PARTS)
+    prediction = dataclasses.replace(timed.prediction, parts=parts)
+    assert bound_sentence(dataclasses.replace(timed, prediction=prediction)) == (
+        "The tail bounds it: with 4096 rows on 132 SMs, the first loads before anything can be"
+        " computed, the last rows while the memory is idle, and the SMs that wait for those with a"
+        " row more cost 2.00 us by themselves."
+    )
 
 
 def test_what_counts_is_in_its_sentence(timed: Timing) -> None:
@@ -174,6 +186,46 @@ def test_full_of_warps_programs_are_the_limit(timed: Timing) -> None:
     assert timed.case.record.occupancy.occupancy == 1
     assert sentence.startswith("Programs at once are a limit:")
     assert sentence.endswith("but 8 warps a program leave no room.")
+
+
+TUTORIALS = "the tutorial's num_programs"
+
+
+def miscounted(make_case: Callable[..., Case], resources: Resources, **changes: Any) -> Case:
+    """Give a case of which 3 programs fit, where the tutorial's formula says 4."""
+    resources = resources.replace(n_regs=56, shared=57376)
+    problem, config = Problem(4096, 7168), Config(8192, 8, 3)
+    return make_case("h100", resources, SINGLE, problem=problem, config=config, **changes)
+
+
+@pytest.mark.parametrize("recorded", [None, 15.5])
+@pytest.mark.parametrize("resources", [COUNTED, H100])
+def test_the_tutorials_launch_is_told_once(
+    make_case: Callable[..., Case], resources: Resources, recorded: float | None
+) -> None:
+    """What another num_programs costs is one sentence, of what is predicted and was recorded."""
+    other = None if recorded is None else dataclasses.replace(MEASURED, us=recorded)
+    case = miscounted(make_case, resources, recorded=Recorded(MEASURED, tutorial=other))
+    found, section = timing(case), the_duration((case,))
+    parts = []
+    if found is not None:
+        longer = found.tutorial.us / found.prediction.us - 1
+        parts.append(f"{microseconds(found.tutorial.us)} is predicted ({change(longer)})")
+    if recorded is not None:
+        parts.append(f"15.5 us was recorded ({change(recorded / 12.4 - 1)})")
+    sentence = f"With the tutorial's 528 programs instead of 396, {', '.join(parts)}."
+    said = [text for text in section.sentences if "tutorial" in text]
+    assert said == ([sentence] if parts else [])
+    names = {row[0] for table in section.tables for row in table.rows}
+    assert (TUTORIALS in names) is (found is not None)
+
+
+def test_a_right_formula_has_no_other_launch(timed: Timing) -> None:
+    """Where the tutorial's formula is right there is nothing to compare."""
+    assert timed.tutorial is None
+    section = the_duration((timed.case,))
+    assert not any("tutorial" in text for text in section.sentences)
+    assert TUTORIALS not in {row[0] for table in section.tables for row in table.rows}
 
 
 @given(stages=st.integers(2, 9))

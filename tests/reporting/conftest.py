@@ -19,8 +19,10 @@ from occupancy_lab.values import Part, Prediction
 if TYPE_CHECKING:
     import pandas as pd
 
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
     from occupancy_lab.reporting.source import Source
-    from occupancy_lab.values import Config
+    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Problem, Resources
 
 
 def guess(num_warps: Any, num_stages: Any) -> Any:
@@ -38,9 +40,18 @@ def claim(table: pd.DataFrame, *_: Any) -> pd.DataFrame:
     return table.assign(predicted_us=said, bound="issue", copy_us=5.0, shape=shape)
 
 
-def predict(_kernel: Any, _problem: Any, config: Config, *_: Any) -> Prediction:
-    """Stand in for the model where one launch is predicted; the tutorial's takes a little more."""
-    us = guess(config.num_warps, config.num_stages) + 0.5
+def predict(
+    _kernel: Kernel,
+    _problem: Problem,
+    config: Config,
+    _resources: Resources,
+    occupancy: Occupancy,
+    plan: LaunchPlan,
+    gpu: Gpu,
+) -> Prediction:
+    """Stand in for the model where one launch is predicted; programs that do not fit cost more."""
+    fit = occupancy.programs_per_multiprocessor * (gpu.multiprocessors or 0)
+    us = guess(config.num_warps, config.num_stages) + (0.5 if (plan.num_programs or 0) > fit else 0)
     names = ("launch", "latency", "issue", "bandwidth", "tail")
     parts = tuple(Part(name, 1.0) for name in names)
     return Prediction(us, 1000.0, 2000.0, parts, "guessed", calibrated=False)
@@ -53,7 +64,7 @@ def _no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "calibration_for", lambda _gpu: BASIS)
     monkeypatch.setattr(model, "calibration_for", lambda _gpu: None)
     monkeypatch.setattr(evaluation, "with_claims", claim)
-    monkeypatch.setattr(record, "predict", lambda *_: None)
+    monkeypatch.setattr(record, "predict", predict)
     monkeypatch.setattr(timing, "predict", lambda *_: None)
 
 
@@ -68,6 +79,5 @@ def predicted(small: Source, monkeypatch: pytest.MonkeyPatch) -> Source:
     """Give what is predicted of the small table on an H100, of which a few times are known."""
     basis = dataclasses.replace(BASIS, words="the data sheet", calibrated=False)
     monkeypatch.setattr(source, "calibration_for", lambda _gpu: basis)
-    monkeypatch.setattr(record, "predict", predict)
     recorded = source.make_source(H100, table_of(published()), providers())
     return source.make_predicted(H100, small, recorded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,6 +62,16 @@ def test_what_it_is_compared_with(example: Example) -> None:
     assert [one.config.num_stages for one in example.over_stages] == [1, 2, 4]
     assert example.fastest_warps.config == Config(1024, 4, 4)
     assert example.num_warps == (4, 8, 16)
+
+
+def test_predicted_times_that_are_close_rank_no_warps(example: Example) -> None:
+    """Where predictions differ by less than they may be off, no number of warps is the fastest."""
+    alike = dataclasses.replace(example.tutorial, us=13.5)
+    variants = tuple(alike if one == example.tutorial else one for one in example.variants)
+    close = dataclasses.replace(example, variants=variants, times=PREDICTED)
+    (first, second) = sections(close)["What warps cost and bring"].sentences
+    assert "4 and 8 warps are predicted to take 13.0 us to 13.5 us" in first
+    assert "8 warps issue 1280 instructions a row, and 4 warps 320" in second
 
 
 def test_instructions_are_those_of_all_warps(example: Example) -> None:

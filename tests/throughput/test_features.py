@@ -81,16 +81,12 @@ def test_stages_count_where_rows_are_copied_ahead() -> None:
     assert (copying.num_stages, waiting.num_stages) == (4, 1)
 
 
-def test_shared_memory_leaves_the_rest_to_the_l1_cache() -> None:
-    """What the resident programs take of the memory that both share, the cache has not."""
-    little = launched(resources=COMPILED.replace(shared=0))
-    much = launched(resources=COMPILED.replace(shared=10_000))
-    all_of_it = launched(resources=COMPILED.replace(shared=100_000))
-    assert little is not None
-    assert much is not None
-    assert all_of_it is not None
-    assert little.l1_bytes - much.l1_bytes == 80_000
-    assert all_of_it.l1_bytes == 0
+def test_code_is_what_a_row_goes_through() -> None:
+    """A loop's code is that of one pass, and an NVIDIA instruction has 16 bytes."""
+    loop, single = launched(), launched(softmax_row.KERNEL)
+    assert loop is not None
+    assert single is not None
+    assert (loop.code_bytes, single.code_bytes) == (90 * 16, 60 * 16)
 
 
 @pytest.mark.parametrize(
