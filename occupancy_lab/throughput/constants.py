@@ -44,13 +44,14 @@ class Constants:
     copy_slots: float
     """Cycles that an asynchronous copy to shared memory takes of the memory pipe beyond a load."""
     l2_gbs: float
-    """What one multiprocessor moves of local memory from and to the L2 cache."""
+    """What one multiprocessor moves of local memory from and to the L2 cache, beyond its L1."""
     drain_us: float
     """From the last store to the end of the launch."""
     ramp_us: float
     """What a launch loses before the memory, where it is the limit, moves at its full rate."""
     last_share: float
-    """The part of a row's work that is left, where the memory is the limit, when all is loaded."""
+    """The part of a row's work that is left when all is loaded, where the memory is the limit or
+    rows are copied ahead."""
     fill_share: float
     """How much of the first loads is not made up for, where the memory is not the limit."""
     pass_share: float

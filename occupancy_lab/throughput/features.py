@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
 
+L1_BYTES = {"cuda": 256 * 1024, "hip": 32 * 1024}
+"""L1 cache and shared memory of an H100's SM together, or the vector L1 cache of a CU."""
 INSTRUCTION_BYTES = {"cuda": 16, "hip": 8}
 """Bytes of an instruction: 16 since Volta (CUDA Binary Utilities), 4 to 12 on AMD."""
 INSTRUCTION_CACHE_BYTES = {"cuda": 128 * 1024, "hip": 64 * 1024}
@@ -55,6 +57,13 @@ class Features:
     local_loads: Any
     local_bytes: Any
     """Bytes that a program moves from and to local memory for a row."""
+    local_stores: Any
+    local_memory: Any
+    """Local memory of a program, bytes."""
+    l1_bytes: Any
+    """L1 cache of a multiprocessor, with the shared memory where they are one."""
+    l1_taken: Any
+    """What a program takes of that as shared memory, bytes."""
     code_bytes: Any
     """Code that a warp goes through for a row."""
     instruction_cache_bytes: Any
@@ -105,6 +114,10 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
         access_bytes=resources.load_bytes or problem.item_bytes,
         local_loads=resources.local_loads or 0,
         local_bytes=(resources.local_traffic or 0) * threads,
+        local_stores=resources.local_stores or 0,
+        local_memory=(resources.local_bytes or 0) * threads,
+        l1_bytes=L1_BYTES[gpu.target.backend],
+        l1_taken=resources.shared if gpu.target.backend == "cuda" else 0,
         code_bytes=instructions * INSTRUCTION_BYTES[gpu.target.backend],
         instruction_cache_bytes=INSTRUCTION_CACHE_BYTES[gpu.target.backend],
         warp_size=gpu.architecture.warp_size,

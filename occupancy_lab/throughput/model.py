@@ -130,7 +130,18 @@ def _issue_us(f: Features, c: Constants) -> Any:
     accesses = (f.global_accesses + f.async_copies) * wavefronts + c.copy_slots * f.async_copies
     a_warp = f.shuffles + f.shared_accesses + accesses
     piped = f.num_warps * a_warp + f.local_bytes / WAVEFRONT_BYTES
-    return np.maximum(np.maximum(scheduled, piped) / f.clock_mhz, f.local_bytes / c.l2_gbs / 1e3)
+    to_l2 = f.local_bytes * _passing_share(f) / c.l2_gbs / 1e3
+    return np.maximum(np.maximum(scheduled, piped) / f.clock_mhz, to_l2)
+
+
+def _passing_share(f: Features) -> Any:
+    """Give the part of the local memory's traffic that the L1 cache does not answer: all stores."""
+    import numpy as np
+
+    cache = np.maximum(f.l1_bytes - f.l1_taken * f.programs, 0.0)
+    missing = 1.0 - np.minimum(cache / np.maximum(f.local_memory * f.programs, 1.0), 1.0)
+    accesses = np.maximum(f.local_stores + f.local_loads, 1)
+    return (f.local_stores + f.local_loads * missing) / accesses
 
 
 def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
@@ -196,7 +207,8 @@ def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
     rows = np.maximum(f.work / f.multiprocessors, 1.0)
     ahead = np.minimum(f.programs * np.maximum(f.num_stages - 1.0, 1.0), rows)
     filling = c.fill_share * ahead * row.read * np.maximum(1.0 - busy, 0.0)
-    last = c.ramp_us * busy + c.last_share * (row.compute + row.issue) * np.minimum(busy, 1.0)
+    uncovered = np.where(f.num_stages > 2, 1.0, np.minimum(busy, 1.0))  # noqa: PLR2004 - see cycle_time
+    last = c.ramp_us * busy + c.last_share * (row.compute + row.issue) * uncovered
     a_pass = c.latency_us + f.programs * row.read + row.compute + row.issue
     hidden = np.where(f.num_stages > 1, np.maximum(a_pass - f.programs * a_row, 0.0), 0.0)
     return filling + last + c.pass_share * hidden

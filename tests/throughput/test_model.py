@@ -68,8 +68,8 @@ def test_more_rows_are_never_faster(launch: GuessedLaunch, rows: int) -> None:
 
 @given(guessed_launches(), st.integers(1, 30))
 def test_more_programs_never_pass_fewer_rows(launch: GuessedLaunch, more: int) -> None:
-    """More resident programs, with all else alike, make rows pass no more slowly."""
-    few = launch.features
+    """More resident programs that spill nothing into a shared cache pass rows no more slowly."""
+    few = dataclasses.replace(launch.features, local_bytes=0)
     many = dataclasses.replace(few, programs=few.programs + more)
     slow, fast = (row_rate(some, CONSTANTS, row_times(some, CONSTANTS)) for some in (few, many))
     assert fast >= slow * (1 - ROUNDING)
@@ -81,6 +81,19 @@ def test_rows_pass_no_faster_than_memory_and_issue_let_them(launch: GuessedLaunc
     row = row_times(launch.features, CONSTANTS)
     rate = row_rate(launch.features, CONSTANTS, row)
     assert 0 < rate * max(row.memory, row.issue) <= 1 + ROUNDING
+
+
+@given(guessed_launches(), st.integers(1, 4))
+def test_a_larger_cache_is_never_slower(launch: GuessedLaunch, factor: int) -> None:
+    """What the caches of data and of code hold is not fetched again."""
+    found = launch.features
+    roomier = dataclasses.replace(
+        found,
+        l1_bytes=factor * found.l1_bytes,
+        instruction_cache_bytes=factor * found.instruction_cache_bytes,
+    )
+    slow, fast = (row_rate(f, CONSTANTS, row_times(f, CONSTANTS)) for f in (found, roomier))
+    assert fast >= slow * (1 - ROUNDING)
 
 
 @given(st.lists(guessed_launches(), min_size=1, max_size=5))
