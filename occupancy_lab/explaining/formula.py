@@ -11,7 +11,7 @@ from occupancy_lab.occupancy import Rocm, tutorial_occupancy
 from occupancy_lab.occupancy.tutorial import used_registers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.calculator import Calculation
     from occupancy_lab.gpus import Architecture
@@ -42,8 +42,18 @@ TERM_WORDS: Mapping[str, str] = {
         "{an_mp} has {shared_per_multiprocessor} B of LDS, not one program's {max_shared} B"
     ),
     "LDS granule": "LDS is given out in steps of {shared_unit} B",
+    "register table": "its table has not the register file of {target_name}",
+    "trap handler": "the trap handler takes {sgpr_reserve} SGPRs of each wave",
+    "SGPR steps": (
+        "SGPRs come in steps of {sgpr_granule}, and the trap handler takes {sgpr_reserve} of each"
+        " wave"
+    ),
+    "CUs of a WGP": "a WGP has the LDS of two CUs",
+    "LDS": "it does not see the LDS, which Triton asks for at the launch",
+    "wave slots of LLVM": "HIP keeps {max_waves_per_simd} waves a SIMD",
 }
-"""Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
+"""Why each term of `occupancy.terms` and `occupancy.claims` matters, with the architecture's own
+numbers."""
 
 
 class _ArchitectureWords(dict[str, str]):
@@ -60,9 +70,12 @@ class _ArchitectureWords(dict[str, str]):
         return str(getattr(self._architecture, name))
 
 
-def _reason(case: Calculation, copied: TutorialOccupancy, rocm: Rocm) -> str:
-    words = _ArchitectureWords(case.architecture, rocm)
-    return "; and ".join(TERM_WORDS[term].format_map(words) for term in copied.missing_terms)
+def term_reasons(
+    terms: Sequence[str], architecture: Architecture, rocm: Rocm = Rocm.CURRENT
+) -> str:
+    """Say why programs are miscounted by who misses *terms*, joined by "; and"."""
+    words = _ArchitectureWords(architecture, rocm)
+    return "; and ".join(TERM_WORDS[term].format_map(words) for term in terms)
 
 
 def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
@@ -78,7 +91,7 @@ def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CUR
         return f"the formula is right for this kernel: {truth} programs {article(word)} {word}"
     return (
         f"the formula says {said} programs {article(word)} {word} where {truth} fit:"
-        f" {_reason(case, copied, rocm)}"
+        f" {term_reasons(copied.missing_terms, case.architecture, rocm)}"
     )
 
 

@@ -132,8 +132,13 @@ def programs_without(
     return occupancy(usage, blind_architecture).programs_per_multiprocessor
 
 
-def _missing_terms(resources: Resources, architecture: Architecture, rocm: Rocm) -> tuple[str, ...]:
-    terms = terms_of(architecture)
+def missing_terms(
+    terms: tuple[Term, ...],
+    resources: Resources,
+    architecture: Architecture,
+    rocm: Rocm = Rocm.CURRENT,
+) -> tuple[str, ...]:
+    """Give the fewest of *terms* that a formula without them needs for the exact programs."""
     truth = programs_without((), resources, architecture)
     for count in range(len(terms) + 1):
         for restored in itertools.combinations(terms, count):
@@ -155,4 +160,5 @@ def tutorial_occupancy(
     if resources.shared == 0 or resources.n_regs == 0:
         return TutorialOccupancy(None, found, ())
     least = min(limit.programs for limit in found if limit.programs is not None)
-    return TutorialOccupancy(least, found, _missing_terms(resources, architecture, rocm))
+    missing = missing_terms(terms_of(architecture), resources, architecture, rocm)
+    return TutorialOccupancy(least, found, missing)

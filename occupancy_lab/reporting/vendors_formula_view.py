@@ -24,8 +24,7 @@ INTRODUCTION = (
     " On AMD GPUs the tutorial's starts from what ROCm reports, so it is worked out with the"
     " numbers of current ROCm and with those of ROCm up to 6.3, which knew no gfx950. It says that"
     " too many programs fit, or too few, or it fails: it divides by `metadata.shared`, which is 0"
-    " for one warp where no rows are in flight there. What HIP's runtime or LLVM alone would say is"
-    " left out: the lab has one formula for AMD GPUs, which joins the two."
+    " for one warp where no rows are in flight there."
 )
 
 

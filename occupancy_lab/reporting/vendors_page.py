@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.vendors import recorded_vendors
+from occupancy_lab.reporting.vendors_claims import make_claims
+from occupancy_lab.reporting.vendors_claims_view import the_claims
 from occupancy_lab.reporting.vendors_formula import make_formulas
 from occupancy_lab.reporting.vendors_formula_view import the_formulas
 from occupancy_lab.reporting.vendors_short_view import vendors_in_short
@@ -37,6 +39,7 @@ def vendors_page(vendors: Vendors | None = None) -> Page:
             side_by_side(vendors),
             the_stages(stages),
             the_formulas(formulas),
+            the_claims(make_claims(vendors)),
             the_times(times, stages),
         ),
     )

@@ -14,9 +14,10 @@ import pytest
 from guesses import calibration
 
 from occupancy_lab.gpus import HipArchitecture, find_gpu
-from occupancy_lab.occupancy import Rocm
+from occupancy_lab.occupancy import CLAIMANTS, Rocm
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.vendors import Vendors, make_vendors, recorded_vendors
+from occupancy_lab.reporting.vendors_claims import make_claims, worst_claims
 from occupancy_lab.reporting.vendors_formula import make_examples, make_formulas
 from occupancy_lab.reporting.vendors_page import SHOWN_WARPS, vendors_page
 from occupancy_lab.reporting.vendors_picture import draw_stages
@@ -129,6 +130,33 @@ def test_each_missing_term_is_worked_out(vendors: Vendors) -> None:
 
 def _is_wrong(case: Case) -> bool:
     return case.said.programs_per_multiprocessor != case.truth
+
+
+def test_claims_are_counted_for_every_amd_gpu(vendors: Vendors) -> None:
+    """Each claimant is held to every kernel of each AMD GPU, and misses something where wrong."""
+    claims = make_claims(vendors)
+    amd = [gpu for gpu in vendors.gpus if gpu.vendor == "AMD"]
+    assert [(one.gpu, one.claimant) for one in claims] == [
+        (gpu, claimant) for gpu in amd for claimant in CLAIMANTS
+    ]
+    for one in claims:
+        assert one.right + one.too_many + one.too_few == len(one.cases) == 40
+        wrong = [case for case in one.cases if case.off > 1]
+        assert len(wrong) == one.too_many + one.too_few
+        assert all(case.said.missing_terms for case in wrong)
+
+
+def test_a_case_of_each_wrong_claim_is_worked_out(vendors: Vendors) -> None:
+    """Whatever a claimant misses on any kernel is told of one of those it is most wrong for."""
+    claims = make_claims(vendors)
+    told = {(one.claimant, case.said.missing_terms): case.off for one, case in worst_claims(claims)}
+    for one in claims:
+        for case in one.cases:
+            if case.off > 1:
+                assert told[one.claimant, case.said.missing_terms] >= case.off
+    words = in_words(vendors)
+    assert words.count("**HIP's runtime of 2024, MI350X**") == 2
+    assert "16 programs a CU where 28 fit: its table has not the register file of gfx950" in words
 
 
 def test_a_compile_that_failed_is_counted(vendors: Vendors) -> None:

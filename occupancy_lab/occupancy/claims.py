@@ -1,0 +1,143 @@
+"""What ROCm's runtime and LLVM say of an AMD kernel: the exact formula, less what they do not see.
+
+Sources: `ihipOccupancyMaxActiveBlocksPerMultiprocessor` in ROCm/clr@f9f995c (2024), with the table
+of register files in its rocdevice.cpp, and in ROCm/rocm-systems@0136004 (2026), whose pull requests
+10618 (SGPRs) and 9571 (LDS of a WGP) changed it; comgr's table in ROCm/llvm-project@72c8464 (2025);
+AMDGPUBaseInfo.cpp and AMDGPUAsmPrinter.cpp (`; Occupancy:`) of LLVM as Triton 3.6 to 3.8 have it.
+None of it could be run: no AMD GPU was at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.occupancy.terms import HIP_TERMS, Term, missing_terms, programs_without
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from occupancy_lab.gpus import HipArchitecture
+    from occupancy_lab.occupancy.tutorial import Rocm
+    from occupancy_lab.values import Resources
+
+    Case = tuple[HipArchitecture, Resources]
+    Hide = Callable[[Any, Resources, Rocm], Case]
+
+CU_LDS = 65536
+"""LDS of one CU of RDNA, bytes; a WGP has two CUs."""
+FALLBACK_FILE = {"vgprs_per_simd": 256, "vgpr_granule": 4}
+"""What the runtime of 2024 takes for a target that is not in its table."""
+LLVMS_WAVES = {"gfx908": 10}
+"""Waves a SIMD by LLVM, where the runtime stops at fewer."""
+LLVMS_LAST_STEP = range(97, 101)
+"""SGPRs that LLVM's table takes for no more than 96."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Somebody beside the hardware who says how many programs fit."""
+
+    name: str
+    terms: tuple[Term, ...]
+    """What it does not see, or takes for something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claimant says of one kernel."""
+
+    programs_per_multiprocessor: int
+    missing_terms: tuple[str, ...]
+    """The fewest terms that, put back, make it right; empty where it is right."""
+
+
+def claim(claimant: Claimant, resources: Resources, architecture: HipArchitecture) -> Claim:
+    """Give what *claimant* says of a kernel that takes *resources* of an AMD GPU."""
+    return Claim(
+        programs_without(claimant.terms, resources, architecture),
+        missing_terms(claimant.terms, resources, architecture),
+    )
+
+
+def _files(found: Mapping[str, Mapping[str, Any]]) -> Hide:
+    """Take the register files of *found*, by the beginning of a target's name."""
+
+    def hide(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+        for name, changes in found.items():
+            if mp.target_name.startswith(name):
+                return replace(mp, **changes), usage
+        return mp, usage
+
+    return hide
+
+
+def _one_cu(*but: str) -> Hide:
+    """Take the LDS of one CU for that of a WGP, but on targets whose names begin with *but*."""
+
+    def hide(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+        if mp.multiprocessor == "WGP" and not mp.target_name.startswith(but):
+            return replace(mp, shared_per_multiprocessor=CU_LDS), usage
+        return mp, usage
+
+    return hide
+
+
+def _hide_trap_handler(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+    return replace(mp, sgpr_reserve=None if mp.sgpr_reserve is None else 0), usage
+
+
+def _hide_steps(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+    """Take LLVM's table, 80, 88 and 100 SGPRs for 10, 9 and 8 waves, for the hardware's steps."""
+    if mp.sgprs_per_simd is None or usage.sgprs is None:
+        return mp, usage
+    sgprs = LLVMS_LAST_STEP.start - 1 if usage.sgprs in LLVMS_LAST_STEP else usage.sgprs
+    return replace(mp, sgpr_granule=8, sgpr_reserve=0), usage.replace(sgprs=sgprs)
+
+
+def _hide_lds(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+    return mp, usage.replace(shared=0, static_shared=0)
+
+
+def _take_llvms_waves(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+    waves = LLVMS_WAVES.get(mp.target_name, mp.max_waves_per_simd)
+    return replace(mp, max_waves_per_simd=waves), usage
+
+
+_KNOWN = {term.name: term for term in HIP_TERMS}
+_RUNTIMES = tuple(_KNOWN[name] for name in ("LDS granule", "program slots", "padded registers"))
+"""What no runtime has seen yet."""
+
+HIP_2024 = Claimant(
+    "HIP's runtime of 2024",
+    (
+        Term("register table", _files({"gfx95": FALLBACK_FILE, "gfx12": FALLBACK_FILE})),
+        Term("trap handler", _hide_trap_handler),
+        Term("CUs of a WGP", _one_cu()),
+        *_RUNTIMES,
+    ),
+)
+HIP_2025 = Claimant(
+    "HIP's runtime of 2025",
+    (
+        Term("register table", _files({"gfx1030": {"vgpr_granule": 8}})),
+        Term("trap handler", _hide_trap_handler),
+        Term("CUs of a WGP", _one_cu()),
+        *_RUNTIMES,
+    ),
+)
+HIP_2026 = Claimant(
+    "HIP's runtime since August 2026",
+    (Term("CUs of a WGP", _one_cu("gfx11")), *_RUNTIMES),
+)
+LLVM = Claimant(
+    "LLVM",
+    (
+        Term("wave slots of LLVM", _take_llvms_waves),
+        Term("SGPR steps", _hide_steps),
+        Term("LDS", _hide_lds),
+        _KNOWN["program slots"],
+    ),
+)
+CLAIMANTS = (HIP_2024, HIP_2025, HIP_2026, LLVM)
+"""Those that speak of AMD GPUs, LLVM with its waves a SIMD turned into whole programs."""

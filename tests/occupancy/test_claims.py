@@ -1,0 +1,106 @@
+"""What ROCm's runtime and LLVM say of AMD kernels, and what they miss."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.gpus import HipArchitecture, architectures
+from occupancy_lab.occupancy import CLAIMANTS, claim, occupancy
+from occupancy_lab.occupancy.claims import HIP_2024, HIP_2025, HIP_2026, LLVM, Claimant
+from occupancy_lab.occupancy.terms import programs_without
+from occupancy_lab.values import Resources
+
+RECORDED = Path(__file__).with_name("recorded") / "llvm_occupancy.csv"
+HIP = {name: mp for name, mp in architectures().items() if isinstance(mp, HipArchitecture)}
+
+
+def resources(**changes: int) -> Resources:
+    """Give a kernel of one wave with few registers, but for *changes*."""
+    return Resources(**({"n_regs": 24, "num_warps": 1, "shared": 0, "sgprs": 16} | changes))
+
+
+def test_llvm_says_what_it_wrote_into_the_assembly() -> None:
+    """On each recorded kernel LLVM's programs are its `; Occupancy:` in whole programs."""
+    rows = list(csv.DictReader(RECORDED.read_text(encoding="utf-8").splitlines()))
+    for row in rows:
+        if row["triton"].startswith("3.9"):
+            continue
+        mp, num_warps = HIP[row["arch"]], int(row["num_warps"])
+        taken = Resources(
+            n_regs=int(row["vgprs"]),
+            num_warps=num_warps,
+            shared=0,
+            sgprs=int(row["sgprs"]),
+            agprs=int(row["agprs"]),
+            allocated_vgprs=int(row["allocated_vgprs"]),
+        )
+        waves = mp.simds * int(row["llvm_occupancy"])
+        assert claim(LLVM, taken, mp).programs_per_multiprocessor == waves // num_warps, row
+    assert len(rows) > 600
+
+
+@pytest.mark.parametrize(
+    ("claimant", "programs", "missing"),
+    [(HIP_2024, 32, "trap handler"), (HIP_2025, 32, "trap handler"), (HIP_2026, 28, None)],
+    ids=lambda value: value.name if isinstance(value, Claimant) else None,
+)
+def test_report_of_too_many_one_wave_blocks(
+    claimant: Claimant, programs: int, missing: str | None
+) -> None:
+    """On gfx942 with 92 SGPRs the runtime said 32 blocks a CU where 28 fitted.
+
+    Source: ROCm/rocm-systems pull request 10618, which mended it.
+    """
+    said = claim(claimant, resources(sgprs=92), HIP["gfx942"])
+    assert said.programs_per_multiprocessor == programs
+    assert said.missing_terms == ((missing,) if missing else ())
+
+
+def test_report_of_half_the_lds() -> None:
+    """On gfx1100 the runtime counted the LDS of one CU for a WGP until pull request 9571."""
+    taken, mp = resources(shared=32 * 1024), HIP["gfx1100"]
+    assert claim(HIP_2025, taken, mp).programs_per_multiprocessor == 2
+    assert claim(HIP_2025, taken, mp).missing_terms == ("CUs of a WGP",)
+    assert claim(HIP_2026, taken, mp).programs_per_multiprocessor == 4
+
+
+@pytest.mark.parametrize("target", ["gfx950", "gfx1200", "gfx1201", "gfx1250"])
+def test_targets_that_the_runtime_of_2024_did_not_know(target: str) -> None:
+    """It took 256 registers in granules of 4 for them: 4 waves a SIMD of 64 registers."""
+    said = claim(HIP_2024, resources(n_regs=64), HIP[target])
+    assert said.programs_per_multiprocessor == 4 * HIP[target].simds
+    assert said.missing_terms == ("register table",)
+
+
+def test_llvm_does_not_see_the_lds_of_a_triton_kernel() -> None:
+    """A kernel that the LDS limits is one that LLVM says more of."""
+    said = claim(LLVM, resources(shared=32 * 1024), HIP["gfx942"])
+    assert said.programs_per_multiprocessor == 32
+    assert said.missing_terms == ("LDS",)
+
+
+@given(
+    st.sampled_from(sorted(HIP)),
+    st.sampled_from(CLAIMANTS),
+    st.integers(1, 256),
+    st.integers(0, 5),
+    st.integers(0, 65536),
+    st.integers(1, 102),
+)
+def test_putting_back_what_is_missed_gives_the_truth(  # noqa: PLR0913, PLR0917 - what a kernel takes
+    target: str, claimant: Claimant, n_regs: int, warps: int, shared: int, sgprs: int
+) -> None:
+    """A claim misses nothing where it is right, and is right with what it misses put back."""
+    mp, taken = (
+        HIP[target],
+        resources(n_regs=n_regs, num_warps=2**warps, shared=shared, sgprs=sgprs),
+    )
+    said, truth = claim(claimant, taken, mp), occupancy(taken, mp).programs_per_multiprocessor
+    assert (said.missing_terms == ()) == (said.programs_per_multiprocessor == truth)
+    hidden = tuple(term for term in claimant.terms if term.name not in said.missing_terms)
+    assert programs_without(hidden, taken, mp) == truth
