@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.checking import check_fits, check_num_warps
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpus
-from occupancy_lab.occupancy import next_steps, occupancy, tutorial_occupancy
+from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ class Calculation:
         if self.gpu.multiprocessors is None:
             return None
         return self.occupancy.programs_per_multiprocessor * self.gpu.multiprocessors
+
+    @property
+    def next_programs(self) -> int | None:
+        """Programs that fit with every limiter at its next step; None where one has none."""
+        return programs_after(self.next_steps, self.resources, self.architecture)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the calculation as nested plain values, for JSON."""

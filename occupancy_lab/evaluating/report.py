@@ -11,7 +11,9 @@ from occupancy_lab.explaining.words import count
 if TYPE_CHECKING:
     from occupancy_lab.evaluating.evaluation import Evaluation, Group, Miss, Result
 
-ERRORS = "The error of a launch is |predicted / measured - 1|; the bias is the same with its sign."
+ERRORS = """\
+The error of a launch is |predicted / measured - 1|; the bias is the same with its sign.
+The goals are what the lab aims at; where a number does not reach its goal, so far it has not."""
 CHOICES = """\
 The first choice is the configuration of a shape with the least predicted time; what it loses is \
 its measured time over that of the fastest, minus 1.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.timing import Timing
 
 ALTERNATIVES = {
-    "one program more": "one_more",
+    "more programs, one step": "more_programs",
     "one program fewer": "one_fewer",
     "num_stages 1": "single_stage",
     "one program a row, no loop": "row_programs",

@@ -151,7 +151,9 @@ def _step_sentences(case: Calculation) -> Iterator[str]:
         if step.resource in held.limiters and step.most_for_one_more is not None
     ]
     if len(needs) == len(held.limiters):
-        yield f"Program {more} takes {listed(needs)}."
+        after = case.next_programs or more
+        then = f", and then {count(after, 'program')} fit" if after > more else ""
+        yield f"Program {more} takes {listed(needs)}{then}."
     else:
         yield f"No amount of {limiter_words(case)} brings program {more}."
 

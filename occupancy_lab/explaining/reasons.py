@@ -99,7 +99,7 @@ BUSY = {
 
 def programs_sentences(timing: Timing) -> Iterator[str]:
     """Say whether more resident programs would help."""
-    case, more = timing.case, timing.one_more
+    case, more = timing.case, timing.more_programs
     held, word = case.record.occupancy, case.architecture.multiprocessor_word
     if all_at_once(case):
         yield (
@@ -110,7 +110,7 @@ def programs_sentences(timing: Timing) -> Iterator[str]:
         return
     programs = held.programs_per_multiprocessor
     predicted = (
-        f"with {programs + 1} programs {article(word)} {word} instead of {programs},"
+        f"with {timing.more} programs {article(word)} {word} instead of {programs},"
         f" {microseconds(more.us)} would be predicted ({change(timing.change(more))})"
     )
     if timing.change(more) > -NOTICEABLE:

@@ -23,8 +23,10 @@ class Timing:
 
     case: Case
     prediction: Prediction
-    one_more: Prediction | None
-    """A multiprocessor held a program more; None where there is no work for it."""
+    more: int
+    """Programs a multiprocessor at the next step of what limits them; one more where none is."""
+    more_programs: Prediction | None
+    """It held so many; None where there is no work for them."""
     one_fewer: Prediction | None
     """It held a program fewer; None where it holds one only."""
     single_stage: Prediction | None
@@ -50,10 +52,12 @@ def timing(case: Case) -> Timing | None:
     if prediction is None:
         return None
     held = case.record.occupancy.programs_per_multiprocessor
+    more = case.calculation.next_programs or held + 1
     return Timing(
         case,
         prediction,
-        one_more=None if all_at_once(case) else _with_programs(case, held + 1),
+        more,
+        more_programs=None if all_at_once(case) else _with_programs(case, more),
         one_fewer=_with_programs(case, held - 1) if held > 1 else None,
         single_stage=_with_single_stage(case),
         row_programs=_with_row_programs(case),

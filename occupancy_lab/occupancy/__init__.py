@@ -6,7 +6,7 @@ What ROCm's runtime and LLVM say of AMD kernels is the exact one, less what they
 """
 
 from occupancy_lab.occupancy.claims import CLAIMANTS, Claim, Claimant, claim
-from occupancy_lab.occupancy.cliffs import next_steps
+from occupancy_lab.occupancy.cliffs import next_steps, programs_after
 from occupancy_lab.occupancy.exact import exact_rules, occupancy
 from occupancy_lab.occupancy.terms import tutorial_occupancy
 from occupancy_lab.occupancy.tutorial import Rocm
@@ -20,5 +20,6 @@ __all__ = [
     "exact_rules",
     "next_steps",
     "occupancy",
+    "programs_after",
     "tutorial_occupancy",
 ]

@@ -13,6 +13,8 @@ from occupancy_lab.occupancy.rule import scalar_where
 from occupancy_lab.values import NextStep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.values import Resources
 
@@ -36,6 +38,22 @@ def _with(resources: Resources, resource: str, amount: int) -> Resources:
     if resource == "registers":
         return resources.replace(n_regs=amount, allocated_vgprs=None)
     return resources.replace(**{resource: amount})
+
+
+def programs_after(
+    steps: Sequence[NextStep], resources: Resources, architecture: Architecture
+) -> int | None:
+    """Give the programs that fit when every limiter is down to the amount for one program more.
+
+    That may be several more, as an amount comes in steps. None where a limiter has no such amount.
+    """
+    most = {step.resource: step.most_for_one_more for step in steps}
+    for resource in occupancy(resources, architecture).limiters:
+        amount = most.get(resource)
+        if amount is None:
+            return None
+        resources = _with(resources, resource, amount)
+    return occupancy(resources, architecture).programs_per_multiprocessor
 
 
 def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:

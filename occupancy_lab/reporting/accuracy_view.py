@@ -25,6 +25,7 @@ def the_accuracy(accuracy: Accuracy | None, why_not: str = NOTHING) -> Chapter:
     if accuracy is None:
         return Chapter(TITLE, (f"Left out: {why_not}.",))
     kinds = [f"*{one.use.capitalize()}*: shapes {USES[one.use]}." for one in accuracy.results]
+    kinds.append("Launches of another number of programs than fits are left out here.")
     return Chapter(
         TITLE,
         (" ".join(kinds), _picture(accuracy), *write_report(accuracy.evaluation).sections),

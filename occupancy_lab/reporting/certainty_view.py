@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.evaluating.metrics import METRICS
 from occupancy_lab.explaining.notes import basis_sentence
-from occupancy_lab.explaining.words import count
+from occupancy_lab.explaining.words import count, percent
 from occupancy_lab.reporting.accuracy import USES
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.spread_view import spread_sentences
+from occupancy_lab.reporting.times import PREDICTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +64,10 @@ def _times(compiled: Compiled, own: Accuracy | None, origin: Accuracy | None) ->
             f"{_off(result)} of {result.title}, good and bad ones, on"
             f" {count(result.shapes, 'shape')} {USES[result.use]}."
         )
-    yield "Two configurations whose predicted times differ by less may well change places."
+    yield (
+        f"Two configurations whose predicted times differ by less than {percent(PREDICTED.alike)}"
+        " may well change places."
+    )
 
 
 def _off(result: Result) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.reporting.excess import NAME
-from occupancy_lab.reporting.taken import make_taken
+from occupancy_lab.reporting.taken import LATE, make_taken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def make_compiled(source: Source) -> Compiled:
         raise ValueError(msg)
     each = [name for name in NAME if name != "use"]
     table, planned = source.table.drop_duplicates(each), source.planned.drop_duplicates(each)
-    failed = table.loc[table["status"] != "ok", "status"]
+    failed = table.loc[table["status"] != "ok", "status"].replace("timed out", LATE)
     recorded = source.recorded
     return Compiled(
         gpu=source.gpu,

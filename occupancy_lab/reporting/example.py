@@ -111,11 +111,16 @@ class Example:
         """The one of `over_warps` that is the fastest."""
         return min(self.over_warps, key=lambda variant: variant.us)
 
+    def are_alike(self, one: Variant, other: Variant) -> bool:
+        """Tell whether the times of two launches are too close to say which is the faster."""
+        low, high = sorted((one.us, other.us))
+        return high <= low * (1.0 + self.times.alike)
+
     @property
     def alike_warps(self) -> tuple[Variant, ...]:
         """Those of `over_warps` of which the times cannot tell that they are slower."""
-        most = self.fastest_warps.us * (1.0 + self.times.alike)
-        return tuple(one for one in self.over_warps if one.us <= most)
+        best = self.fastest_warps
+        return tuple(one for one in self.over_warps if self.are_alike(one, best))
 
 
 def make_example(source: Source) -> Example | None:

@@ -9,7 +9,7 @@ from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.document import Section, Table
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.explanation import answer_in_short
-from occupancy_lab.explaining.limits import the_limits, the_next_step
+from occupancy_lab.explaining.limits import limiter_words, the_limits, the_next_step
 from occupancy_lab.explaining.notes import cell
 from occupancy_lab.explaining.words import (
     article,
@@ -42,7 +42,8 @@ def the_example(example: Example | None) -> Chapter:
     record, calculations = case.record, (case.calculation,)
     setting = (
         f"{problem_words(record.problem)}: what `occupancy-lab explain` says of it, as Triton"
-        f" {record.triton_version} compiled it. {answer_in_short(case)}"
+        f" {record.triton_version} compiled it, with BLOCK_SIZE {record.config.block_size}."
+        f" {answer_in_short(case)}{_bound_words(example)}"
     )
     return Chapter(
         f"{TITLE}: {record.problem.cols} columns, {count(record.config.num_warps, 'warp')},"
@@ -57,6 +58,17 @@ def the_example(example: Example | None) -> Chapter:
             _picture(example),
             _the_choice(example),
         ),
+    )
+
+
+def _bound_words(example: Example) -> str:
+    """Tell what limits the programs from what limits the time, which is said of the same launch."""
+    record = example.case.record
+    if record.prediction is None:
+        return ""
+    return (
+        f" That is what fits, by {limiter_words(example.case.calculation)}; the time is bound by"
+        f" {record.prediction.bound}."
     )
 
 
@@ -91,24 +103,37 @@ def _stages_verdict(example: Example) -> Iterator[str]:
     best = min(example.over_stages, key=lambda variant: variant.us)
     if one == own:
         return
-    verdict = "more than it brings" if own.us > one.us else "less than it brings"
+    verdict = f"it costs {'more' if own.us > one.us else 'less'} than it brings"
+    if example.are_alike(own, one):
+        verdict = "that is too close to say that it costs more, or less, than it brings"
+    fastest = f" The fastest here is num_stages {best.config.num_stages}."
     yield (
         f"{example.times.word.capitalize()}, num_stages {own.config.num_stages} takes"
         f" {microseconds(own.us)} against {microseconds(one.us)} with num_stages 1"
-        f" ({change(own.us / one.us - 1.0)}): it costs {verdict}. The fastest"
-        f" here is num_stages {best.config.num_stages}."
+        f" ({change(own.us / one.us - 1.0)}): {verdict}."
+        f"{'' if example.are_alike(own, best) else fastest}"
     )
+    slowest = max(example.over_stages, key=lambda variant: variant.us)
+    if slowest.config.num_stages == 2 and slowest.resources.async_copies:  # noqa: PLR2004 - of 2 stages
+        yield (
+            "2 stages are the slowest: a pass starts a copy at its end and waits for it at the"
+            " beginning of the next, which hides nothing, and the copy is paid for."
+        )
 
 
 def _the_warps(example: Example) -> Section:
     """Set the warps beside each other, with what their instructions come to."""
     stages = example.tutorial.config.num_stages
     rows = tuple(_warps_row(example, number) for number in example.num_warps)
+    kinds = (count(stages, "stage"), "1 stage", "one program a row")
     headers = (
-        *("num_warps", "elements a thread", "instructions a row", "barriers a row", "occupancy"),
-        *(f"us, {count(stages, 'stage')}", "us, 1 stage", "us, one program a row"),
+        *("num_warps", "elements a thread", f"occupancy, {kinds[0]}"),
+        *(f"instructions, {kind}" for kind in kinds),
+        *(f"us, {kind}" for kind in kinds),
     )
-    caption = f"Instructions of all warps, barriers and occupancy with {count(stages, 'stage')}:"
+    caption = (
+        f"The instructions are those of all warps for a row; the times are {example.times.word}:"
+    )
     table = Table(headers, rows, caption)
     return Section("What warps cost and bring", (table,), tuple(_warps_sentences(example)))
 
@@ -116,15 +141,13 @@ def _the_warps(example: Example) -> Section:
 def _warps_row(example: Example, num_warps: int) -> tuple[str, ...]:
     stages, block_size = example.tutorial.config.num_stages, example.tutorial.config.block_size
     own = example.with_stages(stages, num_warps)
-    timed = (own, example.with_stages(1, num_warps), example.with_rows(num_warps))
-    found: tuple[object, ...] = (None,) * 3
-    if own is not None:
-        found = own.instructions, own.resources.barrier_waits, percent(own.held.occupancy)
+    kinds = (own, example.with_stages(1, num_warps), example.with_rows(num_warps))
     return (
         str(num_warps),
         f"{block_size / num_warps / example.case.architecture.warp_size:g}",
-        *("-" if one is None else str(one) for one in found),
-        *("-" if one is None else cell(one.us) for one in timed),
+        "-" if own is None else percent(own.held.occupancy),
+        *("-" if one is None else str(one.instructions or "-") for one in kinds),
+        *("-" if one is None else cell(one.us) for one in kinds),
     )
 
 
@@ -168,8 +191,8 @@ def _picture(example: Example) -> Picture:
     return Picture(
         "example",
         f"{example.times.word.capitalize()} time over num_warps:"
-        f" {config_words(own.kernel, own.config)} take {microseconds(own.us)}, the fastest,"
-        f" {config_words(best.kernel, best.config)}, {microseconds(best.us)}",
+        f" {microseconds(own.us)} for the tutorial's {config_words(own.kernel, own.config)},"
+        f" {microseconds(best.us)} for the fastest, {config_words(best.kernel, best.config)}",
         partial(draw_example, example),
     )
 
@@ -233,13 +256,13 @@ def _choice_sentences(example: Example) -> Iterator[str]:
     )
     if own.recorded_us is None or len(example.recorded) == 1:
         return
-    fastest = example.recorded[0]
-    us = fastest.recorded_us or 0.0
-    yield (
-        f"Recorded were {microseconds(own.recorded_us)} for the tutorial's and, at the fastest,"
-        f" {microseconds(us)} for {config_words(fastest.kernel, fastest.config)}"
-        f" ({change(us / own.recorded_us - 1.0)})."
-    )
+    others = [
+        f"{microseconds(us)} for {config_words(one.kernel, one.config)}"
+        f" ({change(us / own.recorded_us - 1.0)})"
+        for one in example.recorded
+        if one != own and (us := one.recorded_us) is not None
+    ]
+    yield f"Recorded were {microseconds(own.recorded_us)} for the tutorial's, {listed(others)}."
 
 
 def _header(example: Example) -> str:

@@ -51,8 +51,9 @@ def count_sentence(counts: Miscounts[Any]) -> str:
     """Say how often the tutorial's formula is right, and how often it is wrong."""
     wrong = len(counts.launches)
     return (
-        f"The tutorial's formula gives the num_programs that fit for {counts.right}"
-        f" configurations, divides by zero for {counts.failing}, and is wrong for {wrong}:"
+        f"Of {counts.right + counts.failing + wrong} configurations of the persistent kernel, the"
+        f" tutorial's formula gives the num_programs that fit for {counts.right}, divides by zero"
+        f" for {counts.failing}, where `metadata.shared` is 0, and is wrong for {wrong}:"
         f" {counts.too_many} times it launches more than fit, {wrong - counts.too_many} times"
         " fewer."
     )

@@ -59,7 +59,7 @@ def _benchmark_sentences(benchmark: Benchmark) -> Iterator[str]:
     ]
     if rivals:
         yield (
-            "Others take so many times as long, at the median width (and at most):"
+            "Others take so many times as long as the chosen, at the median width (and at most):"
             f" {listed(rivals)}."
         )
 
@@ -67,10 +67,15 @@ def _benchmark_sentences(benchmark: Benchmark) -> Iterator[str]:
 def accuracy_sentence(accuracy: Accuracy) -> str:
     """Say how far predictions are off, by the shapes that say the most of them."""
     result = accuracy.results[0]
-    median, p90 = (METRICS[name].write(result.score) for name in ("median", "p90"))
+    said = {name: metric.write(result.score) for name, metric in METRICS.items()}
+    lost = (
+        f" The configuration predicted best loses {said['mean_loss']} there on average, and"
+        f" {said['worst_loss']} at worst."
+    )
     return (
         f"On {count(result.shapes, 'shape')} {USES[result.use]}, a predicted time is off by"
-        f" **{median}** at the median and by less than {p90} for nine launches in ten."
+        f" **{said['median']}** at the median and by less than {said['p90']} for nine launches in"
+        f" ten.{lost if result.has_choices else ''}"
     )
 
 

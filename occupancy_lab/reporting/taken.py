@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
 
 
+LATE = "compile timed out"
+"""What a compile that timed out is called, beside launches that did."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What was measured of one GPU, and under which conditions."""
@@ -46,6 +50,8 @@ def make_taken(source: Source) -> Taken:
     came_of = untimed["measured"].where(untimed["measured"].notna(), untimed["status"])
     # A row that is ok and was not launched is one for another GPU, or was interrupted.
     came_of = came_of.replace("ok", "not launched")
+    late = untimed["measured"].isna() & (untimed["status"] == "timed out")
+    came_of = came_of.mask(late, LATE)
     reasons = dict(zip(came_of, untimed["why_not"], strict=True))
     providers = source.providers
     return Taken(

@@ -69,7 +69,7 @@ def slower(found: Timing, factor: float, *, parts: dict[str, float] | None = Non
             for part in found.prediction.parts
         ),
     )
-    names = ("one_more", "one_fewer", "single_stage", "row_programs")
+    names = ("more_programs", "one_fewer", "single_stage", "row_programs")
     return dataclasses.replace(found, **dict.fromkeys(names, changed))
 
 
@@ -133,7 +133,7 @@ def test_occupancy_is_a_limit_where_more_helps(
 def test_no_work_for_more_programs(make_case: Callable[..., Case]) -> None:
     """Where every row has its program at once, no more programs are asked of the model."""
     found = timing_of(make_case("h100", COUNTED, SINGLE, problem=Problem(100, 781)))
-    assert found.one_more is None
+    assert found.more_programs is None
     (sentence,) = programs_sentences(found)
     assert sentence.startswith("More resident programs would not help")
 

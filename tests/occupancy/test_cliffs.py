@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import Architecture, CudaArchitecture, architectures
-from occupancy_lab.occupancy import exact_rules, next_steps, occupancy
+from occupancy_lab.occupancy import exact_rules, next_steps, occupancy, programs_after
 from occupancy_lab.occupancy.evaluate import programs
 from occupancy_lab.values import NextStep, Resources
 
@@ -103,3 +103,23 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
 def test_known_cliffs(name: str, resources: Resources, expected: list[NextStep]) -> None:
     """Cliffs worked out by hand: each resource that the kernel uses, in the formula's order."""
     assert next_steps(resources, architectures()[name]) == tuple(expected)
+
+
+@given(st.from_type(Resources), ARCHITECTURES)
+def test_every_limiter_at_its_next_step_makes_room(
+    resources: Resources, architecture: Architecture
+) -> None:
+    """Programs after the next step are more than now, and None just where a limiter has no step."""
+    now, steps = occupancy(resources, architecture), next_steps(resources, architecture)
+    after = programs_after(steps, resources, architecture)
+    can = {step.resource for step in steps if step.most_for_one_more is not None}
+    assert (after is not None) == (set(now.limiters) <= can)
+    if after is not None:
+        assert after > now.programs_per_multiprocessor
+
+
+def test_one_step_may_make_room_for_several() -> None:
+    """At most 32 registers let an SM of an H100 hold 8 programs of 8 warps, where 40 allow 6."""
+    sm, resources = architectures()["sm_90"], Resources(n_regs=40, num_warps=8, shared=12320)
+    assert occupancy(resources, sm).programs_per_multiprocessor == 6
+    assert programs_after(next_steps(resources, sm), resources, sm) == 8

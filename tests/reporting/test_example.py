@@ -74,6 +74,20 @@ def test_predicted_times_that_are_close_rank_no_warps(example: Example) -> None:
     assert "8 warps issue 1280 instructions a row, and 4 warps 320" in second
 
 
+def test_predicted_times_that_are_close_judge_no_stages(example: Example) -> None:
+    """Whether stages cost more than they bring is said where the times can tell."""
+    close = dataclasses.replace(example.tutorial, us=12.6)
+    variants = tuple(close if one == example.tutorial else one for one in example.variants)
+    measured = dataclasses.replace(example, variants=variants)
+    predicted = dataclasses.replace(measured, times=PREDICTED)
+    said = {
+        one.times.word: " ".join(sections(one)["What num_stages costs and brings"].sentences)
+        for one in (measured, predicted)
+    }
+    assert "it costs more than it brings" in said["measured"]
+    assert "that is too close to say" in said["predicted"]
+
+
 def test_instructions_are_those_of_all_warps(example: Example) -> None:
     """Each of 8 warps issues its loop's 160, and each of 4 warps of the row kernel all of its."""
     assert example.tutorial.instructions == 8 * 160
