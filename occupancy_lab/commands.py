@@ -179,8 +179,10 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
 def report(*, output: str | None, form: str | None, **asked: Any) -> None:
     """Write what was measured on a GPU, beside what was predicted, as a page with pictures."""
     from occupancy_lab.reporting.output import run
+    from occupancy_lab.sweeping.progress import shown_progress
 
-    text = run(**asked, output=output, form=form)
+    with shown_progress("compiling") as (compiling,):
+        text = run(**asked, output=output, form=form, progress=compiling)
     if output is None and form is None:
         print_markdown(text)
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.choosing import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.planning import traffic
+from occupancy_lab.reporting.fresh import USE
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.reporting.summary import summary_of
 from occupancy_lab.sweeping.recorded import PUBLISHED
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     Row = Mapping[Any, Any]
 
-USE = "benchmark"
 CHOSEN, FASTEST, TUTORIAL, COPY = "chosen", "fastest", "tutorial", "copy"
 """What is set side by side, beside the names of providers, of which `copy` is one."""
 

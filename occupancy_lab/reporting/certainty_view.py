@@ -52,7 +52,9 @@ def _exact(compiled: Compiled) -> Iterator[str]:
 def _times(compiled: Compiled, own: Accuracy | None, origin: Accuracy | None) -> Iterator[str]:
     gpu, basis = compiled.gpu, compiled.basis
     yield f"Times are estimates. {basis_sentence(gpu, basis.words, calibrated=basis.calibrated)}"
-    if own is not None:
+    if own is None:
+        yield f"How far they are off on {gpu.title} nobody has measured."
+    else:
         result = own.results[0]
         yield (
             f"{_off(result)} of {gpu.title}. They are among the fastest of their shapes, and tell"

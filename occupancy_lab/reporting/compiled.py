@@ -25,8 +25,9 @@ class Compiled:
     """The configurations behind predicted times."""
 
     gpu: Gpu
-    origin: Gpu
-    """The GPU of the same target for which they were compiled, and on which they were launched."""
+    origin: Gpu | None
+    """The GPU of the same target for which they were compiled, and on which they were launched;
+    None where they were compiled for this page."""
     basis: Basis
     """What the predictions rest on."""
     triton: tuple[str, ...]
@@ -45,7 +46,7 @@ class Compiled:
 
 def make_compiled(source: Source) -> Compiled:
     """Give what was compiled to make *source*, one of predictions."""
-    if source.origin is None or source.basis is None:
+    if not source.is_predicted or source.basis is None:
         msg = "these rows were measured"
         raise ValueError(msg)
     each = [name for name in NAME if name != "use"]
@@ -54,7 +55,7 @@ def make_compiled(source: Source) -> Compiled:
     recorded = source.recorded
     return Compiled(
         gpu=source.gpu,
-        origin=source.origin.gpu,
+        origin=None if source.origin is None else source.origin.gpu,
         basis=source.basis,
         triton=tuple(sorted(set(planned["triton_version"]))),
         kernels=tuple(load_kernel(name) for name in planned["kernel"].unique()),

@@ -47,6 +47,11 @@ def _first(compiled: Compiled) -> str:
 
 def _kernels(compiled: Compiled) -> str:
     gpu = compiled.gpu
+    if compiled.origin is None:
+        return (
+            f"The kernels were compiled for this page. How many programs of them fit and are"
+            f" launched follows from their binaries and the limits of {gpu.title}."
+        )
     return (
         f"The kernels are those of the report of {compiled.origin.title}, as they were compiled for"
         f" it: a compiled kernel is the same for every GPU of {gpu.target.name}. How many programs"

@@ -30,28 +30,37 @@ from occupancy_lab.reporting.taken import make_taken
 from occupancy_lab.reporting.taken_view import what_was_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from occupancy_lab.reporting.source import Source
 
 
-def make_report(gpu: str | None = None, *, file: str | None = None) -> Page:
-    """Give the report of what was measured on one GPU, or else of what is predicted for it.
+def make_report(
+    gpu: str | None = None,
+    *,
+    file: str | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> Page:
+    """Give the report of what was measured on one GPU, or of what is predicted for it.
 
     Args:
         gpu: Name of the GPU; None takes an H200, or the only one of *file*.
         file: A CSV file that `sweep --measure --export-csv` wrote; None takes what was recorded
             and comes with the lab.
+        progress: Called with the compiles that are done and those to do, where a page needs any.
 
     Raises:
         InputError: no launches were measured on that GPU or predicted for it, or *file* cannot be
             read.
     """
-    return write_page(recorded_source(gpu) if file is None else file_source(file, gpu))
+    source = recorded_source(gpu, progress) if file is None else file_source(file, gpu)
+    return write_page(source)
 
 
 def write_page(source: Source) -> Page:
     """Give the report of *source*; a chapter that has no rows says so in a sentence."""
-    if source.origin is not None:
-        return _predicted_page(source, source.origin)
+    if source.is_predicted:
+        return _predicted_page(source)
     taken = make_taken(source)
     benchmark, accuracy = make_benchmark(source), make_accuracy(source)
     example = make_example(source)
@@ -71,8 +80,9 @@ def write_page(source: Source) -> Page:
     )
 
 
-def _predicted_page(source: Source, origin: Source) -> Page:
+def _predicted_page(source: Source) -> Page:
     """Give the report of predictions, with what others measured beside them."""
+    origin = source.origin
     compiled, forecast = make_compiled(source), make_forecast(source)
     own = None if source.recorded is None else make_accuracy(source.recorded)
     spread = None if source.recorded is None else make_spread(source.recorded)
@@ -86,8 +96,8 @@ def _predicted_page(source: Source, origin: Source) -> Page:
             the_forecast(forecast),
             the_accuracy(own, f"no time that was measured on {source.gpu.title} is known"),
             the_occupancies(None if problem is None else make_occupancies(source, problem)),
-            the_miscounts(make_miscounts(source), origin.gpu),
+            the_miscounts(make_miscounts(source), compiled.origin),
             the_example(example),
-            the_certainty(compiled, own, make_accuracy(origin), spread),
+            the_certainty(compiled, own, None if origin is None else make_accuracy(origin), spread),
         ),
     )

@@ -11,6 +11,7 @@ from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import record_of
+from occupancy_lab.reporting.fresh import PROBLEM
 from occupancy_lab.reporting.rows import row_measurement
 from occupancy_lab.reporting.variants import launches_of, rows_of, variants_of
 from occupancy_lab.throughput.table import row_config, row_problem, row_resources
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.variants import Name, Row, Variant
     from occupancy_lab.values import Measurement
 
-PROBLEM = Problem(4096, 781)
-"""The tutorial's own problem, where it has a time."""
 ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
 
 
@@ -159,7 +158,7 @@ def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Co
         triton=str(row["triton_version"]),
     )
 
-    measured = rows if source.origin is None else launches_of(source.recorded, problem)
+    measured = rows if not source.is_predicted else launches_of(source.recorded, problem)
 
     def found(kernel: str, config: Config) -> Measurement | None:
         row = measured.get((kernel, config))

@@ -101,7 +101,8 @@ def _the_stages(example: Example) -> Section:
 def _stages_verdict(example: Example) -> Iterator[str]:
     one, own = example.single_stage, example.tutorial
     best = min(example.over_stages, key=lambda variant: variant.us)
-    if one == own:
+    blind = example.times is not MEASURED and not own.resources.async_copies
+    if one == own or blind:
         return
     verdict = f"it costs {'more' if own.us > one.us else 'less'} than it brings"
     if example.are_alike(own, one):

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.excess import Miscount, Miscounts
 
 
-def the_miscounts(counts: Miscounts[Miscount] | None, origin: Gpu) -> Chapter:
-    """Say how often the tutorial's num_programs is wrong, and why; *origin* knows what it costs."""
+def the_miscounts(counts: Miscounts[Miscount] | None, origin: Gpu | None) -> Chapter:
+    """Say how often the tutorial's num_programs is wrong, and why.
+
+    What it costs was measured on *origin*; None for nowhere.
+    """
     if counts is None:
         words = "Left out: the tutorial's num_programs is right, or fails, for each configuration."
         return Chapter(TITLE, (words,))
@@ -35,14 +38,16 @@ def the_miscounts(counts: Miscounts[Miscount] | None, origin: Gpu) -> Chapter:
     return Chapter(TITLE, (words, _terms(counts), _worst(counts), reasons(counts)))
 
 
-def _cost(counts: Miscounts[Miscount], origin: Gpu) -> Iterator[str]:
+def _cost(counts: Miscounts[Miscount], origin: Gpu | None) -> Iterator[str]:
     lost = counts.predicted_lost
     if lost is not None:
         yield f"{predicted_words(lost)}."
-    yield (
-        f"{WAITING} What that costs was measured on {origin.title}: `occupancy-lab report --gpu"
-        f" {origin.key}` says how much."
-    )
+    yield WAITING
+    if origin is not None:
+        yield (
+            f"What that costs was measured on {origin.title}: `occupancy-lab report --gpu"
+            f" {origin.key}` says how much."
+        )
 
 
 def _own_sentences(counts: Miscounts[Miscount]) -> Iterator[str]:

@@ -14,6 +14,8 @@ from occupancy_lab.reporting.html import to_html
 from occupancy_lab.sweeping.views import check_export, export
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from occupancy_lab.reporting.page import Page, Picture
 
 MARKDOWN, HTML = "markdown", "html"
@@ -25,20 +27,22 @@ def run(
     file: str | None = None,
     output: str | None = None,
     form: str | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> str:
     """Write the report of *gpu*, or of *file*, to *output*, and say what was written.
 
     *form* is MARKDOWN or HTML; None follows the suffix of *output*. Without *output* the report
     itself is given, as markdown with sentences for its pictures if no form is asked for.
+    *progress* is called with the compiles that are done and those to do, where it needs any.
 
     Raises InputError for what cannot be read or written.
     """
     if output is None:
-        page = make_report(gpu, file=file)
+        page = make_report(gpu, file=file, progress=progress)
         return to_html(page) if form == HTML else page.to_markdown(_in_words)
     path = Path(output)
     check_export(path)
-    page = make_report(gpu, file=file)
+    page = make_report(gpu, file=file, progress=progress)
     if (form or _form_of(path)) == HTML:
         export(path, to_html(page))
         return f"{path} is written.\n"

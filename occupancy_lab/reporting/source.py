@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
+from occupancy_lab.reporting.fresh import fresh_table
 from occupancy_lab.reporting.page import literal
 from occupancy_lab.reporting.replan import replanned
 from occupancy_lab.reporting.times import MEASURED, PREDICTED
@@ -19,6 +21,8 @@ from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import ITEM_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
@@ -41,8 +45,8 @@ WHOLE = ("runs", "sm_mhz")
 class Source:
     """The rows of one GPU; what their columns of text say is markdown.
 
-    A source of predictions has an `origin`: nothing in its table was measured, and the times of
-    its launches are those that are predicted.
+    Of a source of predictions nothing in the table was measured, and the times of its launches are
+    those that are predicted.
     """
 
     gpu: Gpu
@@ -58,16 +62,17 @@ class Source:
     """Those of them that can be predicted, with what is predicted."""
     providers: pd.DataFrame = field(compare=False, repr=False)
     """What else was timed on the same matrices: `provider`, and the columns of a measurement."""
+    is_predicted: bool = False
     origin: Source | None = None
-    """The launches of another GPU of the target for which the kernels of `table` were compiled;
-    None where the launches of `table` were measured."""
+    """Of a source of predictions: the launches of another GPU of the target for which the kernels
+    of `table` were compiled; None where they were compiled afresh."""
     recorded: Source | None = None
     """Of a source of predictions: the few launches that others measured on this GPU, if any."""
 
     @property
     def times(self) -> Times:
         """What the times of `planned` are."""
-        return MEASURED if self.origin is None else PREDICTED
+        return PREDICTED if self.is_predicted else MEASURED
 
     @property
     def measured(self) -> pd.DataFrame:
@@ -79,11 +84,14 @@ class Source:
         return self.claims[self.claims["use"].isin({*uses, ALL})]
 
 
-def recorded_source(name: str | None) -> Source:
+def recorded_source(
+    name: str | None, progress: Callable[[int, int], None] = lambda _done, _of: None
+) -> Source:
     """Give what was recorded on the GPU called *name*, None for an H200.
 
-    Where nothing was, or only what others published, it is what is predicted of the launches that
-    were recorded on another GPU of the same target.
+    Where nothing was, or only what others published, it is what is predicted: of the launches that
+    were recorded on another GPU of the same target, or else of the tutorial's benchmark, compiled
+    here; *progress* is called with the compiles that are done and those to do.
 
     Raises InputError where there is no such GPU, or nothing can be predicted.
     """
@@ -93,13 +101,7 @@ def recorded_source(name: str | None) -> Source:
         return _recorded(gpu, table)
     compiled = table[grids & (table["target"] == gpu.target.name)]
     if compiled.empty:
-        known = ", ".join(sorted(set(table["gpu"])))
-        msg = (
-            f"no launches were recorded on {gpu.title} or another GPU of {gpu.target.name}, only"
-            f" on: {known}; on such a GPU, occupancy-lab sweep --measure --export-csv FILE makes"
-            " rows for --file FILE"
-        )
-        raise InputError(msg)
+        return make_fresh(gpu, progress=progress)
     origin = _recorded(find_gpu(str(compiled["gpu"].iloc[0])), table)
     return make_predicted(gpu, origin, _recorded(gpu, table) if own.any() else None)
 
@@ -121,8 +123,21 @@ def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> 
 
     Raises InputError where nothing can be predicted.
     """
-    import pandas as pd
+    basis = _basis(gpu)
+    found = _predicted(gpu, basis, replanned(origin.table, gpu))
+    return dataclasses.replace(found, origin=origin, recorded=recorded)
 
+
+def make_fresh(gpu: Gpu, **how: Any) -> Source:
+    """Give what is predicted on *gpu* of what is compiled for it now, as `fresh_table` takes *how*.
+
+    Raises InputError where nothing can be predicted.
+    """
+    basis = _basis(gpu)
+    return _predicted(gpu, basis, fresh_table(gpu, **how))
+
+
+def _basis(gpu: Gpu) -> Basis:
     basis = calibration_for(gpu)
     if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
         msg = (
@@ -130,12 +145,17 @@ def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> 
             " a GPU whose size, clock and bandwidth `occupancy-lab gpus` knows"
         )
         raise InputError(msg)
-    table = replanned(origin.table, gpu)
+    return basis
+
+
+def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
+    import pandas as pd
+
     fitting = table[table["num_programs"].notna()].reset_index(drop=True)
     claims = with_claims(fitting, {}, gpu, basis)
     claims = claims.assign(us=claims["predicted_us"])
     none = pd.DataFrame()
-    return Source(gpu, basis, None, table, claims, claims, none, origin, recorded)
+    return Source(gpu, basis, None, table, claims, claims, none, is_predicted=True)
 
 
 def file_source(path: str, name: str | None) -> Source:

@@ -21,6 +21,9 @@ from occupancy_lab.reporting.times import MEASURED, PREDICTED
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.reporting.source import Source
 
 
@@ -42,17 +45,31 @@ def test_recorded_rows_are_an_h200s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(found.table["use"]) == {"benchmark", "tuning", "held out"}
 
 
-@pytest.mark.parametrize("name", ["mi300x", "a100", "sm_80"])
-def test_a_gpu_of_a_target_without_rows_is_an_error(name: str) -> None:
-    """One sentence says which GPUs have rows and how to make some."""
-    with pytest.raises(InputError, match=r"another GPU of .*, only on: h100, h200; .*--file"):
-        recorded_source(name)
+@pytest.mark.parametrize("name", ["mi300x", "a100"])
+def test_a_gpu_of_a_target_without_rows_is_compiled_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no GPU of a target has rows, the benchmark is compiled for the one that is asked."""
+    asked: list[Gpu] = []
+
+    def fresh(gpu: Gpu, **_: object) -> pd.DataFrame:
+        asked.append(gpu)
+        return table_of(rows())
+
+    monkeypatch.setattr(source, "fresh_table", fresh)
+    monkeypatch.setattr(source, "with_claims", lambda table, *_: table.assign(predicted_us=9.0))
+    found = recorded_source(name)
+    assert asked == [found.gpu] == [find_gpu(name)]
+    assert found.times is PREDICTED
+    assert found.origin is None
+    assert set(found.planned["us"]) == {9.0}
 
 
-def test_an_architecture_is_no_gpu() -> None:
+@pytest.mark.parametrize("name", ["sm_90", "sm_80", "gfx942"])
+def test_an_architecture_is_no_gpu(name: str) -> None:
     """Kernels are compiled for it, but it has no size to launch them on."""
-    with pytest.raises(InputError, match="sm_90, and nothing can be predicted"):
-        recorded_source("sm_90")
+    with pytest.raises(InputError, match=f"{name}.*, and nothing can be predicted"):
+        recorded_source(name)
 
 
 @pytest.mark.parametrize(("name", "published"), [("h100", 29), ("gh200", None)])

@@ -1,0 +1,53 @@
+"""The benchmark compiled for a GPU whose target nobody has recorded, and the page of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.reporting import fresh
+from occupancy_lab.reporting.contents import write_page
+from occupancy_lab.reporting.fresh import PROBLEM, WIDTHS, fresh_table
+from occupancy_lab.reporting.source import make_fresh
+from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
+
+FEW = (PROBLEM, *WIDTHS[:2])
+STAGES = (1, 2)
+"""The num_stages of the tutorial on both, and one."""
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile two numbers of warps only."""
+    monkeypatch.setattr(fresh, "NUM_WARPS", (4, 8))
+
+
+def test_every_configuration_is_a_row_of_which_nothing_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each problem has both kernels with all their warps and stages, planned for the GPU."""
+    monkeypatch.setattr(fresh, "KERNELS", {"softmax": STAGES, "softmax_row": (1,)})
+    calls: list[tuple[int, int]] = []
+    table = fresh_table(find_gpu("a100"), problems=FEW, progress=lambda *done: calls.append(done))
+    assert len(table) == 3 * 2 * (2 + 1)
+    assert set(table["status"]) == {"ok"}
+    assert table[[name for name in MEASURED_COLUMNS if name != "launched"]].isna().all().all()
+    assert (table["launched"] == table["num_programs"]).all()
+    assert dict(table["use"].value_counts()) == {"benchmark": 12, "example": 6}
+    assert calls[-1][0] == calls[-1][1] > 0
+
+
+@pytest.mark.parametrize("key", ["a100", "mi300x"])
+def test_page_of_a_gpu_that_nobody_recorded(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that nothing was launched, works the example out, and judges no stages it misses."""
+    monkeypatch.setattr(fresh, "KERNELS", {"softmax": STAGES, "softmax_row": (1,)})
+    page = write_page(make_fresh(find_gpu(key), problems=FEW))
+    text = page.to_markdown(lambda picture: picture.words)
+    title = find_gpu(key).title
+    assert text.startswith(f"# Fused softmax on {title}, predicted")
+    assert "no time that was measured on one is known" in text
+    assert "The kernels were compiled for this page." in text
+    assert "float32, 2 widths" in text
+    assert f"How far they are off on {title} nobody has measured." in text
+    assert ("Predicted, num_stages" in text) == (key == "a100")
+    assert "was measured on" not in text.split("## Where the tutorial")[1].split("##")[0]
