@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def what_was_compiled(compiled: Compiled) -> Chapter:
     """Say that nothing was launched, what the predictions rest on, and what others measured."""
     gpu = compiled.gpu
+    file = f"{gpu.key}.md" if compiled.origin is None else f"reports/{gpu.key}.md"
     return Chapter(
         TITLE,
         (
@@ -28,7 +29,7 @@ def what_was_compiled(compiled: Compiled) -> Chapter:
             *untimed_words(compiled.untimed),
             *_published(compiled),
             "This page is made again, anywhere, by:",
-            Commands((f"occupancy-lab report --gpu {gpu.key} --output reports/{gpu.key}.md",)),
+            Commands((f"occupancy-lab report --gpu {gpu.key} --output {file}",)),
         ),
     )
 

@@ -56,7 +56,7 @@ def _own_sentences(counts: Miscounts[Miscount]) -> Iterator[str]:
     if own:
         problem, worst = next(iter(own.items()))
         lost = worst.predicted_lost
-        longer = "" if lost is None else f", and {share(lost)} more time is predicted"
+        longer = f", and {share(lost)} more time is predicted" if lost and lost > 0 else ""
         yield (
             f"With the tutorial's own num_warps and num_stages it is wrong on"
             f" {count(len(own), 'shape')}, such as {problem_words(problem)}:"
