@@ -10,9 +10,8 @@ from occupancy_lab.choosing import TUTORIAL_KERNEL
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import record_of
 from occupancy_lab.reporting.fresh import PROBLEM
-from occupancy_lab.reporting.rows import row_measurement
+from occupancy_lab.reporting.rows import row_measurement, row_record
 from occupancy_lab.reporting.variants import launches_of, rows_of, variants_of
 from occupancy_lab.throughput.table import row_config, row_problem, row_resources
 from occupancy_lab.values import Config, Problem
@@ -149,15 +148,7 @@ def make_example(source: Source) -> Example | None:
 def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Config) -> Case:
     single = dataclasses.replace(config, num_stages=1)
     row, one_stage = rows[TUTORIAL_KERNEL, config], rows[TUTORIAL_KERNEL, single]
-    record = record_of(
-        load_kernel(TUTORIAL_KERNEL),
-        problem,
-        config,
-        source.gpu,
-        row_resources(row),
-        triton=str(row["triton_version"]),
-    )
-
+    record = row_record(row, source.gpu)
     measured = rows if not source.is_predicted else launches_of(source.recorded, problem)
 
     def found(kernel: str, config: Config) -> Measurement | None:

@@ -10,9 +10,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import record_of
-from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.reporting.rows import row_record
+from occupancy_lab.throughput.table import row_config, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,6 +104,5 @@ def _compiled(row: Mapping[Any, Any]) -> Compiled:
     gpu, problem, config = find_gpu(str(row["gpu"])), row_problem(row), row_config(row)
     status, record = str(row["status"]), None
     if status == "ok":
-        kernel, version = load_kernel(str(row["kernel"])), str(row["triton_version"])
-        record = record_of(kernel, problem, config, gpu, row_resources(row), triton=version)
+        record = row_record(row, gpu)
     return Compiled(gpu, problem, config, status, record)
