@@ -17,24 +17,20 @@ import pandas as pd
 
 from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.request import Launch
+from occupancy_lab.reporting.fresh import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row
-from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.sweeping.task import Task
 
 DATA = Path(__file__).with_name("data")
-KERNELS = {"softmax": (1, 2, 3, 4), "softmax_row": (1,)}
-NUM_WARPS = (1, 2, 4, 8, 16, 32)
-BENCHMARK = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))
-COMPILE_TIMEOUT = 25.0
 LEFT_OUT = (
     "predicted_us",
     "predicted_gbs",
@@ -55,25 +51,7 @@ def shapes() -> dict[str, list[Problem]]:
     for row in pd.read_csv(DATA / "shapes.csv").to_dict("records"):
         problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
         found.setdefault(str(row["use"]), []).append(problem)
-    return found | {"benchmark": list(BENCHMARK)}
-
-
-def tasks_of(problems: Iterable[Problem], gpu: Gpu) -> list[Task]:
-    """Give every configuration of both kernels on *problems*."""
-    return [
-        task
-        for problem in problems
-        for name, num_stages in KERNELS.items()
-        for task in expand(
-            name,
-            load_kernel(name),
-            problems=[problem],
-            gpus=[gpu],
-            block_sizes=(),
-            num_warps=NUM_WARPS,
-            num_stages=num_stages,
-        )
-    ]
+    return found | {USE: list(WIDTHS)}
 
 
 def measured(tasks: Sequence[Task]) -> pd.DataFrame:
@@ -138,7 +116,7 @@ def record_providers(gpu: Gpu) -> None:
     everything = [problem for problems in shapes().values() for problem in problems]
     plain = providers(everything, ("torch", "naive", "copy"))
     write(plain, f"providers-{gpu.key}.csv")
-    compiled = providers(BENCHMARK, ("torch.compile",))
+    compiled = providers(WIDTHS, ("torch.compile",))
     write(pd.concat([plain, compiled]), f"providers-{gpu.key}.csv")
 
 

@@ -76,10 +76,8 @@ def loop_kernel(
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=num_stages):
         row_64 = tl.cast(row, tl.int64)
-        x = tl.load(input_ptr + row_64 * row_stride + cols, mask=mask, other=-float("inf")).to(
-            tl.float32
-        )
-        y = work(x, REDUCTIONS, STEPS)
+        x = tl.load(input_ptr + row_64 * row_stride + cols, mask=mask, other=-float("inf"))
+        y = work(x.to(tl.float32), REDUCTIONS, STEPS)
         output_ptrs = output_ptr + row_64 * row_stride + cols
         tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.choosing import TUTORIAL_KERNEL
 from occupancy_lab.explaining.case import Case, Recorded
-from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.reporting.fresh import PROBLEM
+from occupancy_lab.reporting.fresh import PROBLEM, ROW_KERNEL
 from occupancy_lab.reporting.rows import row_measurement, row_record
 from occupancy_lab.reporting.variants import launches_of, rows_of, variants_of
 from occupancy_lab.throughput.table import row_config, row_problem, row_resources
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.times import Times
     from occupancy_lab.reporting.variants import Name, Row, Variant
     from occupancy_lab.values import Measurement
-
-ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import pandas as pd
 
@@ -25,7 +25,9 @@ PROBLEM = Problem(4096, 781)
 """The tutorial's own problem."""
 WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))
 """The benchmark of Triton's fused softmax tutorial."""
-KERNELS = {TUTORIAL_KERNEL: NUM_STAGES, ROW_KERNELS[TUTORIAL_KERNEL]: (1,)}
+ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
+"""The same with one program a row."""
+KERNELS = {TUTORIAL_KERNEL: NUM_STAGES, ROW_KERNEL: (1,)}
 """What is compiled, and its num_stages."""
 COMPILE_TIMEOUT = 25.0
 """Seconds; what takes longer spills so much that it is never the fastest."""
@@ -44,16 +46,18 @@ def fresh_table(
     """
     import pandas as pd
 
-    tasks = [task for problem in problems for task in _tasks(gpu, problem)]
+    tasks = tasks_of(problems, gpu)
     table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT, progress=progress)
     table[list(MEASURED_COLUMNS)] = pd.NA
     uses = [EXAMPLE if task.problem == PROBLEM else USE for task in tasks]
     return table.assign(launched=table["num_programs"], use=uses)
 
 
-def _tasks(gpu: Gpu, problem: Problem) -> list[Task]:
+def tasks_of(problems: Iterable[Problem], gpu: Gpu) -> list[Task]:
+    """Give every configuration of both softmaxes on *problems*."""
     return [
         task
+        for problem in problems
         for name, num_stages in KERNELS.items()
         for task in expand(
             name,

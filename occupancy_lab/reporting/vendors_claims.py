@@ -2,86 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy import CLAIMANTS, claim
+from occupancy_lab.reporting.vendors_counts import Case, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy import Claim, Claimant
-    from occupancy_lab.record import Record
     from occupancy_lab.reporting.vendors import Vendors
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """One kernel, and what a claimant says of it."""
-
-    record: Record
-    said: Claim
-
-    @property
-    def truth(self) -> int:
-        """Programs that one multiprocessor holds."""
-        return self.record.occupancy.programs_per_multiprocessor
-
-    @property
-    def ratio(self) -> float:
-        """What is said over what fits."""
-        return self.said.programs_per_multiprocessor / self.truth
-
-    @property
-    def off(self) -> float:
-        """By what factor it is wrong, either way; 1 where it is right."""
-        return max(self.ratio, 1 / max(self.ratio, 1e-9))
-
-
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(Counts["Claim"]):
     """What one claimant says of the kernels of one GPU."""
 
     claimant: Claimant
-    gpu: Gpu
-    cases: tuple[Claimed, ...]
-
-    @property
-    def too_many(self) -> int:
-        """Kernels of which it says that more programs fit than do."""
-        return sum(case.ratio > 1 for case in self.cases)
-
-    @property
-    def too_few(self) -> int:
-        """Kernels of which it says that fewer programs fit than do."""
-        return sum(case.ratio < 1 for case in self.cases)
-
-    @property
-    def right(self) -> int:
-        """The other kernels."""
-        return len(self.cases) - self.too_many - self.too_few
-
-    @property
-    def missing(self) -> Mapping[str, int]:
-        """By what it misses, the kernels it is wrong for, the commonest first."""
-        return dict(
-            Counter(term for case in self.cases for term in case.said.missing_terms).most_common()
-        )
 
 
 def make_claims(vendors: Vendors) -> tuple[Claims, ...]:
     """Give what each claimant says of the kernels of each AMD GPU."""
     return tuple(
         Claims(
-            claimant,
             gpu,
             tuple(
-                Claimed(record, claim(claimant, record.resources, gpu.architecture))
+                Case(record, claim(claimant, record.resources, gpu.architecture))
                 for record in vendors.of(gpu)
             ),
+            claimant,
         )
         for gpu in vendors.gpus
         if isinstance(gpu.architecture, HipArchitecture)
@@ -89,9 +40,9 @@ def make_claims(vendors: Vendors) -> tuple[Claims, ...]:
     )
 
 
-def worst_claims(claims: Sequence[Claims]) -> tuple[tuple[Claims, Claimed], ...]:
+def worst_claims(claims: Sequence[Claims]) -> tuple[tuple[Claims, Case[Claim]], ...]:
     """Give, for each claimant and what it misses, the first kernel that it is most wrong for."""
-    found: dict[tuple[str, tuple[str, ...]], tuple[Claims, Claimed]] = {}
+    found: dict[tuple[str, tuple[str, ...]], tuple[Claims, Case[Claim]]] = {}
     for one in claims:
         for case in one.cases:
             key = one.claimant.name, case.said.missing_terms

@@ -14,7 +14,9 @@ from occupancy_lab.reporting.words import config_words, problem_words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.reporting.vendors_claims import Claimed, Claims
+    from occupancy_lab.occupancy import Claim
+    from occupancy_lab.reporting.vendors_claims import Claims
+    from occupancy_lab.reporting.vendors_counts import Case
 
 INTRODUCTION = (
     "The same kernels by what else speaks of occupancy on AMD GPUs:"
@@ -45,7 +47,7 @@ def _row(claims: Claims) -> tuple[str, ...]:
     )
 
 
-def _case(claims: Claims, case: Claimed) -> str:
+def _case(claims: Claims, case: Case[Claim]) -> str:
     record, mp = case.record, case.record.gpu.architecture
     taken = record.resources
     word = mp.multiprocessor_word

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy import Rocm, tutorial_occupancy
+from occupancy_lab.reporting.vendors_counts import Case, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
@@ -24,65 +24,13 @@ Source: the release notes of ROCm 7.0's libraries, such as hipFFT 1.0.20, add gf
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One kernel, and what the formula says of it."""
-
-    record: Record
-    said: TutorialOccupancy
-
-    @property
-    def truth(self) -> int:
-        """Programs that one multiprocessor holds."""
-        return self.record.occupancy.programs_per_multiprocessor
-
-    @property
-    def ratio(self) -> float | None:
-        """What the formula says over what fits; None where it fails."""
-        said = self.said.programs_per_multiprocessor
-        return None if said is None else said / self.truth
-
-    @property
-    def off(self) -> float:
-        """By what factor the formula is wrong, either way; 1 where it is right or fails."""
-        return 1.0 if self.ratio is None else max(self.ratio, 1 / max(self.ratio, 1e-9))
-
-
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(Counts["TutorialOccupancy"]):
     """The tutorial's formula on one GPU, fed with what one ROCm reports there."""
 
-    gpu: Gpu
     rocm: Rocm
     """CURRENT on NVIDIA too, where it changes nothing."""
-    cases: tuple[Case, ...]
 
-    @property
-    def fails(self) -> int:
-        """Kernels for which it divides by zero."""
-        return sum(case.ratio is None for case in self.cases)
-
-    @property
-    def too_many(self) -> int:
-        """Kernels of which it says that more programs fit than do."""
-        return sum(case.ratio is not None and case.ratio > 1 for case in self.cases)
-
-    @property
-    def too_few(self) -> int:
-        """Kernels of which it says that fewer programs fit than do."""
-        return sum(case.ratio is not None and case.ratio < 1 for case in self.cases)
-
-    @property
-    def right(self) -> int:
-        """The other kernels."""
-        return len(self.cases) - self.fails - self.too_many - self.too_few
-
-    @property
-    def missing(self) -> Mapping[str, int]:
-        """By term that it misses, the kernels it is wrong for, the commonest first."""
-        found = Counter(term for case in self.cases for term in case.said.missing_terms)
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-    def worst(self, term: str | None = None) -> Case | None:
+    def worst(self, term: str | None = None) -> Case[TutorialOccupancy] | None:
         """Give the first of the kernels that it is most wrong for; None where it is right or fails.
 
         With *term* they are those for which it misses that term.
@@ -95,13 +43,15 @@ class Formula:
 def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
     """Give the tutorial's formula on each GPU, with what each ROCm reports of it."""
     return tuple(
-        Formula(gpu, rocm, tuple(_cases(vendors.of(gpu), rocm)))
+        Formula(gpu, tuple(_cases(vendors.of(gpu), rocm)), rocm)
         for gpu in vendors.gpus
         for rocm in _known_to(gpu)
     )
 
 
-def make_examples(formulas: Sequence[Formula]) -> tuple[tuple[Formula, Case], ...]:
+def make_examples(
+    formulas: Sequence[Formula],
+) -> tuple[tuple[Formula, Case[TutorialOccupancy]], ...]:
     """Give the worst case of each formula, and then of each term that none of these misses."""
     found = [(one, case) for one in formulas if (case := one.worst()) is not None]
     for term in dict.fromkeys(term for one in formulas for term in one.missing):
@@ -110,7 +60,9 @@ def make_examples(formulas: Sequence[Formula]) -> tuple[tuple[Formula, Case], ..
     return tuple(found)
 
 
-def _worst_of(formulas: Sequence[Formula], term: str) -> list[tuple[Formula, Case]]:
+def _worst_of(
+    formulas: Sequence[Formula], term: str
+) -> list[tuple[Formula, Case[TutorialOccupancy]]]:
     cases = [(one, case) for one in formulas if (case := one.worst(term)) is not None]
     return sorted(cases, key=lambda pair: -pair[1].off)[:1]
 
@@ -120,7 +72,7 @@ def _known_to(gpu: Gpu) -> tuple[Rocm, ...]:
     return (Rocm.CURRENT, Rocm.OLD) if old else (Rocm.CURRENT,)
 
 
-def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Case]:
+def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Case[TutorialOccupancy]]:
     for record in records:
         said = tutorial_occupancy(record.resources, record.gpu.architecture, rocm)
         yield Case(record, said)

@@ -16,8 +16,9 @@ from occupancy_lab.reporting.words import config_words, problem_words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.reporting.vendors_formula import Case, Formula
-    from occupancy_lab.values import Limit
+    from occupancy_lab.reporting.vendors_counts import Case
+    from occupancy_lab.reporting.vendors_formula import Formula
+    from occupancy_lab.values import Limit, TutorialOccupancy
 
 INTRODUCTION = (
     "The programs that fit by the formula of Triton's tutorial and by the exact one, for every row."
@@ -50,7 +51,7 @@ def _row(formula: Formula) -> tuple[str, ...]:
     return (_name(formula), str(len(formula.cases)), *map(str, numbers), listed(missing or ["-"]))
 
 
-def _case(formula: Formula, case: Case) -> str:
+def _case(formula: Formula, case: Case[TutorialOccupancy]) -> str:
     """Work out one kernel both ways, and say why they differ."""
     record = case.record
     taken = record.resources

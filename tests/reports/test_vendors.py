@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
-    from occupancy_lab.reporting.vendors_formula import Case
+    from occupancy_lab.reporting.vendors_counts import Case
+    from occupancy_lab.values import TutorialOccupancy
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
 PICTURE = REPORTS / "amd-nvidia" / "num-stages.svg"
@@ -128,7 +129,7 @@ def test_each_missing_term_is_worked_out(vendors: Vendors) -> None:
     assert all(_is_wrong(case) for _, case in examples)
 
 
-def _is_wrong(case: Case) -> bool:
+def _is_wrong(case: Case[TutorialOccupancy]) -> bool:
     return case.said.programs_per_multiprocessor != case.truth
 
 
