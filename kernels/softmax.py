@@ -47,7 +47,7 @@ def softmax_kernel(
 
 
 def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Give the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
 
     Rows may lie any distance apart; where the elements of a row do, *x* is copied first.
     At most one program a row is launched. Raises InputError where BLOCK_SIZE is less than a row,
@@ -84,18 +84,18 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
 
 
 def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Give what `softmax` passes by position: output, input, their row strides, and the shape."""
+    """Return what `softmax` passes by position: output, input, their row strides, and the shape."""
     matrix = Pointer(problem.dtype, problem.matrix_bytes)
     return (matrix, matrix, problem.cols, problem.cols, problem.rows, problem.cols)
 
 
 def constexprs(config: Config) -> dict[str, int]:
-    """Give what `softmax` passes by name; num_stages is constexpr and compiler option in one."""
+    """Return what `softmax` passes by name; num_stages is constexpr and compiler option in one."""
     return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Give the tutorial's choice: 8 warps, and 4 stages where a program may have 200 kB."""
+    """Return the tutorial's choice: 8 warps, and 4 stages where a program may have 200 kB."""
     return Config(
         block_size=triton.next_power_of_2(problem.cols),
         num_warps=8,
@@ -104,13 +104,13 @@ def default_config(problem: Problem, max_shared: int) -> Config:
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Give the one pass over the matrix: every element is read once and written once."""
+    """Return the one pass over the matrix: every element is read once and written once."""
     elements = problem.rows * problem.cols
     return (MemoryStep("softmax", reads=elements, writes=elements),)
 
 
 def reference(x: torch.Tensor) -> torch.Tensor:
-    """Give the softmax of each row as PyTorch computes it."""
+    """Return the softmax of each row as PyTorch computes it."""
     return x.softmax(dim=1)
 
 

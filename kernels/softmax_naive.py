@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def softmax_naive(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Give the softmax of each row of *x*, a matrix on any device, in a new matrix.
+    """Return the softmax of each row of *x*, a matrix on any device, in a new matrix.
 
     Every step rounds to the dtype of *x*. PyTorch chooses its own launches, whatever *config*
     and *num_programs* say.
@@ -32,22 +32,22 @@ def softmax_naive(x: torch.Tensor, config: Config, num_programs: int) -> torch.T
 
 
 def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Give the matrix that the operations start from."""
+    """Return the matrix that the operations start from."""
     return (Pointer(problem.dtype, problem.matrix_bytes),)
 
 
 def constexprs(config: Config) -> dict[str, int]:
-    """Give nothing: no configuration reaches PyTorch's operations."""
+    """Return nothing: no configuration reaches PyTorch's operations."""
     return {}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Give a configuration of ones, which `softmax_naive` does not use."""
+    """Return a configuration of ones, which `softmax_naive` does not use."""
     return Config(block_size=1, num_warps=1, num_stages=1)
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Give the five operations: together 5MN + 2M elements read and 3MN + 2M written."""
+    """Return the five operations: together 5MN + 2M elements read and 3MN + 2M written."""
     rows = problem.rows
     elements = problem.rows * problem.cols
     return (
@@ -60,7 +60,7 @@ def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
 
 
 def reference(x: torch.Tensor) -> torch.Tensor:
-    """Give the softmax of each row as PyTorch computes it."""
+    """Return the softmax of each row as PyTorch computes it."""
     return x.softmax(dim=1)
 
 

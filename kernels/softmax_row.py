@@ -40,7 +40,7 @@ def softmax_row_kernel(
 
 
 def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
-    """Give the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
 
     Rows may lie any distance apart; where the elements of a row do, *x* is copied first.
     As many programs as rows are launched, whatever *num_programs* says. Raises InputError where
@@ -73,18 +73,18 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
 
 
 def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Give what `softmax_row` passes by position: output, input, their row strides, and n_cols."""
+    """Return what `softmax_row` passes by position: output, input, row strides and n_cols."""
     matrix = Pointer(problem.dtype, problem.matrix_bytes)
     return (matrix, matrix, problem.cols, problem.cols, problem.cols)
 
 
 def constexprs(config: Config) -> dict[str, int]:
-    """Give what `softmax_row` passes by name."""
+    """Return what `softmax_row` passes by name."""
     return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Give 4 warps, 8 from a BLOCK_SIZE of 2048 and 16 from 4096, and nothing to pipeline."""
+    """Return 4 warps, 8 from a BLOCK_SIZE of 2048 and 16 from 4096, and nothing to pipeline."""
     block_size = triton.next_power_of_2(problem.cols)
     if block_size >= 4096:
         num_warps = 16
@@ -96,13 +96,13 @@ def default_config(problem: Problem, max_shared: int) -> Config:
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Give the one pass over the matrix: every element is read once and written once."""
+    """Return the one pass over the matrix: every element is read once and written once."""
     elements = problem.rows * problem.cols
     return (MemoryStep("softmax", reads=elements, writes=elements),)
 
 
 def reference(x: torch.Tensor) -> torch.Tensor:
-    """Give the softmax of each row as PyTorch computes it."""
+    """Return the softmax of each row as PyTorch computes it."""
     return x.softmax(dim=1)
 
 

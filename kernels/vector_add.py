@@ -31,7 +31,7 @@ def vector_add_kernel(x_ptr, y_ptr, z_ptr, n_elements, BLOCK_SIZE: tl.constexpr)
 def vector_add(
     x: torch.Tensor, config: Config, num_programs: int, y: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Give x + y for tensors of one shape and dtype on the current GPU, in a new tensor.
+    """Return x + y for tensors of one shape and dtype on the current GPU, in a new tensor.
 
     Without *y* it gives x + x, whose second read a cache answers: measure with a *y*. What is not
     contiguous is copied first. As many programs as blocks are launched, whatever *num_programs*
@@ -51,7 +51,7 @@ def vector_add(
 
 
 def program_table(n_elements: int, block_size: int) -> tuple[ProgramRow, ...]:
-    """Give every program of a launch on *n_elements*, in the order of its program_id."""
+    """Return every program of a launch on *n_elements*, in the order of its program_id."""
     rows = []
     for pid in range(triton.cdiv(n_elements, block_size)):
         block_start = pid * block_size
@@ -62,29 +62,29 @@ def program_table(n_elements: int, block_size: int) -> tuple[ProgramRow, ...]:
 
 
 def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Give what `vector_add` passes by position: x, y, z and the number of elements."""
+    """Return what `vector_add` passes by position: x, y, z and the number of elements."""
     vector = Pointer(problem.dtype, problem.matrix_bytes)
     return (vector, vector, vector, problem.rows * problem.cols)
 
 
 def constexprs(config: Config) -> dict[str, int]:
-    """Give what `vector_add` passes by name."""
+    """Return what `vector_add` passes by name."""
     return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Give blocks of 1024 elements, 4 warps each, and nothing to pipeline."""
+    """Return blocks of 1024 elements, 4 warps each, and nothing to pipeline."""
     return Config(block_size=1024, num_warps=4, num_stages=1)
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Give the one pass: two vectors are read and one is written."""
+    """Return the one pass: two vectors are read and one is written."""
     elements = problem.rows * problem.cols
     return (MemoryStep("add", reads=2 * elements, writes=elements),)
 
 
 def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Give the sum as PyTorch computes it."""
+    """Return the sum as PyTorch computes it."""
     return x + y
 
 

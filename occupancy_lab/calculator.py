@@ -50,7 +50,7 @@ class Calculation:
         return programs_after(self.next_steps, self.resources, self.architecture)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the calculation as nested plain values, for JSON."""
+        """Return the calculation as nested plain values, for JSON."""
         return {
             "gpu": self.gpu.key,
             "gpu_title": self.gpu.title,
@@ -73,7 +73,7 @@ class Calculation:
 
 
 def calculate(resources: Resources, gpu: Gpu) -> Calculation:
-    """Give what every formula says of *resources* on *gpu*."""
+    """Return what every formula says of *resources* on *gpu*."""
     architecture = gpu.architecture
     return Calculation(
         gpu=gpu,
@@ -87,7 +87,7 @@ def calculate(resources: Resources, gpu: Gpu) -> Calculation:
 def calculate_for(
     names: str, *, n_regs: int, shared: int, num_warps: int, **others: int | None
 ) -> tuple[Calculation, ...]:
-    """Give the calculation of these resources on each GPU of *names*, separated by commas.
+    """Return the calculation of these resources on each GPU of *names*, separated by commas.
 
     *others* are further fields of Resources: sgprs, static_shared, barriers.
 

@@ -23,7 +23,7 @@ def _is_power_of_two(number: int) -> bool:
 
 
 def next_power_of_two(number: int) -> int:
-    """Give the smallest power of two that is at least *number*, which is 1 or more."""
+    """Return the smallest power of two that is at least *number*, which is 1 or more."""
     return 1 << (number - 1).bit_length()
 
 

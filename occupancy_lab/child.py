@@ -53,7 +53,7 @@ class Child:
         self.closed = False
 
     def ask(self, line: str, timeout: float | None = None) -> str | None:
-        """Give the answer to *line*: "" where the process died, None where *timeout* s ran out."""
+        """Return the answer to *line*: "" where the process died, None after *timeout* s."""
         with self._asking:
             if self.closed:
                 return ""
@@ -120,7 +120,7 @@ def _exchange(process: subprocess.Popen[str], line: str, timeout: float | None) 
 
 
 def _package_folders() -> list[str]:
-    """Give the folders that the package is in: its own, and in an editable install kernels/'s."""
+    """Return the folders that the package is in: its own, and in an editable install kernels/'s."""
     import occupancy_lab.kernels
 
     return [str(Path(__file__).parent), str(Path(occupancy_lab.kernels.__path__[0]).parent)]

@@ -25,7 +25,7 @@ DEFAULT_GPUS = "h100,mi300x"
 
 
 def chosen_kernel(name: str) -> Kernel:
-    """Give the kernel called *name*; InputError where there is none or Triton compiles none."""
+    """Return the kernel called *name*; InputError where there is none or Triton compiles none."""
     kernel = load_kernel(name)
     if kernel.function is None:
         msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
@@ -36,14 +36,14 @@ def chosen_kernel(name: str) -> Kernel:
 def chosen_config(
     kernel: Kernel, problem: Problem, gpu: Gpu, chosen: Mapping[str, int | None]
 ) -> Config:
-    """Give what was *chosen* of a configuration; the kernel's own choice of what is None."""
+    """Return what was *chosen* of a configuration; the kernel's own choice of what is None."""
     default = kernel.default_config(problem, gpu.architecture.max_shared)
     given = {name: value for name, value in chosen.items() if value is not None}
     return dataclasses.replace(default, **given)
 
 
 def chosen_gpus(names: str | Iterable[str] | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Give the GPUs of a list, or of a text with commas, each with whether it is here.
+    """Return the GPUs of a list, or of a text with commas, each with whether it is here.
 
     `explain` says what None is.
     """

@@ -48,12 +48,12 @@ class Finding:
     detail: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the finding as plain values."""
+        """Return the finding as plain values."""
         return dataclasses.asdict(self)
 
 
 def examine() -> tuple[Finding, ...]:
-    """Give a finding for each thing that the lab uses."""
+    """Return a finding for each thing that the lab uses."""
     return (
         Finding("occupancy-lab", "ok", __version__),
         Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}"),
@@ -135,7 +135,7 @@ def _nvml() -> Finding:
 
 
 def write_findings(findings: tuple[Finding, ...]) -> Document:
-    """Give *findings* as a table."""
+    """Return *findings* as a table."""
     problems = [finding.subject for finding in findings if finding.status == "problem"]
     answer = (
         f"Needs attention: {', '.join(problems)}." if problems else "Everything needed is here."

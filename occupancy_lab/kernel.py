@@ -98,7 +98,7 @@ change registers; the value is the default of 3.6 to 3.8.
 
 
 def kernel_names() -> tuple[str, ...]:
-    """Give the names of the kernels that come with the lab."""
+    """Return the names of the kernels that come with the lab."""
     import occupancy_lab.kernels
 
     return tuple(
@@ -107,7 +107,7 @@ def kernel_names() -> tuple[str, ...]:
 
 
 def load_kernel(name: str) -> Kernel:
-    """Give the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
+    """Return the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
 
     `file.py:this` gives the kernel that the file's mapping `KERNELS` has under `this`.
 

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def html_renderer() -> MarkdownIt:
-    """Give what makes HTML of markdown with tables, and text of what looks like HTML in it."""
+    """Return what makes HTML of markdown with tables, and text of what looks like HTML in it."""
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def to_html(markdown: str) -> str:
-    """Give *markdown* as a piece of HTML; whatever looks like HTML in it is shown as text."""
+    """Return *markdown* as a piece of HTML; whatever looks like HTML in it is shown as text."""
     html: str = html_renderer().render(markdown)
     return html
 
@@ -29,7 +29,7 @@ class ShownAsTables:
 
     @abstractmethod
     def to_markdown(self) -> str:
-        """Give it in GitHub's markdown."""
+        """Return it in GitHub's markdown."""
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()

@@ -19,7 +19,7 @@ class Integers(click.ParamType[tuple[int, ...]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """Give the numbers of *value*."""
+        """Return the numbers of *value*."""
         try:
             return tuple(int(part) for part in str(value).split(",") if value)
         except ValueError:
@@ -34,13 +34,13 @@ class Names(click.ParamType[tuple[str, ...]]):
     def convert(
         self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """Give the names of *value*."""
+        """Return the names of *value*."""
         names = () if value == "all" else str(value).split(",")
         return tuple(name.strip() for name in names)
 
 
 def gpu_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the option that names GPUs and targets, as `gpus`."""
+    """Return *command* the option that names GPUs and targets, as `gpus`."""
     return click.option(
         "--gpu",
         "--target",
@@ -60,7 +60,7 @@ def _use_directory(
 
 
 def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options that say where compiled resources are kept, or that none are.
+    """Return *command* the options that say where compiled resources are kept, or that none are.
 
     The directory is no argument of it: it is put into the environment.
     """
@@ -76,7 +76,7 @@ def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options that choose how its answer is printed."""
+    """Return *command* the options that choose how its answer is printed."""
     form = click.option(
         "--format",
         "form",
@@ -90,7 +90,7 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the option that says how often a launch is timed."""
+    """Return *command* the option that says how often a launch is timed."""
     return click.option(
         "--runs",
         type=click.IntRange(min=1),
@@ -101,7 +101,7 @@ def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options of one matrix."""
+    """Return *command* the options of one matrix."""
     return _with_options(
         command,
         click.option("--cols", type=int, required=True, help="Columns of the matrix."),
@@ -113,7 +113,7 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options of one matrix, and of the launch where one value does."""
+    """Return *command* the options of one matrix, and of the launch where one value does."""
     own = "[default: the kernel's own choice]"
     return _with_options(
         command,
@@ -124,7 +124,7 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options of the configurations that it goes through."""
+    """Return *command* the options of the configurations that it goes through."""
     return _with_options(
         command,
         click.option(

@@ -21,7 +21,7 @@ def plan_launch(
     programs_per_multiprocessor: int | None,
     multiprocessors: int | None,
 ) -> LaunchPlan:
-    """Give the launch of *kernel*; a persistent one fills the GPU once, at most a program a row.
+    """Return the launch of *kernel*; a persistent one fills the GPU once, at most a program a row.
 
     Parts that need an unknown number (None) of programs or multiprocessors are None.
     """
@@ -38,7 +38,7 @@ def plan_launch(
 
 
 def traffic(steps: Iterable[MemoryStep], problem: Problem) -> Traffic:
-    """Give the bytes that *steps* move on *problem*."""
+    """Return the bytes that *steps* move on *problem*."""
     reads = writes = 0
     for step in steps:
         reads += step.reads

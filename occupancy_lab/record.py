@@ -1,4 +1,4 @@
-"""The record of one configuration on one GPU: the whole road, from a problem to a prediction."""
+"""The record of one configuration on one GPU, from the problem to the prediction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def name_columns(gpu: Gpu, kernel: Kernel, problem: Problem, config: Config) -> dict[str, Any]:
-    """Give the columns that name a row: what was launched, how and on what."""
+    """Return the columns that name a row: what was launched, how and on what."""
     return {
         "gpu": gpu.key,
         "target": gpu.target.name,
@@ -99,7 +99,7 @@ class Record:
         return None if self.miscount is None else self.prediction_of(self.tutorial_plan)
 
     def prediction_of(self, plan: LaunchPlan) -> Prediction | None:
-        """Give how long a launch by *plan* should take; None where the GPU leaves it open."""
+        """Return how long a launch by *plan* should take; None where the GPU leaves it open."""
         return predict(
             self.kernel,
             self.problem,
@@ -111,11 +111,11 @@ class Record:
         )
 
     def with_measurement(self, measurement: Measurement) -> Record:
-        """Give a copy that holds *measurement*."""
+        """Return a copy that holds *measurement*."""
         return dataclasses.replace(self, measurement=measurement)
 
     def row(self) -> dict[str, Any]:
-        """Give the record as one flat row of plain values; None is not known.
+        """Return the record as one flat row of plain values; None is not known.
 
         `us`, `us_low` and `us_high` are there where it was measured.
         """
@@ -142,7 +142,7 @@ class Record:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything of the record as nested plain values, for JSON."""
+        """Return everything of the record as nested plain values, for JSON."""
         return {
             **self.row(),
             **self.calculation.to_dict(),
@@ -176,7 +176,7 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
     }
 
 
-def make_record(  # noqa: PLR0913 - the values that the road starts from
+def make_record(  # noqa: PLR0913 - the values that a record starts from
     kernel: Kernel,
     problem: Problem,
     config: Config,
@@ -207,7 +207,7 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
     *,
     triton: str,
 ) -> Record:
-    """Give the record of *kernel* as the Triton of version *triton* compiled it to *resources*.
+    """Return the record of *kernel* as the Triton of version *triton* compiled it to *resources*.
 
     Raises DoesNotFitError where the GPU holds not one program of it.
     """

@@ -1,4 +1,4 @@
-"""The values that travel down the road: each is frozen and made by exactly one function.
+"""The values that travel from a launch to a record, each frozen and made by one function.
 
 Problem, Config and Gpu become Resources, Occupancy, LaunchPlan, Prediction and Measurement, and
 together one Record. None always means "not known", never zero.
@@ -135,7 +135,7 @@ class Resources:
         return None if self.local_bytes is None else self.local_bytes // 4
 
     def replace(self, **changes: Any) -> Resources:
-        """Give a copy with *changes* made."""
+        """Return a copy with *changes* made."""
         return dataclasses.replace(self, **changes)
 
 
@@ -191,7 +191,7 @@ class Occupancy:
         return self.warps_per_multiprocessor / self.max_warps
 
     def limit(self, resource: str) -> Limit:
-        """Give the limit that *resource* sets; KeyError where the formula has no such limit."""
+        """Return the limit that *resource* sets; KeyError where the formula has no such limit."""
         for limit in self.limits:
             if limit.resource == resource:
                 return limit
@@ -259,7 +259,7 @@ class LaunchPlan:
         return self.work - (self.rounds - 1) * self.at_once
 
     def work_of(self, program: int) -> range:
-        """Give the rows (or blocks) that program number *program* does."""
+        """Return the rows (or blocks) that program number *program* does."""
         if self.num_programs is None:
             msg = "how many programs are launched is not known"
             raise ValueError(msg)
@@ -279,7 +279,7 @@ class Traffic:
         return self.read_bytes + self.written_bytes
 
     def floor_us(self, bandwidth_gbs: float | None) -> float | None:
-        """Give the least time in us at a bandwidth in GB/s (1e9 bytes); None for none known."""
+        """Return the least time in us at a bandwidth in GB/s (1e9 bytes); None for none known."""
         return None if bandwidth_gbs is None else self.total_bytes / bandwidth_gbs / 1e3
 
 
@@ -328,11 +328,11 @@ class Measurement:
     """Whether the time is less than twice that of an empty kernel: the timer tells little."""
 
     def gbs(self, traffic: Traffic) -> float | None:
-        """Give the bandwidth that moving *traffic* in the median time comes to, GB/s."""
+        """Return the bandwidth that moving *traffic* in the median time comes to, GB/s."""
         return None if self.us is None else traffic.total_bytes / self.us / 1e3
 
     def to_dict(self) -> dict[str, Any]:
-        """Give every field; an error that is no finite number is None, which JSON can say."""
+        """Return every field; an error that is no finite number is None, which JSON can say."""
         error = self.relative_error
         finite = error is not None and math.isfinite(error)
         return dataclasses.asdict(self) | {"relative_error": error if finite else None}
@@ -376,5 +376,5 @@ class Prediction:
         return self.gbs / self.ceiling_gbs
 
     def part(self, name: str) -> Part:
-        """Give the part called *name*."""
+        """Return the part called *name*."""
         return next(part for part in self.parts if part.name == name)

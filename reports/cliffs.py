@@ -17,7 +17,7 @@ EXACT, TUTORIAL, INK = "#0072b2", "#d55e00", "#57606a"
 
 
 def programs(n_regs: int) -> tuple[int, int]:
-    """Give the exact and the tutorial's programs an SM of an H100."""
+    """Return the exact and the tutorial's programs an SM of an H100."""
     resources = Resources(n_regs, NUM_WARPS, SHARED)
     architecture = find_gpu("h100").architecture
     said = tutorial_occupancy(resources, architecture).programs_per_multiprocessor

@@ -35,7 +35,7 @@ problem = occupancy_lab.Problem(ROWS, COLS, "float32")
 
 
 def measured_alike(table: pd.DataFrame) -> pd.DataFrame:
-    """Give what was measured with as many rows and the same dtype, whatever the columns."""
+    """Return what was measured with as many rows and the same dtype, whatever the columns."""
     alike = (table["rows"] == problem.rows) & (table["dtype"] == problem.dtype)
     return table[alike & (table["measured"] == "measured")]
 
@@ -52,7 +52,7 @@ Written in torch, softmax is five operations, and each of them goes to global me
 is what they read and write, in elements.""",
         '''\
 def traffic(kernel: str) -> pd.DataFrame:
-    """Give the elements that each operation of *kernel* reads and writes."""
+    """Return the elements that each operation of *kernel* reads and writes."""
     return pd.DataFrame(occupancy_lab.load_kernel(kernel).memory_steps(problem))
 
 
@@ -246,7 +246,7 @@ beside.assign(off=beside["predicted_us"] / beside["us"] - 1)""",
 
 
 def cell(number: int, kind: str, source: str) -> dict[str, Any]:
-    """Give a cell of a notebook that was never run.
+    """Return a cell of a notebook that was never run.
 
     https://nbformat.readthedocs.io/en/latest/format_description.html
     """
@@ -256,7 +256,7 @@ def cell(number: int, kind: str, source: str) -> dict[str, Any]:
 
 
 def notebook() -> str:
-    """Give the notebook as the text of its file."""
+    """Return the notebook as the text of its file."""
     cells = chain.from_iterable((("markdown", text), ("code", code)) for text, code in STEPS)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     document = {

@@ -36,7 +36,7 @@ ELEMENTS_A_THREAD = 64
 
 
 def records(present: PresentGpu) -> Iterator[Record]:
-    """Give the record of every configuration of the grid that fits."""
+    """Return the record of every configuration of the grid that fits."""
     kernels = {"softmax": (1, 2, 3, 4), "softmax_row": (1,)}
     for (name, stages), dtype, cols in itertools.product(kernels.items(), DTYPES, COLS):
         block_size = 1 << (cols - 1).bit_length()
@@ -54,7 +54,7 @@ def records(present: PresentGpu) -> Iterator[Record]:
 
 
 def row(record: Record, present: PresentGpu) -> dict[str, object]:
-    """Give a record's row: what was read and predicted, and what the driver says."""
+    """Return a record's row: what was read and predicted, and what the driver says."""
     said = ask_driver(record.kernel, record.problem, record.config, present.gpu.target)
     held = record.plan.resident_programs
     launch = (record.kernel, record.problem, record.config)

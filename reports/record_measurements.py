@@ -46,7 +46,7 @@ LEFT_OUT = (
 
 
 def shapes() -> dict[str, list[Problem]]:
-    """Give the problems by their use: tuning, held out, benchmark."""
+    """Return the problems by their use: tuning, held out, benchmark."""
     found: dict[str, list[Problem]] = {}
     for row in pd.read_csv(DATA / "shapes.csv").to_dict("records"):
         problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
@@ -55,7 +55,7 @@ def shapes() -> dict[str, list[Problem]]:
 
 
 def measured(tasks: Sequence[Task]) -> pd.DataFrame:
-    """Give a row for each of *tasks*, and one more where the tutorial launches more programs."""
+    """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
     table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT)
     places, counts = [], []
     for place, row in enumerate(table.to_dict("records")):
@@ -77,7 +77,7 @@ def measured(tasks: Sequence[Task]) -> pd.DataFrame:
 
 
 def providers(problems: Sequence[Problem], names: Sequence[str]) -> pd.DataFrame:
-    """Give a row for each of *problems* and *names*."""
+    """Return a row for each of *problems* and *names*."""
     launches = [(problem, Launch(name)) for problem in problems for name in names]
     found = measure_launches(launches)
     rows = [

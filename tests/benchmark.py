@@ -24,7 +24,7 @@ TOOL = Path(sys.executable).with_name("occupancy-lab")
 
 
 def seconds(*arguments: str, **environment: str) -> float:
-    """Give the wall-clock seconds of one run of the tool."""
+    """Return the wall-clock seconds of one run of the tool."""
     start = time.perf_counter()
     subprocess.run(
         [TOOL, *arguments], check=True, stdout=subprocess.DEVNULL, env=os.environ | environment
@@ -33,7 +33,7 @@ def seconds(*arguments: str, **environment: str) -> float:
 
 
 def explain_seconds() -> tuple[float, float]:
-    """Give the median seconds of `explain --cols 781`, cold and warm."""
+    """Return the median seconds of `explain --cols 781`, cold and warm."""
     cold, warm = [], []
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as directory:
@@ -44,7 +44,7 @@ def explain_seconds() -> tuple[float, float]:
 
 
 def points_table() -> pd.DataFrame:
-    """Give random points over NVIDIA and AMD targets."""
+    """Return random points over NVIDIA and AMD targets."""
     random = np.random.default_rng(0)
     targets = np.array(["sm_80", "sm_90", "sm_100", "gfx942", "gfx1100"])
     return pd.DataFrame(
@@ -58,7 +58,7 @@ def points_table() -> pd.DataFrame:
 
 
 def points_per_second() -> tuple[float, float]:
-    """Give points a second in memory, and from a CSV file to a CSV file."""
+    """Return points a second in memory, and from a CSV file to a CSV file."""
     table = points_table()
     times = []
     for _ in range(REPEATS):
@@ -99,7 +99,7 @@ LARGE_SWEEP = (
 
 
 def sweep_seconds() -> tuple[float, float, float]:
-    """Give seconds of a plain loop of warmup, of the same sweep cold, and of 500 rows warm."""
+    """Return seconds of a plain loop of warmup, of the same sweep cold, and of 500 rows warm."""
     with tempfile.TemporaryDirectory() as directory:
         cache = os.environ | {"TRITON_CACHE_DIR": directory}
         start = time.perf_counter()

@@ -43,7 +43,7 @@ def _own_store(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 @pytest.fixture
 def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Give a function that compares a text with its golden file, or rewrites the file.
+    """Return a function that compares a text with its golden file, or rewrites the file.
 
     `pytest --update-golden` rewrites; read the difference before you commit it.
     """

@@ -25,7 +25,7 @@ PEAK_GBS = H200.bandwidth_gbs or 0.0
 
 
 def scaled(name: str, value: float) -> float:
-    """Give a constant from *value* as BOUNDS has it: a bandwidth there is a share of the peak."""
+    """Return a constant from *value* as BOUNDS has it: a bandwidth there is a share of the peak."""
     return value * PEAK_GBS if name.endswith("bandwidth_gbs") else value
 
 
@@ -37,7 +37,7 @@ BASIS = Basis(CONSTANTS, "guessed", calibrated=True)
 
 
 def calibration(gpu: str = "h200", device: str = "NVIDIA H200", **changes: float) -> Calibration:
-    """Give the guess as the calibration of *gpu*."""
+    """Return the guess as the calibration of *gpu*."""
     constants = CONSTANTS.replace(**changes)
     return Calibration(constants, gpu, device, "2026-11-21", "2.11.0", "3.6.0")
 
@@ -80,7 +80,7 @@ class GuessedLaunch:
 def guessed_launches(
     draw: st.DrawFn, kernels: tuple[Kernel, ...] = (softmax.KERNEL, softmax_row.KERNEL)
 ) -> GuessedLaunch:
-    """Give a launch on an H200, of a kernel that a compiler might have made."""
+    """Return a launch on an H200, of a kernel that a compiler might have made."""
     kernel = draw(st.sampled_from(kernels))
     block_size = 1 << draw(st.integers(5, 16))
     num_warps = 1 << draw(st.integers(0, 5))

@@ -37,7 +37,7 @@ def row(  # noqa: PLR0913 - what a row is made of
     as_tutorial: bool = False,
     **changes: Any,
 ) -> dict[str, Any]:
-    """Give a measured row as a sweep of an H200 has it; its plans follow from its resources."""
+    """Return a measured row as a sweep of an H200 has it; its plans follow from its resources."""
     problem = Problem(changes.pop("rows", 4096), cols, changes.pop("dtype", "float32"))
     config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
     shared = (num_stages - 1) * config.block_size * 4 + 4 * num_warps if shared is None else shared
@@ -94,14 +94,14 @@ def row(  # noqa: PLR0913 - what a row is made of
 
 
 def table_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Give rows as a table that was read from a file."""
+    """Return rows as a table that was read from a file."""
     table = pd.DataFrame(rows)
     assert set(MEASURED_COLUMNS) <= set(table)
     return table
 
 
 def rows() -> list[dict[str, Any]]:
-    """Give launches of every use: a benchmark of three widths, an example, and held-out shapes."""
+    """Return launches of every use: a benchmark of three widths, an example, held-out shapes."""
     # With 28 registers a thread 8 programs of 8 warps fit, and the tutorial's formula says 9.
     benchmark = [
         launch | {"use": "benchmark"}
@@ -133,7 +133,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def published() -> list[dict[str, Any]]:
-    """Give the few launches of an H100 that others timed, without a day, a spread or a driver."""
+    """Return the few launches of an H100 that others timed, without a day, a spread or a driver."""
     unknown = ("us_low", "us_high", "runs", "relative_error", "mostly_launch")
     conditions = ("date", "driver", "sm_mhz", "throttled")
     bare = dict.fromkeys((*unknown, *conditions)) | {"gpu": "h100", "use": PUBLISHED}
@@ -151,7 +151,7 @@ def published() -> list[dict[str, Any]]:
 
 
 def providers() -> pd.DataFrame:
-    """Give what else was timed: torch twice at one width, and a copy that failed once."""
+    """Return what else was timed: torch twice at one width, and a copy that failed once."""
     conditions = dataclasses.asdict(CONDITIONS)
     usual = conditions | {"rows": 4096, "dtype": "float32", "measured": "measured", "runs": 30}
     return pd.DataFrame(

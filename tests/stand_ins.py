@@ -74,7 +74,7 @@ class Launches:
         devices: Sequence[str | None] = (None,),
         progress: Callable[[int, int], None] = lambda _done, _of: None,
     ) -> list[Measurement]:
-        """Give a measurement for each of *launches*."""
+        """Return a measurement for each of *launches*."""
         self.asked += launches
         self.devices = tuple(devices)
         progress(len(launches), len(launches))
@@ -97,7 +97,7 @@ class Launches:
 
 
 def values_of(text: str) -> object:
-    """Give the values of a JSON *text*, which may hold nothing that JSON has no word for."""
+    """Return the values of a JSON *text*, which may hold nothing that JSON has no word for."""
     return json.loads(text, parse_constant=_refuse)
 
 

@@ -24,7 +24,7 @@ def test_each_gpu_is_worked_out_in_its_turn() -> None:
 
 @pytest.mark.parametrize("name", ["h100", "rtx5090", "sm_75", "mi300x", "rx7900xtx", "gfx1250"])
 def test_a_calculation_holds_what_every_formula_says(name: str) -> None:
-    """Exact occupancy, next cliffs and the tutorial's answer are those of the formulas' room."""
+    """Exact occupancy, next cliffs and the tutorial's answer are those of the formulas."""
     (found,) = calculate_for(name, n_regs=40, shared=4128, num_warps=4)
     architecture = find_gpu(name).architecture
     assert found.architecture is architecture

@@ -31,7 +31,7 @@ def run(
 
 
 def json_of(*arguments: str) -> object:
-    """Give what the tool prints with --json."""
+    """Return what the tool prints with --json."""
     done = run(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Give the launches on two H200s that are said to be here and are calibrated."""
+    """Return the launches on two H200s that are said to be here and are calibrated."""
     put_here(monkeypatch, "h200", "h200")
     put_calibration(monkeypatch, tmp_path / "store")
     stand_in = Launches()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def finding(subject: str) -> Finding:
-    """Give the one finding about *subject*."""
+    """Return the one finding about *subject*."""
     (found,) = [one for one in examine() if one.subject == subject]
     return found
 
@@ -52,7 +52,7 @@ def test_every_requirement_is_looked_for() -> None:
 
 
 def version_requirements() -> list[str]:
-    """Give what the installed lab says that it requires."""
+    """Return what the installed lab says that it requires."""
     from importlib.metadata import requires
 
     return requires("occupancy-lab") or []

@@ -16,7 +16,7 @@ HEAVY = {"torch", "triton", "numpy", "pandas", "matplotlib", "rich", "tabulate",
 
 
 def imported_by(code: str) -> set[str]:
-    """Give the top-level modules that *code* leaves imported in a fresh interpreter."""
+    """Return the top-level modules that *code* leaves imported in a fresh interpreter."""
     script = f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

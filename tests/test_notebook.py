@@ -44,7 +44,7 @@ class Cells(HTMLParser):
 
 
 def document(cell: str) -> Document:
-    """Give a document whose table has *cell* in its one row."""
+    """Return a document whose table has *cell* in its one row."""
     section = Section("Limits", (Table(("limit", "programs"), (("warps", cell),)),), ("Why.",))
     return Document("softmax", ("8 programs.",), (section,))
 

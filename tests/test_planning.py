@@ -19,7 +19,7 @@ COUNTS = st.integers(1, 64)
 
 
 def simulate(work: int, places: int) -> tuple[int, int]:
-    """Give the rounds that *places* workers need for *work*, and what is left for the last."""
+    """Return the rounds that *places* workers need for *work*, and what is left for the last."""
     rounds = done = 0
     while work > 0:
         rounds, done = rounds + 1, min(work, places)

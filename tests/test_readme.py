@@ -19,12 +19,12 @@ SHOWN_WITH = "3.7.1"
 
 
 def blocks(language: str) -> list[str]:
-    """Give the code blocks of a language."""
+    """Return the code blocks of a language."""
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
 def commands() -> list[str]:
-    """Give every shell command."""
+    """Return every shell command."""
     return [line for block in blocks("sh") for line in block.splitlines()]
 
 

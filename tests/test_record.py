@@ -1,4 +1,4 @@
-"""The whole road, from a problem to a launch plan, on GPUs that are not here."""
+"""From a problem to a launch plan, on GPUs that are not here."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> Record:
-    """Give the record of a kernel on the example of the tutorial."""
+    """Return the record of a kernel on the example of the tutorial."""
     return make_record(load_kernel(kernel), PROBLEM, config, find_gpu(gpu), Store(None))
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "softmax_row", "vector_add"])
 @pytest.mark.parametrize("name", ["h100", "mi300x", "gfx1100"])
 def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
-    """Resources, occupancy, plans and traffic are what each room gives by itself."""
+    """Resources, occupancy, plans and traffic are what each function gives by itself."""
     found, gpu = record(name, kernel), find_gpu(name)
     own = load_kernel(kernel)
     assert found.gpu is gpu

@@ -23,7 +23,7 @@ class Worker:
         self._busy = threading.Lock()
 
     def do(self, number: int) -> int:
-        """Give the square of *number*; a worker that does two things at once fails."""
+        """Return the square of *number*; a worker that does two things at once fails."""
         assert self._busy.acquire(blocking=False)
         self.done.append(number)
         self._busy.release()

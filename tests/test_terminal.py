@@ -43,7 +43,7 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(capsys: pytest.CaptureFixture[str], markdown: str = MARKDOWN) -> list[str]:
-    """Give the lines that *markdown* makes on standard output."""
+    """Return the lines that *markdown* makes on standard output."""
     print_markdown(markdown)
     captured = capsys.readouterr()
     assert captured.err == ""

@@ -1,4 +1,4 @@
-"""The values that travel down the road: their sizes, names and unknowns."""
+"""The values that records are made of: their sizes, names and unknowns."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ RUNS = 18
 
 
 def tasks_of(gpu: Gpu) -> list[Task]:
-    """Give what is launched to calibrate *gpu*."""
+    """Return what is launched to calibrate *gpu*."""
     found = []
     for name, problem, config in launches():
         kernel_name = _kernel_name(name)
@@ -41,7 +41,7 @@ def tasks_of(gpu: Gpu) -> list[Task]:
 
 
 def _kernel_name(name: str) -> str:
-    """Give what `load_kernel` finds the kernel called *name* by."""
+    """Return what `load_kernel` finds the kernel called *name* by."""
     return f"{kernels.__file__}:{name}" if name in kernels.KERNELS else name
 
 
@@ -58,7 +58,7 @@ def time_calibration(
 
 
 def calibration_of(table: pd.DataFrame, gpu: Gpu) -> Calibration:
-    """Give the constants that the rows of `time_calibration` show for *gpu*.
+    """Return the constants that the rows of `time_calibration` show for *gpu*.
 
     Raises DriverError where no row was measured.
     """
@@ -85,7 +85,7 @@ def calibration_of(table: pd.DataFrame, gpu: Gpu) -> Calibration:
 
 
 def fit_errors(table: pd.DataFrame, gpu: Gpu, constants: Constants) -> Errors:
-    """Give how far the model with *constants* is off the rows that they were fitted to."""
+    """Return how far the model with *constants* is off the rows that they were fitted to."""
     import pandas as pd
 
     found = _timed(table, gpu)
@@ -94,7 +94,7 @@ def fit_errors(table: pd.DataFrame, gpu: Gpu, constants: Constants) -> Errors:
 
 
 def _timed(table: pd.DataFrame, gpu: Gpu) -> list[tuple[Features, float]]:
-    """Give the features and the measured us of every row but the empty kernel's."""
+    """Return the features and the measured us of every row but the empty kernel's."""
     timed = table[(table["measured"] == "measured") & (table["kernel"] != kernels.EMPTY.name)]
     found = []
     for row in timed.to_dict("records"):

@@ -44,7 +44,7 @@ ROUGH = 0.05
 def fit_constants(
     features: Features, measured_us: Sequence[float], *, launch_us: float, peak_gbs: float
 ) -> Constants:
-    """Give the constants that bring the model closest to *measured_us*, in relative error.
+    """Return the constants that bring the model closest to *measured_us*, in relative error.
 
     *peak_gbs* is the device memory's bandwidth as the driver gives it, GB/s.
     """

@@ -39,7 +39,7 @@ SPILLING = {
 
 
 def launches() -> Iterator[tuple[str, Problem, Config]]:
-    """Give the kernel's name, the problem and the configuration of each launch."""
+    """Return the kernel's name, the problem and the configuration of each launch."""
     yield "empty", Problem(16, 16), Config(16, 1, 1)
     for (kernel, stages), cols, num_warps in itertools.product(
         KERNEL_STAGES.items(), COLS, NUM_WARPS

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @triton.jit
 def work(x, REDUCTIONS: tl.constexpr, STEPS: tl.constexpr):
-    """Give *x* after REDUCTIONS, then STEPS of 2**(x / 2).
+    """Return *x* after REDUCTIONS, then STEPS of 2**(x / 2).
 
     The first reduction is 2**(x - maximum), which turns the -inf that fill a block up into zeros;
     the others scale by the squares and by the maximum in turns, and leave zeros zeros.
@@ -94,25 +94,25 @@ def run_empty(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tenso
 
 
 def rows_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Give what `rows_kernel` takes by position."""
+    """Return what `rows_kernel` takes by position."""
     matrix = Pointer(problem.dtype, problem.matrix_bytes)
     return (matrix, matrix, problem.cols, problem.cols)
 
 
 def loop_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Give what `loop_kernel` takes by position."""
+    """Return what `loop_kernel` takes by position."""
     matrix = Pointer(problem.dtype, problem.matrix_bytes)
     return (matrix, matrix, problem.cols, problem.rows, problem.cols)
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Give the one pass over the matrix."""
+    """Return the one pass over the matrix."""
     elements = problem.rows * problem.cols
     return (MemoryStep("copy", reads=elements, writes=elements),)
 
 
 def reference(x: torch.Tensor, reductions: int, steps: int) -> torch.Tensor:
-    """Give the work on each row as PyTorch computes it."""
+    """Return the work on each row as PyTorch computes it."""
     for number in range(reductions):
         highest = x.amax(dim=1, keepdim=True)
         if number == 0:
@@ -166,22 +166,22 @@ def run_loop(
 
 
 def rows_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
-    """Give what `rows_kernel` takes by name."""
+    """Return what `rows_kernel` takes by name."""
     return {"BLOCK_SIZE": config.block_size, "REDUCTIONS": reductions, "STEPS": steps}
 
 
 def loop_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
-    """Give what `loop_kernel` takes by name."""
+    """Return what `loop_kernel` takes by name."""
     return rows_constexprs(reductions, steps, config) | {"num_stages": config.num_stages}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
-    """Give 4 warps and no stages."""
+    """Return 4 warps and no stages."""
     return Config(triton.next_power_of_2(problem.cols), num_warps=4, num_stages=1)
 
 
 def work_kernel(grid: Grid, reductions: int, steps: int) -> Kernel:
-    """Give the kernel with *reductions* and *steps*, as one program a row or as a loop."""
+    """Return the kernel with *reductions* and *steps*, as one program a row or as a loop."""
     loops = grid is Grid.PERSISTENT
     return Kernel(
         name=f"{'loop' if loops else 'rows'}-{reductions}-{steps}",

@@ -44,7 +44,7 @@ class Calibrated:
     """Those launches, a row each."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything but the launches as plain values, for JSON."""
+        """Return everything but the launches as plain values, for JSON."""
         return {
             **dataclasses.asdict(self.calibration),
             "path": str(self.path),
@@ -78,7 +78,7 @@ def calibrate_here(
 
 
 def calibration_document(made: Calibrated) -> Document:
-    """Give the constants with their units and meanings, and how well they fit."""
+    """Return the constants with their units and meanings, and how well they fit."""
     calibration, errors = made.calibration, made.errors
     meanings = _meanings()
     rows = tuple(
@@ -102,7 +102,7 @@ def calibration_document(made: Calibrated) -> Document:
 
 
 def _meanings() -> Mapping[str, str]:
-    """Give the sentence below each field of Constants, which no running program keeps."""
+    """Return the sentence below each field of Constants, which no running program keeps."""
     (holder,) = ast.parse(textwrap.dedent(inspect.getsource(Constants))).body
     body = getattr(holder, "body", [])
     return {

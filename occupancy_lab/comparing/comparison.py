@@ -66,7 +66,7 @@ class _Compilers:
             process.close()
 
     def compile(self, cell: _Cell, environment: Environment) -> Resources:
-        """Give what *cell* compiles to with the Triton of *environment*."""
+        """Return what *cell* compiles to with the Triton of *environment*."""
         kernel, problem, config, target = cell.kernel, cell.problem, cell.config, cell.gpu.target
         if environment.is_running:
             store = Store(self._directory)
@@ -138,7 +138,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command line, all 
 
 
 def _several(texts: str | Iterable[str]) -> tuple[str, ...]:
-    """Give each text of a list, or of a text with commas, once."""
+    """Return each text of a list, or of a text with commas, once."""
     parts = texts.split(",") if isinstance(texts, str) else texts
     return tuple(dict.fromkeys(part.strip() for part in parts))
 
@@ -165,7 +165,7 @@ def _cells(
     stages: tuple[int | None, ...],
     chosen: dict[str, int | None],
 ) -> Iterator[_Cell]:
-    """Give what is to be compiled with each Triton, checked."""
+    """Return what is to be compiled with each Triton, checked."""
     gpus, found = chosen_gpus(gpu), [(name, chosen_kernel(name)) for name in kernels]
     for (one, present), (name, kernel), number in itertools.product(gpus, found, stages):
         config = chosen_config(kernel, problem, one, {**chosen, "num_stages": number})
@@ -174,7 +174,7 @@ def _cells(
 
 
 def _environments(wanted: tuple[str, ...], progress: Callable[[str], None]) -> list[Environment]:
-    """Give the environments in the order asked for, whose Tritons must be different ones."""
+    """Return the environments in the order asked for, whose Tritons must be different ones."""
     found: dict[str, str] = {}
     environments = []
     for text in wanted:

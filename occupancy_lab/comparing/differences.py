@@ -26,7 +26,7 @@ KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages"
 
 
 def write_comparison(entries: tuple[Entry, ...]) -> Document:
-    """Give what is said of *entries*, which are of one problem and differ in some dimension."""
+    """Return what is said of *entries*, which are of one problem and differ in some dimension."""
     return Document(
         _title(entries),
         tuple(answer_in_short(entry) for entry in entries),
@@ -73,7 +73,7 @@ def _table(entries: tuple[Entry, ...]) -> Table:
 
 
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """Give a sentence for each difference."""
+    """Return a sentence for each difference."""
     differing = differing_dimensions(entries)
     along = [said_of_each(slices(entries, name), _along) for name in differing]
     stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()

@@ -32,12 +32,12 @@ class Entry(Case):
         return self.name
 
     def called(self, dimension: str) -> str:
-        """Give what the entry is called in one dimension, with its preposition: "on MI300X"."""
+        """Return what the entry is called in one dimension, with its preposition: "on MI300X"."""
         return f"{PREPOSITIONS[dimension]} {self.names[dimension]}"
 
 
 def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, ...]:
-    """Give *cases* their names.
+    """Return *cases* their names.
 
     With each comes the text by which its kernel was asked for, which names it where two kernels
     have one name, and the num_stages that was asked for, None for the kernel's own choice.
@@ -70,7 +70,7 @@ class Slice:
     entries: tuple[Entry, ...]
 
     def said(self, phrase: Callable[[Entry], str | None]) -> str | None:
-        """Give "P on A and B, and Q on C", or None where *phrase* says the same of all.
+        """Return "P on A and B, and Q on C", or None where *phrase* says the same of all.
 
         Where a phrase holds PLACE, "on A and B" goes there, and else to its end; None is not said.
         """
@@ -88,7 +88,7 @@ class Slice:
 
 
 def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
-    """Give the slices along *dimension*; none where all entries are alike in it."""
+    """Return the slices along *dimension*; none where all entries are alike in it."""
     differing = differing_dimensions(entries)
     if dimension not in differing:
         return ()
@@ -100,5 +100,5 @@ def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
 
 
 def differing_dimensions(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """Give the dimensions in which *entries* are not all alike."""
+    """Return the dimensions in which *entries* are not all alike."""
     return tuple(name for name in DIMENSIONS if len({entry.names[name] for entry in entries}) > 1)

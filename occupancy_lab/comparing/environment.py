@@ -48,7 +48,7 @@ class Environment:
 
 
 def find_environment(wanted: str, progress: Progress = lambda _said: None) -> Environment:
-    """Give the environment that *wanted* means: a Triton version, a Python, or a venv's folder.
+    """Return the environment that *wanted* means: a Triton version, a Python, or a venv's folder.
 
     An environment for a version other than the running Triton's is made if there is none yet;
     *progress* is told so first, as that takes a minute.
@@ -75,7 +75,7 @@ def find_environment(wanted: str, progress: Progress = lambda _said: None) -> En
 
 
 def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
-    """Give the interpreter of an environment that has Triton *version*: the running one, or made.
+    """Return the interpreter of an environment that has Triton *version*: the running one, or made.
 
     Raises InputError where none can be made.
     """
@@ -131,7 +131,7 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _answer(python: Path) -> list[str] | None:
-    """Give the lines that *python* says of itself: its version, its Triton's; None of no Python."""
+    """Return what *python* says of itself: its version, its Triton's; None for no Python."""
     try:
         done = subprocess.run(  # noqa: S603 - an interpreter that the user names, or was made here
             [str(python), "-c", ASK], capture_output=True, text=True, check=False
@@ -143,7 +143,7 @@ def _answer(python: Path) -> list[str] | None:
 
 
 def _ask(python: Path, wanted: str) -> str:
-    """Give the version of the Triton that *python* imports."""
+    """Return the version of the Triton that *python* imports."""
     answer = _answer(python)
     if answer is None:
         msg = f"{wanted} is no Python interpreter that runs"

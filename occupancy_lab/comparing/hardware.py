@@ -80,7 +80,7 @@ def _unsaid(_entry: Entry) -> None:
 
 
 def _allowed(entry: Entry, resource: str) -> str | None:
-    """Give what a limit allows with its arithmetic: "VGPRs allow 10 programs (...)"."""
+    """Return what a limit allows with its arithmetic: "VGPRs allow 10 programs (...)"."""
     limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
     if limit is None:
         return None

@@ -36,7 +36,7 @@ def moves(part: Slice) -> Iterator[str]:
 
 
 def _amounts(entry: Entry) -> dict[str, int | None]:
-    """Give what an entry takes, by what is counted; None where that is not known."""
+    """Return what an entry takes, by what is counted; None where that is not known."""
     resources, case = entry.record.resources, entry.calculation
     return {
         unit_words(case, "registers"): resources.n_regs,

@@ -29,7 +29,7 @@ UNKNOWN_TARGETS = ("s_setpc", "s_swappc", "s_call", "s_rfe")
 
 
 def read_amdgcn(assembly: str, kernel_name: str) -> Issued:
-    """Give what a wave issues of *kernel_name*, whose instructions are in *assembly*.
+    """Return what a wave issues of *kernel_name*, whose instructions are in *assembly*.
 
     Nothing is known of a kernel that jumps to an address in registers, or is not there.
     """
@@ -62,6 +62,6 @@ def read_amdgcn(assembly: str, kernel_name: str) -> Issued:
 
 
 def kernel_body(assembly: str, kernel_name: str) -> str:
-    """Give the lines of a kernel between its label and its end; none where it has no label."""
+    """Return the lines of a kernel between its label and its end; none where it has no label."""
     _, _, behind = f"\n{assembly}".partition(f"\n{kernel_name}:")
     return behind.partition("\n.Lfunc_end")[0].partition("\n")[2]

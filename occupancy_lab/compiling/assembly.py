@@ -42,7 +42,7 @@ AMDGCN_BITS = re.compile(r"(?:^|_)[bui](8|16|32|64|96|128)$")
 
 
 def pipeline_shared_bytes(ttgir: str) -> int:
-    """Give the bytes of the buffers that hold rows in flight, summed over all of them.
+    """Return the bytes of the buffers that hold rows in flight, summed over all of them.
 
     These are the ttg.local_alloc operations without an operand and with a dimension of stages.
     Barriers (one 64-bit word a stage) are not rows. Padding between elements is not counted, and
@@ -58,13 +58,13 @@ def pipeline_shared_bytes(ttgir: str) -> int:
 
 
 def element_bytes(element: str) -> int:
-    """Give the bytes of one element of an MLIR type: 4 of f32, 1 of f8E4M3FN, 1 of i1."""
+    """Return the bytes of one element of an MLIR type: 4 of f32, 1 of f8E4M3FN, 1 of i1."""
     bits = re.search(r"\d+", element)
     return -(-int(bits[0]) // 8) if bits else 0
 
 
 def widest_load_bytes(assembly: str, kind: Kind) -> int | None:
-    """Give the bytes that one thread moves by its widest load from global memory.
+    """Return the bytes that one thread moves by its widest load from global memory.
 
     An asynchronous copy from global to shared memory is a load. A bulk (TMA) copy is not one
     thread's, and is left out. None when the kernel has no load.
@@ -73,18 +73,18 @@ def widest_load_bytes(assembly: str, kind: Kind) -> int | None:
 
 
 def widest_store_bytes(assembly: str, kind: Kind) -> int | None:
-    """Give the bytes that one thread moves by its widest store to global memory; None: no store."""
+    """Return the bytes that one thread moves by its widest store to global memory, None: none."""
     return max(widths(assembly, kind, store=True), default=None)
 
 
 def widths(assembly: str, kind: Kind, *, store: bool) -> Iterator[int]:
-    """Give the bytes of each access to global memory."""
+    """Return the bytes of each access to global memory."""
     read = ptx_widths if kind == "ptx" else amdgcn_widths
     return read(assembly, store=store)
 
 
 def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
-    """Give the bytes of each access to global memory in PTX."""
+    """Return the bytes of each access to global memory in PTX."""
     code = re.sub(r"//[^\n]*", "", assembly)
     for operation, modifiers in PTX_ACCESS.findall(code):
         bits = PTX_TYPE.search(modifiers)
@@ -96,7 +96,7 @@ def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
 
 
 def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
-    """Give the bytes of each access to global memory in AMD assembly."""
+    """Return the bytes of each access to global memory in AMD assembly."""
     for space, operation, form, operands in AMDGCN_ACCESS.findall(assembly):
         width = amdgcn_width(form)
         if (operation == "store") == store and width and not is_scratch(space, operands):
@@ -104,7 +104,7 @@ def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
 
 
 def amdgcn_scratch_width(instruction: str) -> int | None:
-    """Give the bytes a lane that *instruction* moves to or from scratch; None where it does not."""
+    """Return the bytes a lane that *instruction* moves to or from scratch; None: none."""
     access = AMDGCN_ACCESS.match(instruction)
     return amdgcn_width(access[3]) if access and is_scratch(access[1], access[4]) else None
 
@@ -120,7 +120,7 @@ def is_scratch(space: str, operands: str) -> bool:
 
 
 def amdgcn_width(form: str) -> int | None:
-    """Give the bytes a lane of an instruction's last part: 16 of dwordx4 or b128, 2 of d16_b16."""
+    """Return the bytes a lane of an opcode's last part: 16 of dwordx4 or b128, 2 of d16_b16."""
     bits = AMDGCN_BITS.search(form)
     if bits:
         return int(bits[1]) // 8

@@ -52,14 +52,14 @@ KEY_VARIABLES = (
 
 
 def triton_version() -> str:
-    """Give the installed Triton's version, without importing it."""
+    """Return the installed Triton's version, without importing it."""
     from importlib.metadata import version
 
     return version("triton")
 
 
 def resource_key(kernel: Kernel, launch: Launch, target: Target) -> dict[str, Any]:
-    """Give everything that can change what *launch* compiles to, as plain JSON values."""
+    """Return everything that can change what *launch* compiles to, as plain JSON values."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     return {
@@ -76,7 +76,7 @@ def _variables() -> dict[str, str]:
     return {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ}
 
 
-def compile_resources(  # noqa: PLR0913 - these five make the road's first step, and one is named
+def compile_resources(  # noqa: PLR0913 - what a compile depends on
     kernel: Kernel,
     problem: Problem,
     config: Config,
@@ -85,7 +85,7 @@ def compile_resources(  # noqa: PLR0913 - these five make the road's first step,
     *,
     present: bool = False,
 ) -> Resources:
-    """Give what one program of *kernel* takes on *target*, from *store* or a compile.
+    """Return what one program of *kernel* takes on *target*, from *store* or a compile.
 
     With *present* the target's GPU is here: where Triton can use it, its own driver compiles, the
     kernel is loaded, and what the driver says of it must equal what the binary says.
@@ -163,7 +163,7 @@ def can_compile(target: Target) -> bool:
 
 
 def _reason(error: BaseException, printed: str) -> str:
-    """Give in one line what a compiler printed, or else what *error* came from."""
+    """Return in one line what a compiler printed, or else what *error* came from."""
     while error.__cause__ is not None:
         error = error.__cause__
     # Triton's own errors begin with the source of the kernel; their message comes after it.

@@ -85,13 +85,13 @@ def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
 
 
 def compute_capability(elf: Elf) -> int:
-    """Give the architecture that a cubin is for; its place moved with ELF ABI version 8."""
+    """Return the architecture that a cubin is for; its place moved with ELF ABI version 8."""
     last_with_low_byte = 7
     return elf.flags & 0xFF if elf.abi_version <= last_with_low_byte else elf.flags >> 8 & 0xFF
 
 
 def kernel_text(elf: Elf, kernel_name: str) -> Section:
-    """Give the section with the instructions of *kernel_name*."""
+    """Return the section with the instructions of *kernel_name*."""
     text = elf.section(f".text.{kernel_name}")
     if text is None:
         prefix = ".text."
@@ -102,7 +102,7 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
 
 
 def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
-    """Give the instructions in *text* without the compiler's own subroutines, which follow them."""
+    """Return the instructions in *text* without the compiler's subroutines, which follow them."""
     starts = (
         symbol.value
         for symbol in symbols
@@ -114,7 +114,7 @@ def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
 
 
 def sizes_of_functions(elf: Elf, symbols: Sequence[Symbol], kernel_name: str) -> dict[int, int]:
-    """Give the attributes of the whole cubin that are a number for one function, this one's."""
+    """Return the attributes of the whole cubin that are a number for one function, this one's."""
     sizes = {}
     for attribute, content in attributes(elf.section(".nv.info")):
         if attribute in (REGCOUNT, MIN_STACK_SIZE):
@@ -125,7 +125,7 @@ def sizes_of_functions(elf: Elf, symbols: Sequence[Symbol], kernel_name: str) ->
 
 
 def attributes(section: Section | None) -> Iterator[tuple[int, memoryview]]:
-    """Give the number and content of each record of an .nv.info *section*."""
+    """Return the number and content of each record of an .nv.info *section*."""
     content = section.content if section else memoryview(b"")
     offset = 0
     while offset < len(content):
@@ -136,7 +136,7 @@ def attributes(section: Section | None) -> Iterator[tuple[int, memoryview]]:
 
 
 def number(found: dict[int, memoryview], layout: str, attribute: int) -> int | None:
-    """Give the first number of an attribute's content, None when it is not there."""
+    """Return the first number of an attribute's content, None when it is not there."""
     if attribute not in found:
         return None
     first: int = unpack(layout, found[attribute], 0)[0]
@@ -144,7 +144,7 @@ def number(found: dict[int, memoryview], layout: str, attribute: int) -> int | N
 
 
 def static_shared(elf: Elf, kernel_name: str, arch: int) -> int:
-    """Give the bytes of shared memory that the kernel itself declares."""
+    """Return the bytes of shared memory that the kernel itself declares."""
     section = elf.section(f".nv.shared.{kernel_name}")
     size = section.size if section else 0
     return max(size - RESERVED_SHARED, 0) if arch >= RESERVE_IN_BINARY_FROM else size

@@ -59,11 +59,11 @@ class Elf:
     sections: tuple[Section, ...]
 
     def section(self, name: str) -> Section | None:
-        """Give the first section called *name*, None when there is none."""
+        """Return the first section called *name*, None when there is none."""
         return next((section for section in self.sections if section.name == name), None)
 
     def symbols(self, section: Section) -> tuple[Symbol, ...]:
-        """Give the symbols of the symbol table *section*, in the order of their indices."""
+        """Return the symbols of the symbol table *section*, in the order of their indices."""
         if section.type not in SYMBOL_SECTIONS or section.link >= len(self.sections):
             message = f"The ELF section {section.name!r} is not a symbol table with a string table."
             raise BinaryError(message)
@@ -79,7 +79,7 @@ class Elf:
         )
 
     def all_symbols(self) -> tuple[Symbol, ...]:
-        """Give the symbols of every symbol table."""
+        """Return the symbols of every symbol table."""
         tables = (section for section in self.sections if section.type in SYMBOL_SECTIONS)
         return tuple(symbol for table in tables for symbol in self.symbols(table))
 
@@ -132,7 +132,7 @@ def read_elf(binary: bytes, machine: int, machine_name: str) -> Elf:
 
 
 def read_notes(content: memoryview) -> tuple[Note, ...]:
-    """Give the records of a note section's *content*."""
+    """Return the records of a note section's *content*."""
     notes = []
     offset = 0
     while offset < len(content):
@@ -151,7 +151,7 @@ def unpack(layout: str, data: memoryview, offset: int) -> tuple[Any, ...]:
 
 
 def cut(data: memoryview, offset: int, size: int) -> memoryview:
-    """Give *size* bytes of *data* from *offset* on, or raise BinaryError."""
+    """Return *size* bytes of *data* from *offset* on, or raise BinaryError."""
     if not 0 <= offset <= len(data) - size:
         message = (
             f"The binary is cut off or damaged: {size} bytes are declared at {offset}, "
@@ -162,7 +162,7 @@ def cut(data: memoryview, offset: int, size: int) -> memoryview:
 
 
 def string_at(strings: bytes, offset: int) -> str:
-    """Give the zero-terminated string at *offset* of a string table, or raise BinaryError."""
+    """Return the zero-terminated string at *offset* of a string table, or raise BinaryError."""
     end = strings.find(b"\0", offset)
     if end < 0:
         message = f"The binary is damaged: no string ends behind {offset} of a string table."

@@ -58,7 +58,7 @@ def count_issued(
     local: Mapping[int, int],
     kinds: Mapping[int, str] = NO_KINDS,
 ) -> Issued:
-    """Give what a warp issues of *length* instructions, numbered from 0 where a program starts.
+    """Return what a warp issues of *length* instructions, numbered from 0 where a program starts.
 
     *jumps* has the instructions that lead elsewhere, *local* the bytes that an instruction moves
     to or from local memory, *kinds* which of KINDS one is. Every instruction that can be reached
@@ -92,7 +92,7 @@ def count_issued(
 
 
 def _blocks(length: int, jumps: Mapping[int, Jump]) -> dict[int, range]:
-    """Give the basic blocks, by their first instruction."""
+    """Return the basic blocks, by their first instruction."""
     targets = (jump.target for jump in jumps.values() if jump.target is not None)
     starts = {0, *targets, *(number + 1 for number in jumps)}
     borders = [*sorted(start for start in starts if 0 <= start < length), length]
@@ -100,14 +100,14 @@ def _blocks(length: int, jumps: Mapping[int, Jump]) -> dict[int, range]:
 
 
 def _successors(block: range, jumps: Mapping[int, Jump]) -> list[int]:
-    """Give the blocks that can follow *block*, whether there are such blocks or not."""
+    """Return the blocks that can follow *block*, whether there are such blocks or not."""
     jump = jumps.get(block[-1])
     following = [] if jump and jump.always else [block.stop]
     return following if jump is None or jump.target is None else [*following, jump.target]
 
 
 def _walk(successors: Mapping[int, list[int]]) -> tuple[set[int], list[tuple[int, int]]]:
-    """Give the blocks that can be reached, and the edges that lead back to one on the way there."""
+    """Return the blocks that can be reached, and the edges that lead back to one on the way."""
     reached, way, back_edges = {0}, {0}, []
     left = [(0, iter(successors[0]))]
     while left:
@@ -131,7 +131,7 @@ def _natural_loops(
     successors: Mapping[int, list[int]],
     back_edges: Iterable[tuple[int, int]],
 ) -> list[set[int]]:
-    """Give the blocks of each loop; those of loops with the same first block are one loop."""
+    """Return the blocks of each loop; those of loops with the same first block are one loop."""
     predecessors = defaultdict(list)
     for block in reached:
         for other in successors[block]:

@@ -88,7 +88,7 @@ def read_hsaco(binary: bytes, kernel_name: str) -> HsacoResources:
 
 
 def read_metadata(elf: Elf) -> dict[object, object]:
-    """Give the code object's metadata map."""
+    """Return the code object's metadata map."""
     notes = (
         note
         for section in elf.sections
@@ -105,7 +105,7 @@ def read_metadata(elf: Elf) -> dict[object, object]:
 
 
 def kernel_metadata(metadata: dict[object, object], kernel_name: str) -> dict[object, object]:
-    """Give the part of *metadata* that is about *kernel_name*."""
+    """Return the part of *metadata* that is about *kernel_name*."""
     kernels = metadata.get("amdhsa.kernels")
     listed = kernels if isinstance(kernels, list) else []
     maps = [kernel for kernel in listed if isinstance(kernel, dict)]
@@ -118,7 +118,7 @@ def kernel_metadata(metadata: dict[object, object], kernel_name: str) -> dict[ob
 
 
 def gfx_name(metadata: dict[object, object]) -> str:
-    """Give the architecture out of a target such as amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-."""
+    """Return the architecture out of a target such as amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-."""
     found = re.match(r".*?-(gfx[0-9][\w-]*)(:|$)", str(metadata.get("amdhsa.target")))
     if found is None:
         message = "The hsaco's metadata does not say which gfx architecture it is for."
@@ -127,14 +127,14 @@ def gfx_name(metadata: dict[object, object]) -> str:
 
 
 def generation(arch: str) -> int:
-    """Give the major version of a gfx name: 9 of gfx90a, 10 of gfx1030, 9 of gfx9-4-generic."""
+    """Return the major version of a gfx name: 9 of gfx90a, 10 of gfx1030, 9 of gfx9-4-generic."""
     version, _, generic = arch.removeprefix("gfx").partition("-")
     digits = version if generic else version[:-2]
     return int(digits) if digits.isdecimal() else 0
 
 
 def encoding_granule(arch: str, wavefront_size: int) -> int | None:
-    """Give the VGPRs that one step of GRANULATED_WORKITEM_VGPR_COUNT stands for.
+    """Return the VGPRs that one step of GRANULATED_WORKITEM_VGPR_COUNT stands for.
 
     None for an architecture or a wave size that the rule does not name.
     """
@@ -148,7 +148,7 @@ def encoding_granule(arch: str, wavefront_size: int) -> int | None:
 
 
 def program_registers(elf: Elf, kernel_name: str) -> int:
-    """Give compute_pgm_rsrc1 of the kernel descriptor, the object <kernel>.kd."""
+    """Return compute_pgm_rsrc1 of the kernel descriptor, the object <kernel>.kd."""
     name = f"{kernel_name}.kd"
     symbol = next((symbol for symbol in elf.all_symbols() if symbol.name == name), None)
     if symbol is None or symbol.section >= len(elf.sections):
@@ -161,7 +161,7 @@ def program_registers(elf: Elf, kernel_name: str) -> int:
 
 
 def count(kernel: dict[object, object], key: str) -> int:
-    """Give the number that the metadata holds under *key*."""
+    """Return the number that the metadata holds under *key*."""
     number = count_or_none(kernel, key)
     if number is None:
         message = f"The hsaco's metadata has no {key!r}."
@@ -170,7 +170,7 @@ def count(kernel: dict[object, object], key: str) -> int:
 
 
 def count_or_none(kernel: dict[object, object], key: str) -> int | None:
-    """Give the number under *key*, None when it is not there."""
+    """Return the number under *key*, None when it is not there."""
     number = kernel.get(key)
     if number is None:
         return None

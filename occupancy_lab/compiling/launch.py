@@ -24,11 +24,11 @@ class _Tensor:
 
     @staticmethod
     def data_ptr() -> int:
-        """Give an address that is a multiple of 16, as every torch allocation's is."""
+        """Return an address that is a multiple of 16, as every torch allocation's is."""
         return 0
 
     def ptr_range(self) -> int:
-        """Give the bytes behind the pointer: AMD compiles other loads above 2 GiB."""
+        """Return the bytes behind the pointer: AMD compiles other loads above 2 GiB."""
         return self._storage_bytes
 
 
@@ -41,16 +41,16 @@ class Launch:
 
     @classmethod
     def of(cls, kernel: Kernel, problem: Problem, config: Config) -> Launch:
-        """Give the launch of *kernel* on *problem* as *config* sets it."""
+        """Return the launch of *kernel* on *problem* as *config* sets it."""
         keywords = {**kernel.constexprs(config), "num_warps": config.num_warps, **OPTIONS}
         return cls(kernel.arguments(problem), keywords)
 
     def stand_ins(self) -> list[Any]:
-        """Give the positional arguments for `warmup`."""
+        """Return the positional arguments for `warmup`."""
         return [_Tensor(arg) if isinstance(arg, Pointer) else arg for arg in self.arguments]
 
     def specialization(self, target: Target) -> list[str]:
-        """Give what Triton specialises each argument on, so that equal lists compile alike.
+        """Return what Triton specialises each argument on, so that equal lists compile alike.
 
         A pointer counts by its dtype and, on AMD, by whether 32-bit offsets reach all of it; a
         whole number by its width, by being 1 and by being a multiple of 16.

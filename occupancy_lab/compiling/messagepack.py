@@ -53,7 +53,7 @@ LONG = {
 
 
 def decode(data: memoryview) -> object:
-    """Give the value that *data* holds; bytes behind it are not looked at.
+    """Return the value that *data* holds; bytes behind it are not looked at.
 
     Raises:
         BinaryError: it is cut off, nested too deeply, or not MessagePack.

@@ -24,7 +24,7 @@ class OfflineDriver:
         self._device = _device_numbers.setdefault(str(target), next(_next_number))
 
     def get_current_target(self) -> Any:
-        """Give the target as Triton's GPUTarget."""
+        """Return the target as Triton's GPUTarget."""
         from triton.backends.compiler import GPUTarget
 
         target = self._target
@@ -32,11 +32,11 @@ class OfflineDriver:
         return GPUTarget(target.backend, arch, target.warp_size)
 
     def get_current_device(self) -> int:
-        """Give a device number that no other target has."""
+        """Return a device number that no other target has."""
         return self._device
 
     def get_current_stream(self, _device: int | None = None) -> int:
-        """Give the default stream."""
+        """Return the default stream."""
         return 0
 
 

@@ -24,7 +24,7 @@ class CompileProcess:
         self._child = Child("occupancy_lab.compiling.server", python=python)
 
     def compile(self, request: Request, timeout: float | None) -> Resources | Failure:
-        """Give what *request* compiles to, within *timeout* seconds a try."""
+        """Return what *request* compiles to, within *timeout* seconds a try."""
         for _ in range(ATTEMPTS):
             if self._child.closed:
                 return Failure("compile failed", "interrupted", lasting=False)

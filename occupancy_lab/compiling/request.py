@@ -21,12 +21,12 @@ class Request:
     """The store's directory; None where the process that compiles is to keep nothing."""
 
     def to_json(self) -> str:
-        """Give the request as one line of JSON."""
+        """Return the request as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> Request:
-        """Give the request of a line that `to_json` made."""
+        """Return the request of a line that `to_json` made."""
         values = json.loads(line)
         return cls(
             kernel=values["kernel"],

@@ -59,7 +59,7 @@ NO_PREDICATE = 7
 
 
 def read_sass(code: memoryview, arch: int) -> Issued:
-    """Give what a warp issues of the kernel whose instructions are *code*, for sm_*arch*.
+    """Return what a warp issues of the kernel whose instructions are *code*, for sm_*arch*.
 
     *code* is without the compiler's own subroutines: whether a warp issues one, such as the slow
     path of a division, depends on the data, and it is not counted. A CALL within *code* is how
@@ -76,7 +76,7 @@ def read_sass(code: memoryview, arch: int) -> Issued:
 def decode(
     code: memoryview, arch: int
 ) -> tuple[dict[int, Jump], dict[int, int], dict[int, str]] | None:
-    """Give the jumps in *code*, the bytes of each access to local memory, and the KINDS.
+    """Return the jumps in *code*, the bytes of each access to local memory, and the KINDS.
 
     None where it is not known where a jump leads.
     """
@@ -100,7 +100,7 @@ def decode(
 
 
 def read_jump(number: int, low: int, high: int, arch: int) -> Jump:
-    """Give where instruction *number* leads, from its two 64-bit words.
+    """Return where instruction *number* leads, from its two 64-bit words.
 
     Its guard is in bits 12 to 15, another condition in bits 87 to 90 (of BRA.U in 24 to 27). The
     distance from the next instruction is signed, in 4 bytes, from bit 34 on; from sm_90 on its

@@ -46,7 +46,7 @@ def _without_torch() -> Iterator[None]:
 
 
 def answer(request: Request) -> dict[str, Any]:
-    """Give the resources that *request* compiles to, or why there are none."""
+    """Return the resources that *request* compiles to, or why there are none."""
     store = Store(None if request.store is None else Path(request.store))
     try:
         kernel = load_kernel(request.kernel)

@@ -22,7 +22,7 @@ _NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
 
 
 def store_directory() -> Path:
-    """Give the store's directory: $OCCUPANCY_LAB_CACHE_DIR, or occupancy-lab in the XDG cache."""
+    """Return the store's directory: $OCCUPANCY_LAB_CACHE_DIR, or occupancy-lab in the XDG cache."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
@@ -44,7 +44,7 @@ class Store:
         self._directory = directory
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
-        """Give the resources kept under *key*, or None."""
+        """Return the resources kept under *key*, or None."""
         fields = self._read("resources", key)
         return Resources(**fields) if fields is not None and _is_whole(fields) else None
 
@@ -53,7 +53,7 @@ class Store:
         self._keep("resources", key, dataclasses.asdict(resources))
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
-        """Give why *key* did not compile, or None."""
+        """Return why *key* did not compile, or None."""
         fields = self._read("failures", key)
         try:
             return None if fields is None else Failure(**fields)
@@ -90,7 +90,7 @@ def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
 
 
 def key_digest(key: Mapping[str, Any]) -> str:
-    """Give a short name for *key*: equal keys have equal names."""
+    """Return a short name for *key*: equal keys have equal names."""
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 

@@ -22,7 +22,7 @@ SHAPE = ["rows", "cols", "dtype"]
 
 
 def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Give the rows with a time of the launch that is planned, in their order.
+    """Return the rows with a time of the launch that is planned, in their order.
 
     Rows where another number of programs was launched, as the tutorial's formula gives it, are
     not what is predicted.
@@ -36,7 +36,7 @@ def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
 def with_claims(
     rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
 ) -> pd.DataFrame:
-    """Give those of *rows*, all of *gpu*, that can be predicted, with what is said of each.
+    """Return those of *rows*, all of *gpu*, that can be predicted, with what is said of each.
 
     The columns predicted_us, bound, copy_us (the time of a plain copy of as many bytes) and shape
     (a number) are added. *kernels* holds kernels that the lab does not have by their name.

@@ -98,17 +98,17 @@ class Evaluation(ShownAsTables):
     results: tuple[Result, ...]
 
     def to_markdown(self) -> str:
-        """Give the evaluation in GitHub's markdown."""
+        """Return the evaluation in GitHub's markdown."""
         from occupancy_lab.evaluating.report import write_report
 
         return write_report(self).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the evaluation as plain values; errors and losses are shares, 0.01 is 1%."""
+        """Return the evaluation as plain values; errors and losses are shares, 0.01 is 1%."""
         return dataclasses.asdict(self)
 
     def to_json(self) -> str:
-        """Give the evaluation as a JSON document."""
+        """Return the evaluation as a JSON document."""
         return json.dumps(self.to_dict(), indent=2)
 
 
@@ -178,7 +178,7 @@ def _result(  # noqa: PLR0913, PLR0917 - what a result is made of
 
 
 def _scores(rows: pd.DataFrame, use: str) -> tuple[Score, ...]:
-    """Give the scores; of published launches, which were picked by their times, without choices."""
+    """Return the scores; of published launches, picked by their times, without choices."""
     predicted, copied = rows["predicted_us"], rows["copy_us"]
     if use == PUBLISHED:
         return (

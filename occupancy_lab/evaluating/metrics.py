@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def percent(share: float) -> str:
-    """Give 0.0314 as "3.1%": measured times are not known better than that."""
+    """Return 0.0314 as "3.1%": measured times are not known better than that."""
     return f"{100 * share:.1f}%"
 
 
@@ -32,7 +32,7 @@ class Metric:
     """Whether it is about choosing among the launches of a shape."""
 
     def write(self, score: Score) -> str:
-        """Give the number of *score* as text, a dash where there is none."""
+        """Return the number of *score* as text, a dash where there is none."""
         value = self.read(score)
         return "-" if value is None else self.form(value)
 
@@ -77,7 +77,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterator[str]:
-    """Give a sentence for each of *limits*, by the names of METRICS, that a prediction breaks.
+    """Return a sentence for each of *limits*, by the names of METRICS, that a prediction breaks.
 
     Results without choices are not held to limits of choices, as long as there are others.
     """

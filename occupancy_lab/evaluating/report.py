@@ -27,7 +27,7 @@ NO_CHOICES = "roofline takes a launch and the traffic at the bandwidth of a plai
 
 
 def write_report(evaluation: Evaluation) -> Document:
-    """Give *evaluation* in words."""
+    """Return *evaluation* in words."""
     choices = any(result.has_choices for result in evaluation.results)
     words = f"{ERRORS}\n{CHOICES if choices else NO_CHOICES}"
     return Document(

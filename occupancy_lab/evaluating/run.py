@@ -35,7 +35,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
     max_worst_loss: float | None = None,
     min_rank: float | None = None,
 ) -> tuple[Evaluation, tuple[str, ...]]:
-    """Give the evaluation of what was recorded, or of *file*, and a sentence a broken limit.
+    """Return the evaluation of what was recorded, or of *file*, and a sentence a broken limit.
 
     *gpus* and *uses* choose rows; none takes all GPUs, and what is tuning or held out where the
     table says so, or published. *kernels* are the files of kernels that are not the lab's own.
@@ -57,7 +57,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
 
 
 def choose(table: pd.DataFrame, gpus: Sequence[str], uses: Sequence[str]) -> pd.DataFrame:
-    """Give the rows of *table* on *gpus* and for *uses*; `run` says what none is.
+    """Return the rows of *table* on *gpus* and for *uses*; `run` says what none is.
 
     Raises InputError where there are none.
     """

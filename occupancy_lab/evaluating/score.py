@@ -38,7 +38,7 @@ class Score:
 
 
 def errors(claimed_us: pd.Series[Any], measured_us: pd.Series[Any]) -> Errors:
-    """Give the errors of *claimed_us*; there must be at least one."""
+    """Return the errors of *claimed_us*; there must be at least one."""
     ratio = claimed_us / measured_us - 1.0
     size = ratio.abs()
     return Errors(
@@ -51,12 +51,12 @@ def errors(claimed_us: pd.Series[Any], measured_us: pd.Series[Any]) -> Errors:
 
 
 def score_of_times(name: str, rows: pd.DataFrame, claims: pd.Series[Any]) -> Score:
-    """Give the score of *claims* as times alone, for *rows* that nothing can be chosen from."""
+    """Return the score of *claims* as times alone, for *rows* that nothing can be chosen from."""
     return Score(name, errors(claims, rows["us"]), None, None, None)
 
 
 def score(name: str, rows: pd.DataFrame, claims: pd.Series[Any], *, times: bool = True) -> Score:
-    """Give the score of *claims*, a number for each of *rows*, the least for the first choice.
+    """Return the score of *claims*, a number for each of *rows*, the least for the first choice.
 
     *rows* are in the grid's order, which settles ties, and have a `shape` and a measured `us`.
     Without *times* the claims are not times and have no errors.
@@ -75,7 +75,7 @@ def score(name: str, rows: pd.DataFrame, claims: pd.Series[Any], *, times: bool 
 
 
 def _rank_correlation(rows: pd.DataFrame, claims: pd.Series[Any]) -> float | None:
-    """Give the mean of Spearman's correlation: Pearson's of the ranks, ties sharing their mean."""
+    """Return the mean of Spearman's correlation: Pearson's of ranks, ties sharing their mean."""
     shape = rows["shape"]
     ranks = rows[["us"]].assign(claim=claims).groupby(shape).rank()
     apart = ranks - ranks.groupby(shape).transform("mean")

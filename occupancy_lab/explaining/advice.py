@@ -21,7 +21,7 @@ MOST_PADDING = 1.1
 
 
 def _command(case: Case, **changes: object) -> str:
-    """Give the explain command of this case with *changes* made; None leaves an option out."""
+    """Return the explain command of this case with *changes* made; None leaves an option out."""
     record = case.record
     problem, config = record.problem, record.config
     default = record.kernel.default_config(problem, case.architecture.max_shared)
@@ -112,7 +112,7 @@ def _enough_occupancy(case: Case) -> Iterator[str]:
 
 
 def what_to_try(cases: tuple[Case, ...]) -> Section:
-    """Give what this kernel's own numbers suggest, each suggestion with its command."""
+    """Return what this kernel's own numbers suggest, each suggestion with its command."""
     kinds = (_enough_occupancy, _fewer_stages, _fewer_warps, _wider_loads, _spills, _row_kernel)
 
     def sentences(case: Case) -> Iterator[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write_calculation(calculations: tuple[Calculation, ...]) -> Document:
-    """Give what is said of *calculations*, which are one kernel's resources on several GPUs."""
+    """Return what is said of *calculations*, which are one kernel's resources on several GPUs."""
     resources = calculations[0].resources
     return Document(
         f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}",

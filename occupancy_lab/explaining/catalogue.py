@@ -48,7 +48,7 @@ def _limits_row(gpu: Gpu) -> tuple[str, ...]:
 
 
 def list_gpus(present: tuple[PresentGpu, ...]) -> Document:
-    """Give every GPU and architecture of the table, and the GPUs at hand."""
+    """Return every GPU and architecture of the table, and the GPUs at hand."""
     device_headers = ("name", "GPU", "target", "size", "GB/s", "L2 MiB")
     limit_headers = ("target", "", "warps", "registers", "shared B", "a program B")
     return Document(
@@ -91,7 +91,7 @@ def _present_section(one: PresentGpu) -> Section:
 
 
 def describe_gpu(gpu: Gpu) -> Document:
-    """Give every number of *gpu* with its source."""
+    """Return every number of *gpu* with its source."""
     rows = tuple(
         (name, f"{value}{DOUBTFUL if name in gpu.doubtful else ''}", gpu.sources[name].text)
         for name, value in numbers(gpu).items()
@@ -108,7 +108,7 @@ def describe_gpu(gpu: Gpu) -> Document:
 
 
 def numbers(gpu: Gpu) -> dict[str, Any]:
-    """Give every number of *gpu* and its architecture by name."""
+    """Return every number of *gpu* and its architecture by name."""
     fields = {**dataclasses.asdict(gpu.architecture)}
     for field in dataclasses.fields(gpu):
         if field.name not in {"architecture", "sources"}:
@@ -117,7 +117,7 @@ def numbers(gpu: Gpu) -> dict[str, Any]:
 
 
 def gpus_values(found: tuple[Gpu, ...], present: tuple[PresentGpu, ...]) -> dict[str, Any]:
-    """Give *found*, or the whole table for none, and the GPUs at hand as plain values for JSON."""
+    """Return *found*, or the whole table, and the GPUs at hand as plain values for JSON."""
     return {
         "gpus": [gpu_values(gpu) for gpu in found or (*devices().values(), *bare_gpus().values())],
         "present": [
@@ -133,7 +133,7 @@ def gpus_values(found: tuple[Gpu, ...], present: tuple[PresentGpu, ...]) -> dict
 
 
 def gpu_values(gpu: Gpu) -> dict[str, Any]:
-    """Give *gpu* as plain values for JSON: each number with its source and its doubt."""
+    """Return *gpu* as plain values for JSON: each number with its source and its doubt."""
     return {
         "key": gpu.key,
         "title": gpu.title,

@@ -96,7 +96,7 @@ def _spill_sentences(case: Case) -> Iterator[str]:
 
 
 def resource_rows(cases: tuple[Case, ...]) -> list[tuple[str, Callable[[Case], str]]]:
-    """Give the rows of a table of what the compiled kernels take."""
+    """Return the rows of a table of what the compiled kernels take."""
     rows: list[tuple[str, Callable[[Case], str]]] = [
         ("registers a thread", _registers),
         ("shared memory a program", _shared),

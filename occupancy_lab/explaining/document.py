@@ -20,7 +20,7 @@ class Table:
     prose: bool = False
 
     def to_markdown(self) -> str:
-        """Give the table in GitHub's markdown."""
+        """Return the table in GitHub's markdown."""
         from tabulate import tabulate
 
         headers, *rows = (
@@ -41,7 +41,7 @@ class Section:
     sentences: tuple[str, ...] = ()
 
     def to_markdown(self) -> str:
-        """Give the section in markdown, sentences as a list."""
+        """Return the section in markdown, sentences as a list."""
         parts = [f"## {self.title}", *(table.to_markdown() for table in self.tables)]
         if self.sentences:
             parts.append("\n".join(f"- {sentence}" for sentence in self.sentences))
@@ -57,11 +57,11 @@ class Document:
     sections: tuple[Section, ...]
 
     def to_markdown(self) -> str:
-        """Give the document in GitHub's markdown, with a newline at its end."""
+        """Return the document in GitHub's markdown, with a newline at its end."""
         answer = "\n".join(f"- {sentence}" for sentence in self.answer)
         parts = [f"# {self.title}", answer, *(section.to_markdown() for section in self.sections)]
         return "\n\n".join(parts) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the document as plain values for JSON."""
+        """Return the document as plain values for JSON."""
         return dataclasses.asdict(self)

@@ -111,7 +111,7 @@ def _bound_words(case: Case) -> str:
 
 
 def _part_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
-    """Give each part's time by itself, and its share of the prediction."""
+    """Return each part's time by itself, and its share of the prediction."""
     if not timings:
         return ()
 
@@ -128,7 +128,7 @@ def _part_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
 
 
 def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
-    """Give what would be predicted with one thing changed."""
+    """Return what would be predicted with one thing changed."""
 
     def words(timed: Timing, field: str) -> str:
         other = getattr(timed, field)

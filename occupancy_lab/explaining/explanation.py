@@ -41,22 +41,22 @@ class Explanation(ShownAsTables):
     document: Document
 
     def to_markdown(self) -> str:
-        """Give the explanation in GitHub's markdown."""
+        """Return the explanation in GitHub's markdown."""
         return self.document.to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give records and words as plain values."""
+        """Return records and words as plain values."""
         return {
             "records": [record.to_dict() for record in self.records],
             "document": self.document.to_dict(),
         }
 
     def to_json(self) -> str:
-        """Give records and words as a JSON document."""
+        """Return records and words as a JSON document."""
         return json.dumps(self.to_dict(), indent=2)
 
 
-def _case(  # noqa: PLR0913 - the values that the road starts from
+def _case(  # noqa: PLR0913 - the values that a record starts from
     kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, store: Store, *, present: bool
 ) -> Case:
     record = make_record(kernel, problem, config, gpu, store, present=present)
@@ -68,14 +68,14 @@ def _case(  # noqa: PLR0913 - the values that the road starts from
 
 
 def answer_in_short(case: Case) -> str:
-    """Give the answer as one sentence: what is held, and num_programs where it is known."""
+    """Return the answer as one sentence: what is held, and num_programs where it is known."""
     answer = held_in_short(case.calculation, case.title)
     num_programs = case.record.plan.num_programs
     return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
 
 
 def write_document(cases: tuple[Case, ...]) -> Document:
-    """Give the whole explanation of *cases*, which are one kernel and problem on several GPUs."""
+    """Return the whole explanation of *cases*, which are one kernel and problem on several GPUs."""
     kernel, problem = cases[0].record.kernel, cases[0].record.problem
     titles = listed([case.title for case in cases])
     calculations = tuple(case.calculation for case in cases)

@@ -21,7 +21,7 @@ DIVISIBILITY = 16
 
 
 def masked_lanes(case: Case) -> int:
-    """Give the lanes of the last block (or of each row's block) that hold no element."""
+    """Return the lanes of the last block (or of each row's block) that hold no element."""
     problem, block_size = case.record.problem, case.record.config.block_size
     length = problem.cols
     if case.record.kernel.grid is Grid.BLOCKS:
@@ -30,7 +30,7 @@ def masked_lanes(case: Case) -> int:
 
 
 def elements_per_thread(case: Case) -> float:
-    """Give the elements of a block that one thread holds; below 1 some threads only repeat."""
+    """Return the elements of a block that one thread holds; below 1 some threads only repeat."""
     return case.record.config.block_size / case.threads
 
 
@@ -123,7 +123,7 @@ def _masked(case: Case) -> str:
 
 
 def threads_words(case: Case) -> str:
-    """Give the threads a program: "8 warps x 32 = 256"."""
+    """Return the threads a program: "8 warps x 32 = 256"."""
     architecture = case.architecture
     warps = count(case.record.config.num_warps, architecture.warp_word)
     return f"{warps} x {architecture.warp_size} = {case.threads}"

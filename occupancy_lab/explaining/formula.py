@@ -130,7 +130,7 @@ def _steps(case: Calculation, resource: str) -> str:
 
 
 def tutorial_programs(case: Calculation) -> str:
-    """Give the programs a multiprocessor that the tutorial's formula says, or that it fails."""
+    """Return the programs a multiprocessor that the tutorial's formula says, or that it fails."""
     said = case.tutorial.programs_per_multiprocessor
     return "fails" if said is None else f"**{said}**"
 

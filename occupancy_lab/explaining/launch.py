@@ -20,17 +20,17 @@ SHOWN_ELEMENTS = 64
 
 
 def work_word(case: Case) -> str:
-    """Give what a program does one after the other: rows or blocks."""
+    """Return what a program does one after the other: rows or blocks."""
     return "block" if case.record.kernel.grid is Grid.BLOCKS else "row"
 
 
 def num_programs_words(case: Case) -> str:
-    """Give num_programs, where it is known."""
+    """Return num_programs, where it is known."""
     return known(case.record.plan.num_programs)
 
 
 def resident_words(case: Case) -> str:
-    """Give the programs that the GPU holds at once: "8 x 132 = 1056"."""
+    """Return the programs that the GPU holds at once: "8 x 132 = 1056"."""
     resident = case.record.plan.resident_programs
     if resident is None:
         return "not known"
@@ -40,7 +40,7 @@ def resident_words(case: Case) -> str:
 
 
 def waves_words(case: Case) -> str:
-    """Give the programs launched over those that the GPU holds at once."""
+    """Return the programs launched over those that the GPU holds at once."""
     waves = case.record.plan.waves
     return "not known" if waves is None else f"{waves:.2f}"
 

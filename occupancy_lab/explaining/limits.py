@@ -18,7 +18,7 @@ FIXED = ("warps", "programs", "barriers")
 
 
 def resource_word(case: Calculation, resource: str) -> str:
-    """Give the vendor's name of a limit's resource."""
+    """Return the vendor's name of a limit's resource."""
     architecture = case.architecture
     if architecture.vendor == "NVIDIA":
         words = {"programs": "program slots", "barriers": "named barriers"}
@@ -29,26 +29,26 @@ def resource_word(case: Calculation, resource: str) -> str:
 
 
 def limiter_words(case: Calculation) -> str:
-    """Give the limiters as a phrase: "warps and registers"."""
+    """Return the limiters as a phrase: "warps and registers"."""
     return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
 
 
 def programs_words(case: Calculation) -> str:
-    """Give the programs of a multiprocessor: "8 programs an SM"."""
+    """Return the programs of a multiprocessor: "8 programs an SM"."""
     word = case.architecture.multiprocessor_word
     held = count(case.occupancy.programs_per_multiprocessor, "program")
     return f"{held} {article(word)} {word}"
 
 
 def occupancy_words(case: Calculation) -> str:
-    """Give the warps resident and the occupancy: "64 of 64 warps (100%)"."""
+    """Return the warps resident and the occupancy: "64 of 64 warps (100%)"."""
     held, word = case.occupancy, case.architecture.warp_word
     resident = f"{held.warps_per_multiprocessor} of {held.max_warps} {word}s"
     return f"{resident} ({percent(held.occupancy)})"
 
 
 def held_in_short(case: Calculation, title: str | None = None) -> str:
-    """Give the answer as one clause: programs, warps, occupancy and limiters.
+    """Return the answer as one clause: programs, warps, occupancy and limiters.
 
     It is said of *title*, the name of the GPU if None.
     """
@@ -159,7 +159,7 @@ def _step_sentences(case: Calculation) -> Iterator[str]:
 
 
 def unit_words(case: Calculation, resource: str) -> str:
-    """Give what an amount of a limit's resource counts: "registers a thread"."""
+    """Return what an amount of a limit's resource counts: "registers a thread"."""
     words = {"registers": f"{case.architecture.register_word}s a thread", "sgprs": "SGPRs a wave"}
     return words.get(resource, f"B of {case.architecture.shared_word} a program")
 

@@ -24,7 +24,7 @@ ROW_KERNELS = {"softmax": "softmax_row"}
 
 
 def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
-    """Give the one of *gpus* that is the first GPU of this machine.
+    """Return the one of *gpus* that is the first GPU of this machine.
 
     Raises InputError where none is, or torch cannot use it.
     """
@@ -40,7 +40,7 @@ def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
 
 
 def with_times(case: Case, kernel: str, *, measure: bool) -> Case:
-    """Give *case* with what was recorded of its launch, and with *measure* timed on the GPU here.
+    """Return *case* with what was recorded of its launch, and with *measure* timed on the GPU here.
 
     *kernel* is what `load_kernel` finds its kernel by; only the lab's own were recorded, and one
     of a file may have the name of one of them.

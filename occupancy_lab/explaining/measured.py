@@ -77,7 +77,7 @@ def _against(case: Case, measurement: Measurement) -> str:
 
 
 def time_words(case: Case, measurement: Measurement | None) -> str:
-    """Give a measured time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
+    """Return a measured time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
     gbs = None if measurement is None else measurement.gbs(case.record.traffic)
     if measurement is None or measurement.us is None or gbs is None:
         return "-"

@@ -22,7 +22,7 @@ FEW_BYTES = 1_000_000
 
 
 def megabytes(number: int) -> str:
-    """Give bytes as "25.6 MB", of 1e6 bytes; few bytes as they are."""
+    """Return bytes as "25.6 MB", of 1e6 bytes; few bytes as they are."""
     return f"{number} B" if number < FEW_BYTES else f"{number / 1e6:.1f} MB"
 
 
@@ -69,7 +69,7 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
 
 
 def _polynomials(kernel: Kernel) -> tuple[str, str]:
-    """Give a kernel's reads and writes as "5MN + 2M"."""
+    """Return a kernel's reads and writes as "5MN + 2M"."""
     cols = 1000
     row = Problem(1, cols)
     steps = kernel.memory_steps(row)
@@ -114,7 +114,7 @@ def _floor_sentences(case: Case) -> Iterator[str]:
 
 
 def _last_cache(gpu: Gpu) -> tuple[str, int | None]:
-    """Give the name and the bytes of the cache in front of the DRAM."""
+    """Return the name and the bytes of the cache in front of the DRAM."""
     if gpu.infinity_cache_bytes is not None:
         return "Infinity Cache", gpu.infinity_cache_bytes
     return "L2", gpu.l2_bytes

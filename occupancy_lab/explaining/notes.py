@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 def cell(us: float | None) -> str:
-    """Give a time for a column of us: "7.63", "-" for None."""
+    """Return a time for a column of us: "7.63", "-" for None."""
     return "-" if us is None else microseconds(us).removesuffix(" us")
 
 
 def difference(predicted_us: Any, measured_us: Any) -> Any:
-    """Give how far a prediction is off, as a share of what was measured; columns too."""
+    """Return how far a prediction is off, as a share of what was measured; columns too."""
     return predicted_us / measured_us - 1.0
 
 
 def difference_cell(predicted_us: float | None, measured_us: float | None) -> str:
-    """Give how far a prediction is off: "+2.4%", "-" where one of the two is None."""
+    """Return how far a prediction is off: "+2.4%", "-" where one of the two is None."""
     if predicted_us is None or measured_us is None:
         return "-"
     return change(difference(predicted_us, measured_us))
 
 
 def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool) -> str:
-    """Give what the predictions for *gpu* rest on, and whether a GPU of its kind was measured."""
+    """Return what the predictions for *gpu* rest on, and whether a GPU of its kind was measured."""
     if calibrated:
         return f"Predictions for {gpu.title}: {words}."
     amd = gpu.vendor == "AMD"
@@ -38,7 +38,7 @@ def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool) -> str:
 
 
 def conditions_words(taken: Conditions) -> str:
-    """Give with what, and in which state of the GPU, launches were timed."""
+    """Return with what, and in which state of the GPU, launches were timed."""
     driver = "" if taken.driver is None else f"driver {taken.driver}, "
     clock = "" if taken.sm_mhz is None else f", SM clock {taken.sm_mhz} MHz"
     held = "" if taken.throttled is None else f", held down by {taken.throttled}"
@@ -49,15 +49,15 @@ def conditions_words(taken: Conditions) -> str:
 
 
 def place_words(taken: Conditions) -> str:
-    """Give where and, where it is known, when launches were timed."""
+    """Return where and, where it is known, when launches were timed."""
     return taken.device if taken.date is None else f"{taken.device}, {taken.date}"
 
 
 def median_words(runs: int | None) -> str:
-    """Give of how many launches a time is the median."""
+    """Return of how many launches a time is the median."""
     return "a median" if runs is None else f"the median of {runs} launches"
 
 
 def conditions_sentence(taken: Conditions, runs: int | None) -> str:
-    """Give where, when and how *runs* launches were measured."""
+    """Return where, when and how *runs* launches were measured."""
     return f"Measured on {place_words(taken)} ({conditions_words(taken)}): {median_words(runs)}."

@@ -141,7 +141,7 @@ def rows_sentences(timing: Timing) -> Iterator[str]:
 
 
 def recorded_change(case: Case, field: str) -> float | None:
-    """Give how much longer another launch took than this one, where both were recorded."""
+    """Return how much longer another launch took than this one, where both were recorded."""
     own, other = case.recorded.launch, getattr(case.recorded, field)
     if own is None or other is None or own.us is None or other.us is None:
         return None
@@ -150,7 +150,7 @@ def recorded_change(case: Case, field: str) -> float | None:
 
 
 def _times(case: Case, timing: Timing | None, field: str) -> str:
-    """Give what is predicted, and what was recorded, of the launch that differs in *field*.
+    """Return what is predicted, and what was recorded, of the launch that differs in *field*.
 
     It is "" where neither is known.
     """
@@ -166,7 +166,7 @@ def _times(case: Case, timing: Timing | None, field: str) -> str:
 
 
 def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:
-    """Give the part that makes at least half of a predicted difference; "" where none does.
+    """Return the part that makes at least half of a predicted difference; "" where none does.
 
     What bounds the slower of the two comes first, then the part that differs most.
     """

@@ -42,12 +42,12 @@ class Timing:
         return self.case.title
 
     def change(self, other: Prediction) -> float:
-        """Give how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
+        """Return how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
         return other.us / self.prediction.us - 1
 
 
 def timing(case: Case) -> Timing | None:
-    """Give the timing of *case*; None where there is no prediction."""
+    """Return the timing of *case*; None where there is no prediction."""
     prediction = case.record.prediction
     if prediction is None:
         return None
@@ -94,7 +94,7 @@ def _with_row_programs(case: Case) -> Prediction | None:
 
 
 def opened(resources: Resources) -> Resources | None:
-    """Give what a kernel takes without its loop: one pass, and half of what is around the loop.
+    """Return what a kernel takes without its loop: one pass, and half of what is around the loop.
 
     The other half sets the loop up. None where the instructions are not known or there is no loop.
     """

@@ -20,45 +20,45 @@ Item = TypeVar("Item", bound=Titled)
 
 
 def listed(words: Sequence[str]) -> str:
-    """Give "a", "a and b", "a, b and c"."""
+    """Return "a", "a and b", "a, b and c"."""
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def percent(share: float) -> str:
-    """Give 0.125 as "12.5%" and 1 as "100%"."""
+    """Return 0.125 as "12.5%" and 1 as "100%"."""
     return f"{100 * share:.3g}%"
 
 
 def change(share: float) -> str:
-    """Give 0.024 as "+2.4%", and what rounds to nothing as "+0.0%"."""
+    """Return 0.024 as "+2.4%", and what rounds to nothing as "+0.0%"."""
     return f"{round(share, 3) + 0.0:+.1%}"
 
 
 def microseconds(us: float) -> str:
-    """Give "7.63 us", "12.4 us", "285 us": three digits, as many as a timer is worth."""
+    """Return "7.63 us", "12.4 us", "285 us": three digits, as many as a timer is worth."""
     digits = 2 if us < 9.995 else 1 if us < 99.95 else 0  # noqa: PLR2004 - where a digit is added
     return f"{us:.{digits}f} us"
 
 
 def article(word: str) -> str:
-    """Give "a" or "an", as *word* is spoken."""
+    """Return "a" or "an", as *word* is spoken."""
     return "an" if word == "SM" else "a"
 
 
 def count(number: int, word: str) -> str:
-    """Give "1 row", "2 rows"."""
+    """Return "1 row", "2 rows"."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def known(value: object) -> str:
-    """Give *value* as text, "not known" for None."""
+    """Return *value* as text, "not known" for None."""
     return "not known" if value is None else str(value)
 
 
 def said_of_each(
     items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
 ) -> tuple[str, ...]:
-    """Give what *sentences* says of each item; of several, each sentence names its GPU.
+    """Return what *sentences* says of each item; of several, each sentence names its GPU.
 
     What is said alike of all of them is said once.
     """
@@ -73,7 +73,7 @@ def said_of_each(
 def said_apart(
     items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
 ) -> tuple[str, ...]:
-    """Give what *sentences* says of each item but not of all, each sentence with its GPU."""
+    """Return what *sentences* says of each item but not of all, each sentence with its GPU."""
     said = [(item.title, tuple(sentences(item))) for item in items]
     return _apart(said, _common(said))
 
@@ -91,5 +91,5 @@ def _apart(said: list[tuple[str, tuple[str, ...]]], common: set[str]) -> tuple[s
 def compared(
     items: tuple[Item, ...], rows: Iterable[tuple[str, Callable[[Item], str]]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Give a table's rows: a name, then what its function says of each item."""
+    """Return a table's rows: a name, then what its function says of each item."""
     return tuple((name, *(say(item) for item in items)) for name, say in rows)

@@ -11,7 +11,7 @@ TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 def read_kfd(nodes: Path = TOPOLOGY) -> tuple[DriverReport, ...]:
-    """Give the GPUs whose topology this process may read; none without the kernel driver.
+    """Return the GPUs whose topology this process may read; none without the kernel driver.
 
     Each node has a file `properties` of lines "key value"; a node without SIMDs is a CPU. These
     are the GPUs of the machine: HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are not obeyed.
@@ -34,7 +34,7 @@ def read_kfd(nodes: Path = TOPOLOGY) -> tuple[DriverReport, ...]:
 
 
 def target_name(version: int) -> str:
-    """Give the compiler's name for KFD's gfx_target_version: 90402 is gfx942, 90010 is gfx90a."""
+    """Return the compiler's name for KFD's gfx_target_version: 90402 is gfx942, 90010 is gfx90a."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 

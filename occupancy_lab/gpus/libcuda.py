@@ -45,7 +45,7 @@ _SIGNATURES = {
 
 
 def read_libcuda(library: ctypes.CDLL | None = None) -> tuple[DriverReport, ...]:
-    """Give the GPUs of *library* (default: the driver's libcuda.so.1); none where it refuses.
+    """Return the GPUs of *library* (default: the driver's libcuda.so.1); none where it refuses.
 
     CUDA_VISIBLE_DEVICES holds, as the driver obeys it. The driver is initialised in this process,
     so a child made by fork can no longer use CUDA: start workers with spawn.

@@ -23,7 +23,7 @@ _LONGEST_NAME = 80
 
 
 def find_gpu(text: str) -> Gpu:
-    """Give the GPU that *text* means; case, spaces, hyphens and underscores do not matter.
+    """Return the GPU that *text* means; case, spaces, hyphens and underscores do not matter.
 
     Known are the table's devices by key, title or alias (h100, H100 SXM, NVIDIA H100 80GB HBM3)
     and its architectures (sm_90, sm_90a, cuda:90:32, gfx942, hip:gfx942:64). A bare architecture
@@ -44,7 +44,7 @@ def find_gpu(text: str) -> Gpu:
 
 
 def find_gpus(text: str) -> tuple[Gpu, ...]:
-    """Give the GPUs of a comma-separated list, each once, in the order of their first mention.
+    """Return the GPUs of a comma-separated list, each once, in the order of their first mention.
 
     Raises:
         InputError: a part is empty or `find_gpu` does not know it.
@@ -57,7 +57,7 @@ def find_gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def find_device(name: str) -> Gpu | None:
-    """Give the device that has exactly this *name*, brands aside, or None."""
+    """Return the device that has exactly this *name*, brands aside, or None."""
     key = _keys().get(_normalized(name))
     return None if key is None else devices()[key]
 

@@ -55,7 +55,7 @@ class PresentGpu:
 def present_gpus(
     library: ctypes.CDLL | None = None, nodes: Path = TOPOLOGY
 ) -> tuple[PresentGpu, ...]:
-    """Give the GPUs of this machine, NVIDIA's before AMD's; none without a driver, never an error.
+    """Return the GPUs of this machine, NVIDIA's before AMD's; none without a driver, no error.
 
     A GPU of an architecture that the table lacks is left out. *library* stands in for libcuda and
     *nodes* for KFD's topology. `read_libcuda` says what the driver's start costs a process.
@@ -65,7 +65,7 @@ def present_gpus(
 
 
 def disagreements(present: PresentGpu) -> tuple[str, ...]:
-    """Give a sentence for each number of the table that the driver contradicts."""
+    """Return a sentence for each number of the table that the driver contradicts."""
     reported: dict[str, float] = dict(present.driver)
     bandwidth, peak = _bandwidth(present.driver, present.table), present.table.bandwidth_gbs
     if bandwidth and peak and abs(bandwidth / peak - 1) > _BANDWIDTH_TOLERANCE:
@@ -154,7 +154,7 @@ def _table_number(table: Gpu, name: str) -> float | None:
 
 
 def _bandwidth(driver: Mapping[str, int], table: Gpu) -> float | None:
-    """Give the peak that the driver's memory clock and bus width make, GB/s: two bits a clock."""
+    """Return the peak that the driver's memory clock and bus width make, GB/s: two bits a clock."""
     clock, bits = driver.get("memory_clock_khz"), driver.get("bus_bits")
     if not clock or not bits or table.target.name in _MISREPORTED_CLOCKS:
         return None

@@ -19,13 +19,13 @@ _CONVERTERS = {"int": int, "float": float, "str": str}
 
 @functools.cache
 def architectures() -> Mapping[str, Architecture]:
-    """Give the limits of each architecture by its compiler's name: sm_90, gfx942."""
+    """Return the limits of each architecture by its compiler's name: sm_90, gfx942."""
     return MappingProxyType({name: _architecture(name, rows) for name, rows in _limits().items()})
 
 
 @functools.cache
 def bare_gpus() -> Mapping[str, Gpu]:
-    """Give each architecture as a Gpu of unknown size and speed, by its compiler's name."""
+    """Return each architecture as a Gpu of unknown size and speed, by its compiler's name."""
     return MappingProxyType(
         {
             name: Gpu(
@@ -41,20 +41,20 @@ def bare_gpus() -> Mapping[str, Gpu]:
 
 @functools.cache
 def devices() -> Mapping[str, Gpu]:
-    """Give each GPU that can be bought by its key: h100, mi300x."""
+    """Return each GPU that can be bought by its key: h100, mi300x."""
     numbers = _by_owner("device_numbers.csv", "device")
     return MappingProxyType({row["device"]: _device(row, numbers) for row in _rows("devices.csv")})
 
 
 @functools.cache
 def aliases() -> Mapping[str, tuple[str, ...]]:
-    """Give the other names of each device by its key, those that drivers report included."""
+    """Return the other names of each device by its key, those that drivers report included."""
     return MappingProxyType({row["device"]: _split(row["aliases"]) for row in _rows("devices.csv")})
 
 
 @functools.cache
 def pci_ids() -> Mapping[int, str]:
-    """Give the key of the AMD device by PCI device id; siblings of other sizes share some ids."""
+    """Return the key of the AMD device by PCI device id; siblings of other sizes share some ids."""
     return MappingProxyType(
         {
             int(pci_id, 16): row["device"]
@@ -66,7 +66,7 @@ def pci_ids() -> Mapping[int, str]:
 
 @functools.cache
 def citations() -> Mapping[str, str]:
-    """Give what each source is, by the id that the data files use."""
+    """Return what each source is, by the id that the data files use."""
     return MappingProxyType({row["id"]: row["citation"] for row in _rows("sources.csv")})
 
 

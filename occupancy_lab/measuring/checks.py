@@ -46,7 +46,7 @@ class Check:
     """Why it was not checked."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the check as plain values."""
+        """Return the check as plain values."""
         return dataclasses.asdict(self)
 
 
@@ -59,7 +59,7 @@ def _check(  # noqa: PLR0913 - the fields of a check
     *,
     agrees: bool | None = None,
 ) -> Check:
-    """Give a check of two values, which must be equal unless *agrees* says whether they agree."""
+    """Return a check of two values, which must be equal unless *agrees* says whether they agree."""
     if predicted is None or found is None:
         reason = "nothing is predicted" if predicted is None else f"{source} does not say"
         return Check(record.config, what, predicted, found, None, source, reason)
@@ -125,7 +125,7 @@ def _limit_checks(record: Record, report: NcuReport) -> Iterator[Check]:
 
 
 def _shared_limit(record: Record, carveout: int) -> int | None:
-    """Give the programs that *carveout* bytes of shared memory an SM allow.
+    """Return the programs that *carveout* bytes of shared memory an SM allow.
 
     Nsight Compute's limit is of what the driver took from the L1 cache for this launch.
     """

@@ -48,14 +48,14 @@ class _Nvml:
         self._nvml = nvml
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Give what *function* gives, None where NVML has none or refuses."""
+        """Return what *function* gives, None where NVML has none or refuses."""
         try:
             return getattr(self._nvml, function)(*arguments)
         except (AttributeError, self._nvml.NVMLError):
             return None
 
     def handle(self, index: int) -> Any:
-        """Give the handle of torch's device *index*, None where NVML does not know it.
+        """Return the handle of torch's device *index*, None where NVML does not know it.
 
         CUDA_VISIBLE_DEVICES numbers torch's devices anew, not NVML's, and a part of a GPU (MIG)
         has a UUID of its own: the place on the PCI bus is then the whole GPU's.
@@ -73,7 +73,7 @@ class _Nvml:
         return found
 
     def clocks(self, handle: Any) -> Clocks:
-        """Give the reading of the GPU behind *handle*."""
+        """Return the reading of the GPU behind *handle*."""
         nvml = self._nvml
         reasons = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if reasons is None:  # drivers before 535 have the older name alone
@@ -90,12 +90,12 @@ class _Nvml:
 
 
 def throttle_words(reasons: int) -> tuple[str, ...]:
-    """Give the words of NVML's bits *reasons*, lowest bit first; a bit without any is left out."""
+    """Return the words of NVML's bits *reasons*, lowest bit first; unnamed bits are left out."""
     return tuple(word for bit, word in REASONS.items() if reasons & bit)
 
 
 def read_clocks(index: int = 0) -> Clocks | None:
-    """Give a reading of torch's device *index*: clocks in MHz, degrees Celsius, watts.
+    """Return a reading of torch's device *index*: clocks in MHz, degrees Celsius, watts.
 
     None where nvidia-ml-py (the extra `nvidia`) is not installed, where NVML does not start, and
     where it does not know the device.

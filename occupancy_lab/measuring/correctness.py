@@ -15,7 +15,7 @@ ROWS_AT_ONCE_BYTES = 2**30
 
 
 def operands(rows: int, cols: int, dtype: str, count: int) -> tuple[torch.Tensor, ...]:
-    """Give *count* matrices of random normal numbers on the current GPU, the same every time."""
+    """Return *count* matrices of random normal numbers on the current GPU, the same every time."""
     import torch
 
     generator = torch.Generator(device="cuda").manual_seed(0)
@@ -46,7 +46,7 @@ def poisoned() -> Iterator[None]:
 def relative_error(
     output: torch.Tensor, reference: Callable[..., Any], inputs: Sequence[torch.Tensor]
 ) -> float:
-    """Give |output - reference| / |reference| (2-norms) with *reference* run in float64.
+    """Return |output - reference| / |reference| (2-norms) with *reference* run in float64.
 
     NaN where an element of *output* is NaN, as one that was never written is.
     """
@@ -62,7 +62,7 @@ def relative_error(
 
 
 def tolerance(dtype: str) -> float:
-    """Give the relative error that rounding explains: two units of *dtype*, 1e-5 at the least."""
+    """Return the relative error that rounding explains: two units of *dtype*, 1e-5 at the least."""
     import torch
 
     return max(2 * torch.finfo(getattr(torch, dtype)).eps, 1e-5)

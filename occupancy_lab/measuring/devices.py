@@ -19,7 +19,7 @@ ALL = "all"
 def chosen_devices(
     purpose: str, asked: str | Sequence[int] | None = None
 ) -> tuple[Gpu, tuple[str | None, ...]]:
-    """Give the GPU that is here, and what a MeasuringProcess calls each device of that kind.
+    """Return the GPU that is here, and what a MeasuringProcess calls each device of that kind.
 
     *asked* is "all", or the numbers of GPUs as a list or with commas; None takes the first GPU.
 
@@ -73,7 +73,7 @@ def _numbered(here: Sequence[PresentGpu], number: int) -> PresentGpu:
 
 
 def _visible_name(present: PresentGpu) -> str:
-    """Give what CUDA_VISIBLE_DEVICES has to be for a process that sees this GPU alone.
+    """Return what CUDA_VISIBLE_DEVICES has to be for a process that sees this GPU alone.
 
     Where it is set already, the driver numbers only those that it lists; KFD numbers them all.
     """

@@ -30,7 +30,7 @@ class DeviceLostError(DriverError):
 
 
 def measure(request: Request) -> list[Measurement]:
-    """Give a measurement for each launch of *request*, in their order.
+    """Return a measurement for each launch of *request*, in their order.
 
     Every launch runs once on poisoned memory and is compared with torch in float64; those that
     are right are then timed in turns.
@@ -135,7 +135,7 @@ def _timed(checks: Sequence[_Check], runs: int) -> list[Measurement]:
 def summary(
     times: Sequence[float], taken: Conditions, error: float | None, empty_us: float | None = None
 ) -> Measurement:
-    """Give the measurement of launches that took *times* us."""
+    """Return the measurement of launches that took *times* us."""
     us = statistics.median(times)
     tenths = statistics.quantiles(times, n=10, method="inclusive")
     floor = _empty_us() if empty_us is None else empty_us
@@ -158,7 +158,7 @@ def _timer() -> Timer:
 
 @cache
 def _empty_us() -> float:
-    """Give the time of a kernel that does nothing, which the timer cannot go below."""
+    """Return the time of a kernel that does nothing, which the timer cannot go below."""
     from occupancy_lab.compiling.probe import probe_kernel
     from occupancy_lab.kernel import OPTIONS
 
@@ -168,7 +168,7 @@ def _empty_us() -> float:
 
 @cache
 def conditions() -> Conditions:
-    """Give where, when and how this process measures; the clocks are not read."""
+    """Return where, when and how this process measures; the clocks are not read."""
     import torch
 
     return Conditions(

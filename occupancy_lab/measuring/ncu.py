@@ -102,7 +102,7 @@ class NcuReport:
 
 
 def find_ncu(root: Path = Path("/")) -> Path | None:
-    """Give the ncu of $PATH, or else the newest of those NVIDIA's installers left, or None."""
+    """Return the ncu of $PATH, or else the newest of those NVIDIA's installers left, or None."""
     on_path = shutil.which("ncu")
     if on_path is not None:
         return Path(on_path)
@@ -148,7 +148,7 @@ def _command(path: Path, launch: OneLaunch, fields: Iterable[str]) -> list[str]:
 
 
 def _run(command: Sequence[str], timeout: float) -> str:
-    """Give what *command* prints on either stream; nothing it started outlives it."""
+    """Return what *command* prints on either stream; nothing it started outlives it."""
     # Nsight Compute writes numbers as the locale does.
     environment = os.environ | {"LC_ALL": "C.UTF-8"}
     try:
@@ -177,7 +177,7 @@ def _run(command: Sequence[str], timeout: float) -> str:
 
 
 def read_report(printed: str) -> NcuReport:
-    """Give the report of the first kernel in a raw CSV page, other lines around it or not.
+    """Return the report of the first kernel in a raw CSV page, other lines around it or not.
 
     Its first row names the columns, the second has the units, each other is one kernel. Raises
     DriverError, with what Nsight Compute says instead, where there is no kernel.
@@ -207,7 +207,7 @@ def _number(text: str | None, unit: str | None) -> float | None:
 
 
 def _complaint(printed: str) -> str:
-    """Give why nothing was measured, of all that was printed."""
+    """Return why nothing was measured, of all that was printed."""
     if NO_PERMISSION in printed:
         return (
             f"Nsight Compute may not read the GPU's counters ({NO_PERMISSION}); run as root, or"

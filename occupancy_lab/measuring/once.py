@@ -25,12 +25,12 @@ class OneLaunch:
     num_programs: int
 
     def to_json(self) -> str:
-        """Give the launch as one line of JSON."""
+        """Return the launch as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> OneLaunch:
-        """Give the launch of a line that `to_json` made."""
+        """Return the launch of a line that `to_json` made."""
         values = json.loads(line)
         return cls(
             kernel=values["kernel"],

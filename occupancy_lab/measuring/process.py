@@ -38,7 +38,7 @@ class MeasuringProcess:
         self._timeout = timeout
 
     def measure(self, request: Request) -> list[Measurement]:
-        """Give a measurement for each launch of *request*, in their order.
+        """Return a measurement for each launch of *request*, in their order.
 
         Where the process dies, each launch gets a process for itself, so that only the launch
         that is the cause has no time.
@@ -72,7 +72,7 @@ def measure_launches(
     devices: Sequence[str | None] = (None,),
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[Measurement]:
-    """Give a measurement for each of *launches*, in their order.
+    """Return a measurement for each of *launches*, in their order.
 
     Launches on one problem are timed side by side; problems are spread over *devices*.
 

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 def softmax_reference(x: torch.Tensor) -> torch.Tensor:
-    """Give PyTorch's softmax of each row of *x*."""
+    """Return PyTorch's softmax of each row of *x*."""
     import torch
 
     return torch.softmax(x, dim=1)
 
 
 def identity(x: torch.Tensor) -> torch.Tensor:
-    """Give *x* itself, what a copy must equal."""
+    """Return *x* itself, what a copy must equal."""
     return x
 
 
 def copy(x: torch.Tensor) -> torch.Tensor:
-    """Give a copy of *x*: the time that moving the matrix alone takes, the practical limit."""
+    """Return a copy of *x*: the time that moving the matrix alone takes, the practical limit."""
     import torch
 
     return torch.empty_like(x).copy_(x)
 
 
 def naive(x: torch.Tensor) -> torch.Tensor:
-    """Give the softmax in five operations, each through global memory."""
+    """Return the softmax in five operations, each through global memory."""
     from occupancy_lab.kernel import load_kernel
 
     kernel = load_kernel("softmax_naive")
@@ -50,7 +50,7 @@ def _compiled() -> Any:
 
 
 def compiled(x: torch.Tensor) -> torch.Tensor:
-    """Give the softmax that torch.compile makes for this shape."""
+    """Return the softmax that torch.compile makes for this shape."""
     result: torch.Tensor = _compiled()(x)
     return result
 

@@ -21,7 +21,7 @@ _FLAGS = {"True": True, "False": False}
 def recorded_measurement(
     gpu_key: str, kernel_name: str, problem: Problem, config: Config, num_programs: int | None
 ) -> Measurement | None:
-    """Give the latest recorded measurement of a launch on the GPU called *gpu_key*, None for none.
+    """Return the latest recorded measurement of a launch on the GPU *gpu_key*, None for none.
 
     It was launched with *num_programs* programs; for None any number will do, as for a kernel that
     launches one program a row whatever is asked for.
@@ -37,7 +37,7 @@ def recorded_measurement(
 def recorded_as_compiled(
     gpu_key: str, kernel_name: str, problem: Problem, config: Config
 ) -> tuple[int, Measurement] | None:
-    """Give the latest recorded launch with as many programs as fit, and that number; None for none.
+    """Return the latest recorded launch with as many programs as fitand that number; None for none.
 
     It is the number for what was compiled then, which another Triton may compile differently.
     """
@@ -65,7 +65,7 @@ def _measured_rows(
 
 
 def recorded_files() -> list[Traversable]:
-    """Give the files of recorded measurements by name."""
+    """Return the files of recorded measurements by name."""
     entries = files("occupancy_lab.recorded").iterdir()
     return sorted(
         (one for one in entries if one.name.startswith("measured-") and one.name.endswith(".csv")),
@@ -74,7 +74,7 @@ def recorded_files() -> list[Traversable]:
 
 
 def _rows(file: Traversable, start: str, part: str) -> Iterator[dict[str, str]]:
-    """Give the rows whose line begins with *start* and holds *part*.
+    """Return the rows whose line begins with *start* and holds *part*.
 
     Lines are sifted before they are parsed: it is ten times as fast. A row's name stands at its
     beginning, in the order of `name_columns`.

@@ -31,12 +31,12 @@ class Request:
     runs: int = DEFAULT_RUNS
 
     def to_json(self) -> str:
-        """Give the request as one line of JSON."""
+        """Return the request as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> Request:
-        """Give the request of a line that `to_json` made."""
+        """Return the request of a line that `to_json` made."""
         values = json.loads(line)
         return cls(
             problem=Problem(**values["problem"]),
@@ -52,12 +52,12 @@ def _launch(fields: dict[str, object]) -> Launch:
 
 
 def measurements_to_json(measurements: list[Measurement]) -> str:
-    """Give *measurements* as one line of JSON."""
+    """Return *measurements* as one line of JSON."""
     return json.dumps([dataclasses.asdict(measurement) for measurement in measurements])
 
 
 def measurements_from_json(line: str) -> list[Measurement]:
-    """Give the measurements of a line that `measurements_to_json` made."""
+    """Return the measurements of a line that `measurements_to_json` made."""
     return [
         Measurement(**(fields | {"conditions": _conditions(fields["conditions"])}))
         for fields in json.loads(line)

@@ -11,7 +11,7 @@ from occupancy_lab.values import Measurement
 
 
 def answer(line: str) -> str:
-    """Give the measurements of the request *line*.
+    """Return the measurements of the request *line*.
 
     A lost GPU ends the process: at once where several launches could be the cause, after the
     answer where it was the only one.

@@ -65,18 +65,18 @@ class SideBySide:
     rows: tuple[Timed, ...]
 
     def row(self, provider: str) -> Timed | None:
-        """Give the row of *provider*; None where it was not asked for."""
+        """Return the row of *provider*; None where it was not asked for."""
         return next((row for row in self.rows if row.provider == provider), None)
 
     def share_of_copy(self, row: Timed) -> float | None:
-        """Give the bandwidth of *row* over the copy's; None where one of them has no time."""
+        """Return the bandwidth of *row* over the copy's; None where one of them has no time."""
         copy = self.row(COPY)
         if copy is None or copy.gbs is None or row.gbs is None:
             return None
         return row.gbs / copy.gbs
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain values, for JSON."""
+        """Return everything as plain values, for JSON."""
         return {
             "gpu": self.gpu.key,
             "kernel": self.kernel,
@@ -143,7 +143,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
 
 
 def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
-    """Give *providers*, each once, or those that *kernel* is compared with."""
+    """Return *providers*, each once, or those that *kernel* is compared with."""
     for provider in providers:
         if provider not in ALL:
             msg = f"there is no provider {provider!r}; give all, or some of {', '.join(ALL)}"
@@ -155,7 +155,7 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 def _untimed(
     provider: str, kernel: str, record: Record, store: Store
 ) -> tuple[Timed, Launch | None]:
-    """Give a row without a time, and what to launch for one; None where it does not fit."""
+    """Return a row without a time, and what to launch for one; None where it does not fit."""
     if provider == KERNEL:
         return _planned(provider, kernel, record, record.plan)
     if provider == TUTORIAL:
@@ -165,7 +165,7 @@ def _untimed(
 
 
 def _tutorial(record: Record, store: Store) -> tuple[Timed, Launch | None]:
-    """Give the tutorial's own choice, launched with as many programs as its formula gives."""
+    """Return the tutorial's own choice, launched with as many programs as its formula gives."""
     kernel, problem = chosen_kernel(TUTORIAL_KERNEL), record.problem
     config = chosen_config(kernel, problem, record.gpu, {})
     try:

@@ -24,7 +24,7 @@ PREDICTED = ("", "warps", "stages", "programs", "predicted us", "bound", "measur
 
 
 def side_by_side_document(found: SideBySide) -> Document:
-    """Give what was measured, and what was predicted of it, in words."""
+    """Return what was measured, and what was predicted of it, in words."""
     problem = found.problem
     title = f"{found.kernel}, {problem.rows} x {problem.cols} {problem.dtype}, on {found.gpu.title}"
     measured = Table(MEASURED, tuple(_measured(found, row) for row in found.rows))

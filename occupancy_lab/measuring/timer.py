@@ -31,7 +31,7 @@ class Timer:
     def time(
         self, launches: Sequence[Launch], *, runs: int, warmup_ms: float = 25.0
     ) -> list[list[float]]:
-        """Give the times in us of *runs* runs (or a few more) of each of *launches*.
+        """Return the times in us of *runs* runs (or a few more) of each of *launches*.
 
         Launches take turns, a burst each, and every round starts with another one, so that a
         drift of the clocks is everybody's.

@@ -18,7 +18,7 @@ HEADERS = ("", "predicted", "found", "asked", "")
 
 
 def verification_table(checks: Iterable[Check]) -> str:
-    """Give *checks* in markdown, with how many differ in a last sentence and a newline after it."""
+    """Return *checks* in markdown, with a last sentence on how many differ, and a newline."""
     checks = tuple(checks)
     groups = itertools.groupby(checks, lambda check: check.config)
     sections = [_section(config, group).to_markdown() for config, group in groups]

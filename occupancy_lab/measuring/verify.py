@@ -65,7 +65,7 @@ def grid_of_configs(
     num_warps: Sequence[int] = (),
     num_stages: Sequence[int] = (),
 ) -> tuple[Config, ...]:
-    """Give every configuration of *num_warps* and *num_stages*; `verify_here` says what () is."""
+    """Return every configuration of *num_warps* and *num_stages*; `verify_here` says what () is."""
     architecture = gpu.architecture
     block_size = chosen_config(kernel, problem, gpu, {}).block_size
     threads_at_least = block_size / ELEMENTS_A_THREAD
@@ -83,7 +83,7 @@ def verify(
     *,
     profiled: int = PROFILED,
 ) -> tuple[Check, ...]:
-    """Give the checks of each of *configs* that fits, in their order.
+    """Return the checks of each of *configs* that fits, in their order.
 
     *kernel* is what `load_kernel` finds it by. Registers, local memory, static shared memory and
     programs are set against the driver's, num_programs against what it accepts to launch at once.

@@ -53,7 +53,7 @@ class Claim:
 
 
 def claim(claimant: Claimant, resources: Resources, architecture: HipArchitecture) -> Claim:
-    """Give what *claimant* says of a kernel that takes *resources* of an AMD GPU."""
+    """Return what *claimant* says of a kernel that takes *resources* of an AMD GPU."""
     return Claim(
         programs_without(claimant.terms, resources, architecture),
         missing_terms(claimant.terms, resources, architecture),

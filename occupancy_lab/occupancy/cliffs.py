@@ -23,7 +23,7 @@ MAX_SGPRS = 108
 
 
 def _amounts(resources: Resources, architecture: Architecture) -> dict[str, tuple[int, int]]:
-    """Give each resource that a kernel can use less or more of: what it uses and the most."""
+    """Return each resource that a kernel can use less or more of: what it uses and the most."""
     if isinstance(architecture, CudaArchitecture):
         n_regs = (resources.n_regs, architecture.max_registers_per_thread)
         return {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
@@ -43,7 +43,7 @@ def _with(resources: Resources, resource: str, amount: int) -> Resources:
 def programs_after(
     steps: Sequence[NextStep], resources: Resources, architecture: Architecture
 ) -> int | None:
-    """Give the programs that fit when every limiter is down to the amount for one program more.
+    """Return the programs that fit when every limiter is down to the amount for one program more.
 
     That may be several more, as an amount comes in steps. None where a limiter has no such amount.
     """

@@ -43,13 +43,13 @@ def _limit(rule: Rule, usage: Resources, architecture: Architecture) -> Limit | 
 def limits(
     rules: Iterable[Rule], usage: Resources, architecture: Architecture
 ) -> tuple[Limit, ...]:
-    """Give every limit that applies to *usage*, in the order of *rules*."""
+    """Return every limit that applies to *usage*, in the order of *rules*."""
     found = (_limit(rule, usage, architecture) for rule in rules)
     return tuple(limit for limit in found if limit is not None)
 
 
 def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture) -> Occupancy:
-    """Give the Occupancy of one kernel: the least of its limits."""
+    """Return the Occupancy of one kernel: the least of its limits."""
     found = limits(rules, usage, architecture)
     return Occupancy(
         programs_per_multiprocessor=min(
@@ -64,7 +64,7 @@ def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture
 def programs(
     rules: Iterable[Rule], usage: Usage, architecture: Architecture, where: Where = scalar_where
 ) -> dict[str, Any]:
-    """Give each rule's programs by resource, as ints or arrays; UNLIMITED where it sets none.
+    """Return each rule's programs by resource, as ints or arrays; UNLIMITED where it sets none.
 
     Rules that do not apply are left out.
     """

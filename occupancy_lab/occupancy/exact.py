@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def exact_rules(architecture: Architecture) -> tuple[Rule, ...]:
-    """Give the rules of the architecture's vendor."""
+    """Return the rules of the architecture's vendor."""
     return cuda.RULES if isinstance(architecture, CudaArchitecture) else hip.RULES
 
 
 def occupancy(resources: Resources, architecture: Architecture) -> Occupancy:
-    """Give the programs of one multiprocessor with every limit, its steps and the limiters.
+    """Return the programs of one multiprocessor with every limit, its steps and the limiters.
 
     Zero programs means that the kernel cannot be launched there.
     """

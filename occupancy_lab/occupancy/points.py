@@ -91,7 +91,7 @@ def _evaluate(table: pd.DataFrame, architecture: Architecture) -> pd.DataFrame:
 
 
 def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
-    """Give *table* with what the exact and the tutorial's formula say of each row.
+    """Return *table* with what the exact and the tutorial's formula say of each row.
 
     *table* has the columns target, n_regs, shared and num_warps, and may have sgprs,
     static_shared, barriers and others; whole numbers where they are numbers. Added are
@@ -133,7 +133,7 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
 
 
 def _line(column: pd.Series[Any], at: int) -> int:
-    """Give the line of the file on which row *at* of *column* is."""
+    """Return the line of the file on which row *at* of *column* is."""
     return int(column.index.to_numpy()[at]) + FIRST_LINE
 
 
@@ -151,7 +151,7 @@ def _check_targets(targets: pd.Series[Any], name: str) -> None:
 
 
 def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int | None) -> Any:
-    """Give *column* as int64, blank cells as *blank*; InputError names the first bad line."""
+    """Return *column* as int64, blank cells as *blank*; InputError names the first bad line."""
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce")
@@ -178,7 +178,7 @@ def _unreadable(error: Exception) -> str:
 
 
 def read_points(file: TextIO, name: str) -> pd.DataFrame:
-    """Give the points of a CSV *file*; *name* is what errors call it.
+    """Return the points of a CSV *file*; *name* is what errors call it.
 
     Blank lines are left out. Raises InputError with the line number where a row cannot be read.
     """

@@ -52,16 +52,16 @@ class Where(Protocol):
     """`numpy.where`, or its twin for single numbers."""
 
     def __call__(self, condition: Any, yes: Any, no: Any, /) -> Any:
-        """Give *yes* where *condition* holds, else *no*."""
+        """Return *yes* where *condition* holds, else *no*."""
 
 
 def scalar_where(condition: object, yes: int, no: int, /) -> int:
-    """Give *yes* if *condition* holds, else *no*."""
+    """Return *yes* if *condition* holds, else *no*."""
     return yes if condition else no
 
 
 def round_up(number: Any, unit: int) -> Any:
-    """Give the smallest multiple of *unit* that is at least *number*."""
+    """Return the smallest multiple of *unit* that is at least *number*."""
     return -(-number // unit) * unit
 
 

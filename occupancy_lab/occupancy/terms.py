@@ -114,7 +114,7 @@ HIP_TERMS = (
 
 
 def terms_of(architecture: Architecture) -> tuple[Term, ...]:
-    """Give the terms that the tutorial's formula lacks on this vendor's GPUs."""
+    """Return the terms that the tutorial's formula lacks on this vendor's GPUs."""
     return CUDA_TERMS if isinstance(architecture, CudaArchitecture) else HIP_TERMS
 
 
@@ -124,7 +124,7 @@ def programs_without(
     architecture: Architecture,
     rocm: Rocm = Rocm.CURRENT,
 ) -> int:
-    """Give the exact formula's programs a multiprocessor with *terms* taken out of it."""
+    """Return the exact formula's programs a multiprocessor with *terms* taken out of it."""
     case: Case = (architecture, resources)
     for term in terms:
         case = term.hide(*case, rocm)
@@ -138,7 +138,7 @@ def missing_terms(
     architecture: Architecture,
     rocm: Rocm = Rocm.CURRENT,
 ) -> tuple[str, ...]:
-    """Give the fewest of *terms* that a formula without them needs for the exact programs."""
+    """Return the fewest of *terms* that a formula without them needs for the exact programs."""
     truth = programs_without((), resources, architecture)
     for count in range(len(terms) + 1):
         for restored in itertools.combinations(terms, count):
@@ -152,7 +152,7 @@ def missing_terms(
 def tutorial_occupancy(
     resources: Resources, architecture: Architecture, rocm: Rocm = Rocm.CURRENT
 ) -> TutorialOccupancy:
-    """Give what the tutorial's formula says, and the terms it misses where that is wrong.
+    """Return what the tutorial's formula says, and the terms it misses where that is wrong.
 
     *rocm* chooses what an AMD GPU's runtime reports; NVIDIA GPUs ignore it.
     """

@@ -34,13 +34,13 @@ class Rocm(enum.Enum):
 
 
 def used_registers(mp: HipArchitecture, rocm: Rocm = Rocm.CURRENT) -> int:
-    """Give the tutorial's NUM_GPRS: `max_num_regs` as ROCm reports it, doubled on CDNA."""
+    """Return the tutorial's NUM_GPRS: `max_num_regs` as ROCm reports it, doubled on CDNA."""
     reported = 65536 if rocm is Rocm.OLD else mp.registers
     return reported * CDNA_FACTOR if mp.target_name in CDNA else reported
 
 
 def reported_waves(mp: HipArchitecture) -> int:
-    """Give `max_threads_per_sm // warpSize` as ROCm reports them.
+    """Return `max_threads_per_sm // warpSize` as ROCm reports them.
 
     gfx908 reports 2560 threads a CU, 40 waves, though HIP's own occupancy call stops at 32.
     """
@@ -95,7 +95,7 @@ CUDA_RULES = (
 
 
 def tutorial_rules(architecture: Architecture, rocm: Rocm = Rocm.CURRENT) -> tuple[Rule, ...]:
-    """Give the tutorial's rules for *architecture*; *rocm* matters to AMD GPUs alone."""
+    """Return the tutorial's rules for *architecture*; *rocm* matters to AMD GPUs alone."""
     if isinstance(architecture, CudaArchitecture):
         return CUDA_RULES
     warps = Rule("warps", _hip_warps, ("{waves} waves // {num_warps} = {programs} programs",))

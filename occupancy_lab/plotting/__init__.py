@@ -1,6 +1,6 @@
 """Pictures of occupancies: the cliffs around one kernel, and a sweep as a heat map.
 
-This room imports matplotlib; it is imported where a picture is asked for.
+This package imports matplotlib; it is imported where a picture is asked for.
 """
 
 from occupancy_lab.plotting.curves import draw_curves

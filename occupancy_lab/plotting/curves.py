@@ -35,7 +35,7 @@ CAPTION_WIDTH = 175
 
 
 def _changes(values: Array) -> Array:
-    """Give where *values* differ from the one before, and the first and the last."""
+    """Return where *values* differ from the one before, and the first and the last."""
     changed = np.flatnonzero(np.diff(values)) + 1
     return np.unique(np.concatenate(([0], changed, [len(values) - 1])))
 
@@ -56,7 +56,7 @@ def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
 
 
 def _axis_words(calculation: Calculation, field: str) -> str:
-    """Give the label of the axis over which *field* varies."""
+    """Return the label of the axis over which *field* varies."""
     architecture = calculation.architecture
     return {
         "n_regs": f"{architecture.register_word}s a thread",
@@ -66,7 +66,7 @@ def _axis_words(calculation: Calculation, field: str) -> str:
 
 
 def _amount_words(calculation: Calculation, series: Series) -> str:
-    """Give what this kernel takes: "32 registers"."""
+    """Return what this kernel takes: "32 registers"."""
     architecture = calculation.architecture
     if series.field == "shared":
         return f"{series.here} B"
@@ -140,7 +140,7 @@ def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None
 
 
 def _limiters(calculation: Calculation, every: Iterable[Series]) -> dict[str, str]:
-    """Give the resources that limit somewhere, in the order of the rules, with their names."""
+    """Return the resources that limit somewhere, in the order of the rules, with their names."""
     limiting = {
         resource: any(series.limiting[resource].any() for series in every)
         for resource in next(iter(every)).limiting
@@ -170,7 +170,7 @@ def _caption(calculation: Calculation, n_regs: int) -> str:
 
 
 def draw_curves(calculation: Calculation) -> Figure:
-    """Give a figure of the programs per multiprocessor over each amount that a kernel can change.
+    """Return a figure of the programs per multiprocessor over each amount that a kernel can change.
 
     Three panels vary the registers a thread, the shared memory a program and the warps a program,
     each with the other two as they are, by the exact and by the tutorial's formula. Under each a

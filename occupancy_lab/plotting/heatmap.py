@@ -67,7 +67,7 @@ def _check(table: pd.DataFrame, value: str) -> None:
 
 
 def _panels(table: pd.DataFrame) -> list[Panel]:
-    """Give the title and the rows of each panel, in the table's order."""
+    """Return the title and the rows of each panel, in the table's order."""
     varying = [name for name in SOMETIMES if name in table and len(table[name].unique()) > 1]
     names = [*ALWAYS, *varying]
     panels = [
@@ -90,14 +90,14 @@ def _title(names: Sequence[str], values: Sequence[Hashable]) -> str:
 
 
 def _number(number: float, value: str) -> str:
-    """Give *number* as a cell shows it."""
+    """Return *number* as a cell shows it."""
     if value == "occupancy":
         return f"{number:.0%}"
     return str(int(number)) if number == int(number) else f"{number:.3g}"
 
 
 def _initials(limiter: object) -> str:
-    """Give "W R" for "warps+registers"; nothing for no limiter."""
+    """Return "W R" for "warps+registers"; nothing for no limiter."""
     names = limiter.split("+") if isinstance(limiter, str) else []
     return " ".join(LIMITERS[name][0] for name in names)
 
@@ -182,7 +182,7 @@ class _Map:
 
 
 def _headline(table: pd.DataFrame, value: str) -> str:
-    """Give what the picture shows, with whatever is the same for all of it."""
+    """Return what the picture shows, with whatever is the same for all of it."""
     same = {
         name: table[name].iloc[0]
         for name in SOMETIMES
@@ -195,7 +195,7 @@ def _headline(table: pd.DataFrame, value: str) -> str:
 
 
 def _key(table: pd.DataFrame) -> str:
-    """Give what the initials mean, those that occur, and what the other cells are."""
+    """Return what the initials mean, those that occur, and what the other cells are."""
     met = {name for limiter in table["limiter"].dropna() for name in str(limiter).split("+")}
     words = ", ".join(
         f"{LIMITERS[name][0]} {LIMITERS[name][1]}" for name in LIMITERS if name in met
@@ -227,12 +227,12 @@ def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
 
 
 def _columns(panels: int) -> int:
-    """Give how many panels go side by side."""
+    """Return how many panels go side by side."""
     return next((number for number in (3, 2) if panels % number == 0), min(panels, 3))
 
 
 def draw_heatmap(table: pd.DataFrame, value: str = "occupancy") -> Figure:
-    """Give a figure of heat maps of the column *value* of a sweep's *table*, with the limiters.
+    """Return a figure of heat maps of the column *value* of a sweep's *table*, with the limiters.
 
     There is a map for each GPU and BLOCK_SIZE, and for each kernel and problem where there are
     several, with num_warps across and num_stages up. A configuration that failed is hatched and

@@ -34,7 +34,7 @@ GRID = 40
 
 
 def outline(axes: Axes, line: Line2D) -> Points:
-    """Give the pixels, every few of them, of a step line where *axes* show it."""
+    """Return the pixels, every few of them, of a step line where *axes* show it."""
     steps = STEP_LOOKUP_MAP[line.get_drawstyle()](*line.get_data())
     corners = line.get_transform().transform(np.column_stack(steps))
     along = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(corners, axis=0)).sum(axis=1))))
@@ -53,21 +53,21 @@ def are_alike(curve: Points, other: Points) -> bool:
 
 
 def _distances(boxes: Points, points: Points) -> Points:
-    """Give the distance in pixels of each box (x0, y0, x1, y1) to the nearest point."""
+    """Return the distance in pixels of each box (x0, y0, x1, y1) to the nearest point."""
     if not len(points):
         return np.full(len(boxes), np.inf)
     return np.asarray(_all_distances(boxes, points).min(axis=1))
 
 
 def _all_distances(boxes: Points, points: Points) -> Any:
-    """Give the distance in pixels of each box to each point."""
+    """Return the distance in pixels of each box to each point."""
     low, high = boxes[:, None, :2], boxes[:, None, 2:]
     away = np.maximum(0.0, np.maximum(low - points, points - high))
     return np.hypot(away[..., 0], away[..., 1])
 
 
 def _leaders(boxes: Points, near: Points) -> Points:
-    """Give the line from each box to the nearest point of *near*, as points along it."""
+    """Return the line from each box to the nearest point of *near*, as points along it."""
     ends = near[_all_distances(boxes, near).argmin(axis=1)]
     starts = np.clip(ends, boxes[:, :2] + MARGIN, boxes[:, 2:] - MARGIN)
     return np.linspace(starts, ends, 12, axis=1)
@@ -127,7 +127,7 @@ class Placer:
         return found
 
     def _places(self, label: Text) -> Points:
-        """Give the boxes, margins included, in which *label* lies within the axes."""
+        """Return the boxes, margins included, in which *label* lies within the axes."""
         extent, box = label.get_window_extent(), self._axes.bbox
         width, height = extent.width + 2 * MARGIN, extent.height + 2 * MARGIN
         left = np.linspace(box.x0, max(box.x0, box.x1 - width), GRID)

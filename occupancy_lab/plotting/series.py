@@ -58,7 +58,7 @@ class Series:
 
 
 def _amounts(calculation: Calculation, field: str) -> tuple[range | list[int], int]:
-    """Give the amounts of *field* that a kernel may take, and what this one takes."""
+    """Return the amounts of *field* that a kernel may take, and what this one takes."""
     architecture, resources = calculation.architecture, calculation.resources
     if field == "num_warps":
         powers = range(architecture.max_warps_per_program.bit_length())
@@ -74,7 +74,7 @@ def _amounts(calculation: Calculation, field: str) -> tuple[range | list[int], i
 
 
 def make_series(calculation: Calculation, field: str) -> Series:
-    """Give what both formulas say of *calculation*'s kernel with other amounts of *field*.
+    """Return what both formulas say of *calculation*'s kernel with other amounts of *field*.
 
     VGPRs are those that the exact formula counts, the padding of the kernel's descriptor included.
     """

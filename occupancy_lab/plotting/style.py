@@ -58,12 +58,12 @@ def styled() -> Iterator[None]:
 
 
 def describe(figure: Figure, description: str) -> None:
-    """Give *figure* the sentences that stand for it where it cannot be seen."""
+    """Return *figure* the sentences that stand for it where it cannot be seen."""
     figure.set_label(description)
 
 
 def _format_of(path: Path) -> str:
-    """Give the format that the suffix of *path* names: svg or png.
+    """Return the format that the suffix of *path* names: svg or png.
 
     Raises InputError for any other.
     """

@@ -1,6 +1,6 @@
 """Reports: what was measured on a GPU, beside what was predicted, as a page with pictures.
 
-This room imports matplotlib; it is imported where a report is asked for.
+This package imports matplotlib; it is imported where a report is asked for.
 """
 
 from occupancy_lab.reporting.contents import make_report

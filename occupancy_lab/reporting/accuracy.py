@@ -51,7 +51,7 @@ class Accuracy:
 
 
 def make_accuracy(source: Source) -> Accuracy | None:
-    """Give the evaluation of the shapes that were recorded for it; None where there are none.
+    """Return the evaluation of the shapes that were recorded for it; None where there are none.
 
     Where uses are not told apart, every launch counts.
     """

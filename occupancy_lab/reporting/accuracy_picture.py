@@ -37,7 +37,7 @@ MARGIN = 1.3
 
 
 def draw_accuracy(accuracy: Accuracy) -> Figure:
-    """Give a figure of every launch, predicted over measured time, a panel a use."""
+    """Return a figure of every launch, predicted over measured time, a panel a use."""
     uses = [result.use for result in accuracy.results]
     every = [point for points in accuracy.points for point in points]
     times = [us for point in every for us in (point.predicted_us, point.measured_us)]

@@ -51,11 +51,11 @@ class Width:
     """Times of CHOSEN, FASTEST, TUTORIAL and the providers, those that are known."""
 
     def gbs(self, name: str) -> float:
-        """Give the bandwidth of *name*, GB/s; KeyError where it has no time."""
+        """Return the bandwidth of *name*, GB/s; KeyError where it has no time."""
         return self.total_bytes / self.us[name] / 1e3
 
     def lost(self, name: str = CHOSEN) -> float:
-        """Give how much longer *name* takes than the fastest, as a share of that."""
+        """Return how much longer *name* takes than the fastest, as a share of that."""
         return self.us[name] / self.us[FASTEST] - 1.0
 
     @property
@@ -90,15 +90,15 @@ class Benchmark:
         return tuple(dict.fromkeys(name for width in self.widths for name in width.us))
 
     def with_name(self, name: str) -> tuple[Width, ...]:
-        """Give the widths at which *name* has a time."""
+        """Return the widths at which *name* has a time."""
         return tuple(width for width in self.widths if name in width.us)
 
     def lost(self, name: str = CHOSEN) -> Summary:
-        """Give how much longer *name*, one of `names`, takes than the fastest."""
+        """Return how much longer *name*, one of `names`, takes than the fastest."""
         return summary_of(width.lost(name) for width in self.with_name(name))
 
     def against_chosen(self, name: str) -> Summary:
-        """Give the times of *name*, one of `names`, over those of the chosen."""
+        """Return the times of *name*, one of `names`, over those of the chosen."""
         return summary_of(width.us[name] / width.us[CHOSEN] for width in self.with_name(name))
 
     @property
@@ -114,12 +114,12 @@ class Benchmark:
 
 
 def knobs(choice: Choice) -> tuple[str, int, int]:
-    """Give what is chosen beside a BLOCK_SIZE that follows from the columns."""
+    """Return what is chosen beside a BLOCK_SIZE that follows from the columns."""
     return choice.kernel, choice.config.num_warps, choice.config.num_stages
 
 
 def make_benchmark(source: Source) -> Benchmark | None:
-    """Give the benchmark of *source*, of the rows and the dtype with the most numbers of columns.
+    """Return the benchmark of *source*, of the rows and the dtype with the most numbers of columns.
 
     None where fewer than two numbers of columns were measured and predicted.
     """
@@ -133,7 +133,7 @@ def make_benchmark(source: Source) -> Benchmark | None:
 
 
 def launches_of_widths(source: Source) -> dict[Problem, list[Row]]:
-    """Give the launches of the benchmark by problem, in ascending order of the columns.
+    """Return the launches of the benchmark by problem, in ascending order of the columns.
 
     Its problems have the rows and the dtype for which there are the most numbers of columns; it
     is empty where there is not more than one.
@@ -151,7 +151,7 @@ def launches_of_widths(source: Source) -> dict[Problem, list[Row]]:
 
 
 def width_of(problem: Problem, rows: Sequence[Row], others: Mapping[str, float]) -> Width:
-    """Give what the launches *rows* of *problem* and the times of *others* come to."""
+    """Return what the launches *rows* of *problem* and the times of *others* come to."""
     chosen = min(rows, key=lambda row: float(row["predicted_us"]))
     fastest = min(rows, key=lambda row: float(row["us"]))
     kernel = load_kernel(str(chosen["kernel"]))
@@ -166,7 +166,7 @@ def width_of(problem: Problem, rows: Sequence[Row], others: Mapping[str, float])
 
 
 def others_of(source: Source, problem: Problem) -> dict[int, dict[str, float]]:
-    """Give by columns the times of the tutorial's launch and of the providers.
+    """Return by columns the times of the tutorial's launch and of the providers.
 
     They are those measured on matrices of as many rows as *problem* and of its dtype.
     """
@@ -181,7 +181,7 @@ def others_of(source: Source, problem: Problem) -> dict[int, dict[str, float]]:
 
 
 def _tutorial_launches(source: Source) -> pd.DataFrame:
-    """Give the launches of the tutorial's own configuration with its own num_programs."""
+    """Return the launches of the tutorial's own configuration with its own num_programs."""
     kernel, most = load_kernel(TUTORIAL_KERNEL), source.gpu.architecture.max_shared
     table = source.measured
     table = table[

@@ -50,7 +50,7 @@ LABELS: Mapping[str, str] = {
 
 
 def draw_bandwidths(benchmark: Benchmark) -> Figure:
-    """Give a figure of the bandwidths of everything that was measured, over the columns."""
+    """Return a figure of the bandwidths of everything that was measured, over the columns."""
     curves = {
         name: [(width.cols, width.gbs(name)) for width in benchmark.with_name(name)]
         for name in STYLES
@@ -61,7 +61,7 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
 
 
 def draw_losses(benchmark: Benchmark) -> Figure:
-    """Give a figure of how much longer than the fastest the chosen and the tutorial's take."""
+    """Return a figure of how much longer than the fastest the chosen and the tutorial's take."""
     curves = {
         name: [(width.cols, width.lost(name)) for width in benchmark.with_name(name)]
         for name in (data.TUTORIAL, data.CHOSEN)

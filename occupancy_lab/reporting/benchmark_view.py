@@ -62,7 +62,7 @@ def setting(benchmark: Benchmark) -> str:
 
 
 def meanings(names: Sequence[str], words: Mapping[str, str] = MEANINGS) -> str:
-    """Give a list of what each of *names* is, in the order of *words*."""
+    """Return a list of what each of *names* is, in the order of *words*."""
     return "\n".join(f"- **{name}**: {text}." for name, text in words.items() if name in names)
 
 
@@ -134,14 +134,14 @@ def _span_row(span: Span) -> tuple[str, ...]:
 
 
 def span_words(span: Span) -> tuple[str, str]:
-    """Give the columns of a span, and what is chosen for them."""
+    """Return the columns of a span, and what is chosen for them."""
     first, last = span.widths[0].cols, span.widths[-1].cols
     columns = str(first) if first == last else f"{first} to {last}"
     return columns, config_words(span.chosen.kernel, span.chosen.config)
 
 
 def tutorial_words(span: Span) -> str:
-    """Give how much longer than the chosen the tutorial's takes, from the least to the most."""
+    """Return how much longer than the chosen the tutorial's takes, from the least to the most."""
     return _range(
         [
             width.us[data.TUTORIAL] / width.us[data.CHOSEN] - 1.0

@@ -45,7 +45,7 @@ class Compiled:
 
 
 def make_compiled(source: Source) -> Compiled:
-    """Give what was compiled to make *source*, one of predictions."""
+    """Return what was compiled to make *source*, one of predictions."""
     if not source.is_predicted or source.basis is None:
         msg = "these rows were measured"
         raise ValueError(msg)

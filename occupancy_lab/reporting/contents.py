@@ -41,7 +41,7 @@ def make_report(
     file: str | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Page:
-    """Give the report of what was measured on one GPU, or of what is predicted for it.
+    """Return the report of what was measured on one GPU, or of what is predicted for it.
 
     Args:
         gpu: Name of the GPU; None takes an H200, or the only one of *file*.
@@ -58,7 +58,7 @@ def make_report(
 
 
 def write_page(source: Source) -> Page:
-    """Give the report of *source*; a chapter that has no rows says so in a sentence."""
+    """Return the report of *source*; a chapter that has no rows says so in a sentence."""
     if source.is_predicted:
         return _predicted_page(source)
     taken = make_taken(source)
@@ -81,7 +81,7 @@ def write_page(source: Source) -> Page:
 
 
 def _predicted_page(source: Source) -> Page:
-    """Give the report of predictions, with what others measured beside them."""
+    """Return the report of predictions, with what others measured beside them."""
     origin = source.origin
     compiled, forecast = make_compiled(source), make_forecast(source)
     own = None if source.recorded is None else make_accuracy(source.recorded)

@@ -61,20 +61,20 @@ class Example:
         return min(own, key=lambda variant: variant.us)
 
     def variant(self, kernel: str, config: Config) -> Variant | None:
-        """Give *kernel* with *config*; None where that has no time."""
+        """Return *kernel* with *config*; None where that has no time."""
         for variant in self.variants:
             if (variant.kernel, variant.config) == (kernel, config):
                 return variant
         return None
 
     def with_stages(self, num_stages: int, num_warps: int | None = None) -> Variant | None:
-        """Give the tutorial's configuration with other stages, and other warps if given."""
+        """Return the tutorial's configuration with other stages, and other warps if given."""
         config = self.case.record.config
         changed = Config(config.block_size, num_warps or config.num_warps, num_stages)
         return self.variant(TUTORIAL_KERNEL, changed)
 
     def with_rows(self, num_warps: int) -> Variant | None:
-        """Give one program a row, with *num_warps* warps."""
+        """Return one program a row, with *num_warps* warps."""
         return self.variant(ROW_KERNEL, Config(self.case.record.config.block_size, num_warps, 1))
 
     @property
@@ -119,7 +119,7 @@ class Example:
 
 
 def make_example(source: Source) -> Example | None:
-    """Give the example for PROBLEM, or else for the first problem with the rows it takes.
+    """Return the example for PROBLEM, or else for the first problem with the rows it takes.
 
     It takes the tutorial's configuration and the same with one stage; None where no problem has
     both.

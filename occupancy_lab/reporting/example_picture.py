@@ -24,7 +24,7 @@ GREEN = "#117733"
 
 
 def draw_example(example: Example) -> Figure:
-    """Give a figure of the times over num_warps, the tutorial's choice marked."""
+    """Return a figure of the times over num_warps, the tutorial's choice marked."""
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()
@@ -73,7 +73,7 @@ def _draw_recorded(axes: Axes, variants: Sequence[Variant], colour: str) -> None
 
 
 def _curves(example: Example) -> Iterator[tuple[str, str, list[Variant]]]:
-    """Give what is drawn: its label, its colour and its launches."""
+    """Return what is drawn: its label, its colour and its launches."""
     stages = example.tutorial.config.num_stages
     warps = example.num_warps
     found = [example.with_stages(stages, number) for number in warps]

@@ -113,7 +113,7 @@ class Miscounts(Generic[Launch]):
         return sum(launch.tutorial_programs > launch.programs for launch in self.launches)
 
     def by_term(self) -> dict[str, tuple[Launch, ...]]:
-        """Give the configurations by what the formula misses, the commonest first."""
+        """Return the configurations by what the formula misses, the commonest first."""
         found: dict[str, list[Launch]] = {}
         for launch in self.launches:
             found.setdefault(launch.missing, []).append(launch)
@@ -142,7 +142,7 @@ class Excesses(Miscounts[Excess]):
 
 
 def predicted_lost(launches: Iterable[Miscount]) -> Summary | None:
-    """Give what is predicted to be lost over *launches*; None where nothing is predicted."""
+    """Return what is predicted to be lost over *launches*; None where nothing is predicted."""
     return _known(launch.predicted_lost for launch in launches)
 
 
@@ -152,7 +152,7 @@ def _known(numbers: Iterable[float | None]) -> Summary | None:
 
 
 def make_excesses(source: Source) -> Excesses | None:
-    """Give the launches of *source* that differ in num_programs alone; None where there are none.
+    """Return the launches of *source* that differ in num_programs alone; None where there are none.
 
     Only launches count whose number of programs the kernel leaves open.
     """
@@ -174,7 +174,7 @@ def make_excesses(source: Source) -> Excesses | None:
 
 
 def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
-    """Give the configurations of *source* whose num_programs the tutorial's formula miscounts.
+    """Return the configurations of *source* whose num_programs the tutorial's formula miscounts.
 
     None where there are none. Those come first that are predicted to lose the most.
     """

@@ -22,7 +22,7 @@ DOT: Mapping[str, Any] = {"color": TUTORIAL, "markersize": 4, "markeredgewidth":
 
 
 def draw_excesses(excesses: Excesses) -> Figure:
-    """Give a figure of the time lost by each launch, over the rows a program.
+    """Return a figure of the time lost by each launch, over the rows a program.
 
     A second panel has what is predicted to be lost over that, where anything is.
     """

@@ -73,7 +73,7 @@ def predicted_words(lost: Summary) -> str:
 
 
 def lost_cell(lost: float | None) -> str:
-    """Give what is predicted to be lost, "-" for None."""
+    """Return what is predicted to be lost, "-" for None."""
     return "-" if lost is None else change(lost)
 
 
@@ -137,7 +137,7 @@ def _worst(excesses: Excesses) -> Iterator[Table | str]:
 
 
 def reasons(counts: Miscounts[Any]) -> str:
-    """Give a list: for each term, what the formula says of the worst launch that misses it."""
+    """Return a list: for each term, what the formula says of the worst launch that misses it."""
     return "\n".join(
         f"- *{term}*: {_reason(worst)}" for term, (worst, *_) in counts.by_term().items()
     )

@@ -39,7 +39,7 @@ class Published:
     """What they measured, of FASTEST, TUTORIAL and the providers."""
 
     def gbs(self, name: str) -> float:
-        """Give the bandwidth of *name* as it was measured, GB/s; KeyError where it was not."""
+        """Return the bandwidth of *name* as it was measured, GB/s; KeyError where it was not."""
         return self.width.total_bytes / self.us[name] / 1e3
 
 
@@ -62,13 +62,13 @@ class Forecast:
         return tuple(dict.fromkeys(name for one in self.published for name in one.us))
 
     def against_fastest(self, name: str) -> Summary | None:
-        """Give the measured times of *name* over the fastest; None where both never were."""
+        """Return the measured times of *name* over the fastest; None where both never were."""
         both = [one.us for one in self.published if {name, FASTEST} <= set(one.us)]
         return summary_of(us[name] / us[FASTEST] for us in both) if both else None
 
 
 def make_forecast(source: Source) -> Forecast | None:
-    """Give the benchmark as predicted; None where fewer than two numbers of columns are."""
+    """Return the benchmark as predicted; None where fewer than two numbers of columns are."""
     problems = tuple(launches_of_widths(source))
     if not problems:
         return None
@@ -93,7 +93,7 @@ def _width(source: Source, problem: Problem) -> Width:
 
 
 def _tutorial_us(source: Source, problem: Problem) -> float | None:
-    """Give the predicted time of the tutorial's launch, with as many programs as its formula says.
+    """Return the predicted time of the tutorial's launch, with its own number of programs.
 
     None where it was not compiled, its formula fails, or nothing is predicted of it.
     """
@@ -110,7 +110,7 @@ def _tutorial_us(source: Source, problem: Problem) -> float | None:
 
 
 def _recorded(recorded: Source | None, problem: Problem) -> dict[int, dict[str, float]]:
-    """Give by columns what others measured on matrices with the rows and dtype of *problem*."""
+    """Return by columns what others measured on matrices with the rows and dtype of *problem*."""
     if recorded is None:
         return {}
     found, launches = others_of(recorded, problem), recorded.planned

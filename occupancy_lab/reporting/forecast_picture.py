@@ -24,7 +24,7 @@ CAPTION = "Lines: predicted. Dots: recorded by others."
 
 
 def draw_forecast(forecast: Forecast) -> Figure:
-    """Give a figure of the predicted bandwidths over the columns, and of those recorded."""
+    """Return a figure of the predicted bandwidths over the columns, and of those recorded."""
     benchmark = forecast.benchmark
     title = f"GB/s of softmax, {benchmark.rows} rows of {benchmark.dtype}, predicted"
     with styled():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def forecast_in_short(forecast: Forecast | None, accuracy: Accuracy | None) -> Chapter:
-    """Give what is predicted, what others measured, and how far the one is off the other."""
+    """Return what is predicted, what others measured, and how far the one is off the other."""
     blocks: list[str | Picture] = []
     if forecast is not None:
         blocks.append(" ".join(_sentences(forecast)))

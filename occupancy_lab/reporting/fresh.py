@@ -39,7 +39,7 @@ def fresh_table(
     problems: tuple[Problem, ...] = (PROBLEM, *WIDTHS),
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> pd.DataFrame:
-    """Give every configuration of both softmaxes on *problems* as *gpu* would launch them.
+    """Return every configuration of both softmaxes on *problems* as *gpu* would launch them.
 
     It has the columns of a measured table, of which nothing was measured. *progress* is called
     with the compiles that are done and those to do.
@@ -54,7 +54,7 @@ def fresh_table(
 
 
 def tasks_of(problems: Iterable[Problem], gpu: Gpu) -> list[Task]:
-    """Give every configuration of both softmaxes on *problems*."""
+    """Return every configuration of both softmaxes on *problems*."""
     return [
         task
         for problem in problems

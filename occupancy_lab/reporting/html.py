@@ -34,7 +34,7 @@ pre { overflow-x: auto; padding: 0.8rem; background: #8882; border-radius: 6px; 
 
 
 def to_html(page: Page) -> str:
-    """Give *page* as HTML; whatever looks like HTML in its text is shown as text."""
+    """Return *page* as HTML; whatever looks like HTML in its text is shown as text."""
     pictures = {picture.name: picture for picture in page.pictures}
 
     def image(

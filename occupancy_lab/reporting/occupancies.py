@@ -35,7 +35,7 @@ class Occupancies:
     """One row a configuration, those that failed too, with `limiter`."""
 
     def of(self, *, full: bool) -> tuple[Variant, ...]:
-        """Give the configurations with the highest occupancy there is, or those with less."""
+        """Return the configurations with the highest occupancy there is, or those with less."""
         return tuple(one for one in self.variants if (one.held.occupancy == self.highest) == full)
 
     @property
@@ -45,7 +45,7 @@ class Occupancies:
 
 
 def make_occupancies(source: Source, problem: Problem) -> Occupancies:
-    """Give the grid of *problem*, of which something must have a time."""
+    """Return the grid of *problem*, of which something must have a time."""
     import pandas as pd
 
     table = source.table[source.table["kernel"] == TUTORIAL_KERNEL]
@@ -62,7 +62,7 @@ def make_occupancies(source: Source, problem: Problem) -> Occupancies:
 
 
 def _limiter(row: Mapping[Any, Any], gpu: Gpu) -> str | None:
-    """Give the limiters of a row as a sweep has them, None where it has no occupancy."""
+    """Return the limiters of a row as a sweep has them, None where it has no occupancy."""
     if row["status"] != "ok":
         return None
     return "+".join(occupancy(row_resources(row), gpu.architecture).limiters)

@@ -71,7 +71,7 @@ def write_markdown(page: Page, path: Path) -> None:
 
 
 def _folder(path: Path) -> Path:
-    """Give reports/h200 for reports/h200.md, and report-pictures for report."""
+    """Return reports/h200 for reports/h200.md, and report-pictures for report."""
     return path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-pictures")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def literal(text: str) -> str:
-    """Give *text* on one line, with a backslash before what markdown or HTML would understand."""
+    """Return *text* on one line, with a backslash before what markdown or HTML would understand."""
     return re.sub(r"([\\`*_~$\[\]<>#&])", r"\\\1", " ".join(text.split()))
 
 
@@ -39,7 +39,7 @@ class Commands:
     lines: tuple[str, ...]
 
     def to_markdown(self) -> str:
-        """Give the lines in a fence that no backticks of theirs end."""
+        """Return the lines in a fence that no backticks of theirs end."""
         text = "\n".join(self.lines)
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
         return f"{fence}sh\n{text}\n{fence}"
@@ -70,7 +70,7 @@ class Page:
         return tuple(block for block in blocks if isinstance(block, Picture))
 
     def to_markdown(self, show: Callable[[Picture], str]) -> str:
-        """Give the page in GitHub's markdown, *show* giving the markdown of a picture."""
+        """Return the page in GitHub's markdown, *show* giving the markdown of a picture."""
         return "\n\n".join(self._parts(show)) + "\n"
 
     def _parts(self, show: Callable[[Picture], str]) -> Iterator[str]:

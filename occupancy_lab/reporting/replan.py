@@ -31,7 +31,7 @@ FROM_ROW = ("triton_version", "use")
 
 
 def replanned(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
-    """Give the configurations of *table*, each once for each use, as *gpu* would launch them.
+    """Return the configurations of *table*, each once for each use, as *gpu* would launch them.
 
     *table* is a measured one, of any GPU of the same target; nothing of what is given is measured.
     """
@@ -51,7 +51,7 @@ def _task(row: Row, gpu: Gpu) -> Task:
 
 
 def _outcome(row: Row) -> Resources | Failure:
-    """Give what was compiled, even where it fits no GPU of the target, or why nothing was."""
+    """Return what was compiled, even where it fits no GPU of the target, or why nothing was."""
     import pandas as pd
 
     if pd.isna(row["n_regs"]):

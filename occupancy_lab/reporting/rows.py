@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def row_record(row: Mapping[Any, Any], gpu: Gpu) -> Record:
-    """Give the record of a row that was compiled and fits *gpu*."""
+    """Return the record of a row that was compiled and fits *gpu*."""
     return record_of(
         load_kernel(str(row["kernel"])),
         row_problem(row),
@@ -31,7 +31,7 @@ def row_record(row: Mapping[Any, Any], gpu: Gpu) -> Record:
 
 
 def row_measurement(row: Mapping[Any, Any]) -> Measurement:
-    """Give the measurement of a row that was launched."""
+    """Return the measurement of a row that was launched."""
     import pandas as pd
 
     def known(name: str) -> Any:

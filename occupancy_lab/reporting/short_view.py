@@ -30,7 +30,7 @@ RIVALS: Mapping[str, str] = {
 
 
 def in_short(benchmark: Benchmark | None, accuracy: Accuracy | None) -> Chapter:
-    """Give the answer of those chapters that there is something to say in."""
+    """Return the answer of those chapters that there is something to say in."""
     blocks: list[str | Picture] = []
     if benchmark is not None:
         blocks.append(" ".join(_benchmark_sentences(benchmark)))

@@ -80,14 +80,14 @@ class Source:
         return _measured(self.table)
 
     def claims_for(self, *uses: str) -> pd.DataFrame:
-        """Give the rows of `claims` for *uses*, all where uses are not told apart."""
+        """Return the rows of `claims` for *uses*, all where uses are not told apart."""
         return self.claims[self.claims["use"].isin({*uses, ALL})]
 
 
 def recorded_source(
     name: str | None, progress: Callable[[int, int], None] = lambda _done, _of: None
 ) -> Source:
-    """Give what was recorded on the GPU called *name*, None for an H200.
+    """Return what was recorded on the GPU called *name*, None for an H200.
 
     Where nothing was, or only what others published, it is what is predicted: of the launches that
     were recorded on another GPU of the same target, or else of the tutorial's benchmark, compiled
@@ -117,7 +117,7 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
 
 
 def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> Source:
-    """Give what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
+    """Return what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
 
     *recorded* is what others measured on *gpu*, None for nothing.
 
@@ -129,7 +129,7 @@ def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> 
 
 
 def make_fresh(gpu: Gpu, **how: Any) -> Source:
-    """Give what is predicted on *gpu* of what is compiled for it now, as `fresh_table` takes *how*.
+    """Return what is predicted on *gpu* of what is compiled now, as `fresh_table` takes *how*.
 
     Raises InputError where nothing can be predicted.
     """
@@ -159,7 +159,7 @@ def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
 
 
 def file_source(path: str, name: str | None) -> Source:
-    """Give the rows of the CSV file at *path* on the GPU called *name*, None for the only one.
+    """Return the rows of the CSV file at *path* on the GPU called *name*, None for the only one.
 
     Raises InputError where it cannot be read, no launch of it was measured on that GPU, or it
     holds other kernels than the lab's own.
@@ -181,7 +181,7 @@ def make_source(
     *,
     file: str | None = None,
 ) -> Source:
-    """Give the source of those rows of *table* that are for *gpu*, with their predictions.
+    """Return the source of those rows of *table* that are for *gpu*, with their predictions.
 
     Raises InputError where it lacks a column, or holds other kernels or dtypes than the lab has.
     """
@@ -222,7 +222,7 @@ def _check(table: pd.DataFrame, file: str | None) -> None:
 
 
 def _typed(table: pd.DataFrame) -> pd.DataFrame:
-    """Give *table* with its texts as markdown, and whole numbers where there is no fraction."""
+    """Return *table* with its texts as markdown, and whole numbers where there is no fraction."""
     texts = {
         name: table[name].map(lambda text: literal(str(text)), na_action="ignore")
         for name in FREE_TEXT

@@ -40,7 +40,7 @@ class Spread:
 
 
 def make_spread(source: Source) -> Spread | None:
-    """Give the spread of the times of *source*; None where nothing was measured."""
+    """Return the spread of the times of *source*; None where nothing was measured."""
     measured = source.measured
     if measured.empty:
         return None

@@ -23,7 +23,7 @@ class Summary:
 
 
 def summary_of(numbers: Iterable[float]) -> Summary:
-    """Give the summary of *numbers*; there must be at least one."""
+    """Return the summary of *numbers*; there must be at least one."""
     import numpy as np
 
     found = np.array(list(numbers), dtype=float)

@@ -44,7 +44,7 @@ class Taken:
 
 
 def make_taken(source: Source) -> Taken:
-    """Give what was run to make *source*."""
+    """Return what was run to make *source*."""
     measured, table = source.measured, source.table
     untimed = table[table["measured"] != "measured"]
     came_of = untimed["measured"].where(untimed["measured"].notna(), untimed["status"])
@@ -69,11 +69,11 @@ def make_taken(source: Source) -> Taken:
 
 
 def _values(column: pd.Series[str]) -> tuple[str, ...]:
-    """Give the values that occur, in order; numbers without a fraction."""
+    """Return the values that occur, in order; numbers without a fraction."""
     values = sorted(column.dropna().unique())
     return tuple(f"{one:.0f}" if isinstance(one, float) else str(one) for one in values)
 
 
 def _counts(column: pd.Series[str]) -> dict[str, int]:
-    """Give how often each value occurs, the commonest first."""
+    """Return how often each value occurs, the commonest first."""
     return {str(value): int(number) for value, number in column.value_counts().items()}

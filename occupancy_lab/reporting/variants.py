@@ -42,14 +42,14 @@ class Variant:
 
 
 def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
-    """Give the rows of *table* for *problem*, each configuration once."""
+    """Return the rows of *table* for *problem*, each configuration once."""
     same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
     names = ["kernel", "BLOCK_SIZE", "num_warps", "num_stages"]
     return table[same & (table["dtype"] == problem.dtype)].drop_duplicates(names)
 
 
 def variants_of(source: Source, problem: Problem) -> tuple[Variant, ...]:
-    """Give the configurations of *problem* that have a time, in the order of the rows."""
+    """Return the configurations of *problem* that have a time, in the order of the rows."""
     known = launches_of(source.recorded, problem)
     recorded = {name: float(row["us"]) for name, row in known.items()}
     return tuple(
@@ -59,7 +59,7 @@ def variants_of(source: Source, problem: Problem) -> tuple[Variant, ...]:
 
 
 def launches_of(source: Source | None, problem: Problem) -> dict[Name, Row]:
-    """Give the rows of *source* for *problem* as planned, by kernel and configuration."""
+    """Return the rows of *source* for *problem* as planned, by kernel and configuration."""
     if source is None:
         return {}
     rows = rows_of(source.planned, problem).to_dict("records")

@@ -70,11 +70,11 @@ class Vendors:
         return tuple(sorted({one.config.num_stages for one in self.every}))
 
     def of(self, gpu: Gpu) -> tuple[Record, ...]:
-        """Give the records of one GPU."""
+        """Return the records of one GPU."""
         return tuple(record for record in self.records if record.gpu.key == gpu.key)
 
     def at(self, gpu: Gpu, problem: Problem, num_warps: int, num_stages: int) -> Record | None:
-        """Give one configuration on one GPU; None where the GPU has no such thing."""
+        """Return one configuration on one GPU; None where the GPU has no such thing."""
         wanted = (problem, num_warps, num_stages)
         for record in self.of(gpu):
             config = record.config
@@ -84,7 +84,7 @@ class Vendors:
 
 
 def recorded_vendors() -> Vendors:
-    """Give what was recorded with Triton and comes with the lab."""
+    """Return what was recorded with Triton and comes with the lab."""
     import pandas as pd
 
     with files("occupancy_lab.recorded").joinpath(FILE).open(encoding="utf-8") as lines:
@@ -92,7 +92,7 @@ def recorded_vendors() -> Vendors:
 
 
 def make_vendors(rows: list[dict[Any, Any]]) -> Vendors:
-    """Give the configurations of *rows*, which one version of Triton compiled.
+    """Return the configurations of *rows*, which one version of Triton compiled.
 
     Raises DoesNotFitError for a row that is "ok" where the GPU holds not one such program.
     """

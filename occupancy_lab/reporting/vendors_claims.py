@@ -24,7 +24,7 @@ class Claims(Counts["Claim"]):
 
 
 def make_claims(vendors: Vendors) -> tuple[Claims, ...]:
-    """Give what each claimant says of the kernels of each AMD GPU."""
+    """Return what each claimant says of the kernels of each AMD GPU."""
     return tuple(
         Claims(
             gpu,

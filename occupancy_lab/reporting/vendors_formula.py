@@ -31,7 +31,7 @@ class Formula(Counts["TutorialOccupancy"]):
     """CURRENT on NVIDIA too, where it changes nothing."""
 
     def worst(self, term: str | None = None) -> Case[TutorialOccupancy] | None:
-        """Give the first of the kernels that it is most wrong for; None where it is right or fails.
+        """Return the first of the kernels that it is most wrong for; None: right, or it fails.
 
         With *term* they are those for which it misses that term.
         """
@@ -41,7 +41,7 @@ class Formula(Counts["TutorialOccupancy"]):
 
 
 def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
-    """Give the tutorial's formula on each GPU, with what each ROCm reports of it."""
+    """Return the tutorial's formula on each GPU, with what each ROCm reports of it."""
     return tuple(
         Formula(gpu, tuple(_cases(vendors.of(gpu), rocm)), rocm)
         for gpu in vendors.gpus
@@ -52,7 +52,7 @@ def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
 def make_examples(
     formulas: Sequence[Formula],
 ) -> tuple[tuple[Formula, Case[TutorialOccupancy]], ...]:
-    """Give the worst case of each formula, and then of each term that none of these misses."""
+    """Return the worst case of each formula, and then of each term that none of these misses."""
     found = [(one, case) for one in formulas if (case := one.worst()) is not None]
     for term in dict.fromkeys(term for one in formulas for term in one.missing):
         if not any(term in case.said.missing_terms for _, case in found):

@@ -24,7 +24,7 @@ SHOWN_WARPS = 4
 
 
 def vendors_page(vendors: Vendors | None = None) -> Page:
-    """Give the page of *vendors*, None for what was recorded and comes with the lab.
+    """Return the page of *vendors*, None for what was recorded and comes with the lab.
 
     Its predictions rest on the calibrations that are known where it is made.
     """

@@ -25,7 +25,7 @@ KIB = 1024
 
 
 def draw_stages(shown: Sequence[Steps]) -> Figure:
-    """Give a figure of one kernel: a panel of its registers and one of its shared memory."""
+    """Return a figure of one kernel: a panel of its registers and one of its shared memory."""
     record = shown[0].records[0]
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")

@@ -69,12 +69,12 @@ class Stages:
     shown: tuple[Steps, ...]
 
     def of(self, vendor: str) -> tuple[Steps, ...]:
-        """Give the kernels on one vendor's GPUs."""
+        """Return the kernels on one vendor's GPUs."""
         return tuple(steps for steps in self.every if steps.gpu.vendor == vendor)
 
 
 def make_stages(vendors: Vendors, num_warps: int) -> Stages:
-    """Give what num_stages does; shown is the widest problem with *num_warps*, a kernel a GPU.
+    """Return what num_stages does; shown is the widest problem with *num_warps*, a kernel a GPU.
 
     A kernel that a GPU does not hold with every num_stages is left out.
     """

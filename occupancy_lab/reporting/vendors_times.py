@@ -33,13 +33,13 @@ class Times:
 
 
 def make_times(vendors: Vendors) -> tuple[Times, ...]:
-    """Give the predicted times of each problem on each GPU of which something can be predicted."""
+    """Return the predicted times of each problem on each GPU that has a prediction."""
     found = (_times(vendors, gpu, problem) for problem in vendors.problems for gpu in vendors.gpus)
     return tuple(times for times in found if times is not None)
 
 
 def tutorial_record(vendors: Vendors, gpu: Gpu, problem: Problem) -> Record | None:
-    """Give the kernel as the tutorial would compile it for *gpu*; None where that is no row."""
+    """Return the kernel as the tutorial would compile it for *gpu*; None where that is no row."""
     kernel = vendors.records[0].kernel
     config = kernel.default_config(problem, gpu.architecture.max_shared)
     return vendors.at(gpu, problem, config.num_warps, config.num_stages)

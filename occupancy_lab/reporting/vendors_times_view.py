@@ -19,7 +19,7 @@ TITLE = "Predicted times"
 
 
 def the_times(times: Sequence[Times], stages: Stages) -> Chapter:
-    """Give the predicted times, and say how little is known of them."""
+    """Return the predicted times, and say how little is known of them."""
     if not times:
         return Chapter(TITLE, ("Left out: nothing can be predicted for these GPUs.",))
     headers = ("GPU", "cols", "tutorial's", "fastest", "num_warps", "GB/s", "of the peak", "bound")

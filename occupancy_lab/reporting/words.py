@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def share(number: float) -> str:
-    """Give 0.0314 as "3.1%"."""
+    """Return 0.0314 as "3.1%"."""
     return f"{100 * number:.1f}%"
 
 
 def config_words(kernel: str, config: Config) -> str:
-    """Give "softmax, 8 warps, 4 stages"; stages only where there is a loop for them."""
+    """Return "softmax, 8 warps, 4 stages"; stages only where there is a loop for them."""
     words = [kernel, count(config.num_warps, "warp")]
     if load_kernel(kernel).grid is Grid.PERSISTENT:
         words.append(count(config.num_stages, "stage"))
@@ -25,5 +25,5 @@ def config_words(kernel: str, config: Config) -> str:
 
 
 def problem_words(problem: Problem) -> str:
-    """Give "4096 x 781 float32"."""
+    """Return "4096 x 781 float32"."""
     return f"{problem.rows} x {problem.cols} {problem.dtype}"

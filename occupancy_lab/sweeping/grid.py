@@ -38,7 +38,7 @@ NUM_STAGES = (1, 2, 3, 4)
 
 
 def default_jobs() -> int:
-    """Give the processes to compile in: one a core that this process may use."""
+    """Return the processes to compile in: one a core that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -60,7 +60,7 @@ class _Compiles:
             )
 
     def stored(self, timeout: float | None) -> dict[str, Outcome]:
-        """Give what the store has; a compile that timed out counts if it had as long as now."""
+        """Return what the store has; a compile that timed out counts if it had as long as now."""
         found: dict[str, Outcome] = {}
         for name, key in self.keys.items():
             outcome: Outcome | None = self._store.get(key) or self._store.get_failure(key)

@@ -44,7 +44,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     devices: Sequence[str | None] = (None,),
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> pd.DataFrame:
-    """Give *table*, which has a row a task, with the columns of MEASURED_COLUMNS added.
+    """Return *table*, which has a row a task, with the columns of MEASURED_COLUMNS added.
 
     Rows that are not ok are not launched and have none of them; nor are rows for other GPUs than
     *gpu*, the one that is here, where it is given.
@@ -75,7 +75,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
 
 
 def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]]) -> pd.DataFrame:
-    """Give *table* with the measured columns of the rows in *found*, by their place."""
+    """Return *table* with the measured columns of the rows in *found*, by their place."""
     import pandas as pd
 
     rows = [measured_row(*found[place]) if place in found else {} for place in range(len(table))]
@@ -86,7 +86,7 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
 
 
 def row_conditions(row: Mapping[Any, Any]) -> Conditions:
-    """Give the conditions that the columns of a measured row hold."""
+    """Return the conditions that the columns of a measured row hold."""
     import pandas as pd
 
     names = (field.name for field in dataclasses.fields(Conditions))
@@ -95,7 +95,7 @@ def row_conditions(row: Mapping[Any, Any]) -> Conditions:
 
 
 def measured_row(launched: int, measurement: Measurement) -> dict[str, Any]:
-    """Give the measured columns of one row."""
+    """Return the measured columns of one row."""
     taken = measurement.conditions
     return {
         "launched": launched,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def shown_progress(*stages: str, quiet: bool = False) -> Iterator[list[Callable[[int, int], None]]]:
-    """Give for each of *stages* a function to call with what is done and to do.
+    """Return for each of *stages* a function to call with what is done and to do.
 
     It draws the stage's rate and time left. Nothing is drawn where standard error is no terminal,
     or with *quiet*.

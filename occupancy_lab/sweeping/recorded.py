@@ -22,7 +22,7 @@ PUBLISHED = "published"
 
 
 def recorded_table() -> pd.DataFrame:
-    """Give every launch that comes with the lab, with the columns of a measured sweep and `use`.
+    """Return every launch that comes with the lab, with the columns of a measured sweep and `use`.
 
     Raises InputError where none was recorded.
     """
@@ -36,7 +36,7 @@ def recorded_table() -> pd.DataFrame:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Give the launches of a CSV file that `sweep --measure --export-csv` wrote.
+    """Return the launches of a CSV file that `sweep --measure --export-csv` wrote.
 
     Raises InputError where it cannot be read or lacks a column.
     """

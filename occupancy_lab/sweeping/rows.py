@@ -106,7 +106,7 @@ FLOATS = ("occupancy", "waves", "predicted_us", "predicted_gbs")
 
 
 def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataFrame:
-    """Give the table of a sweep, a row a task in their order, with the columns of COLUMNS."""
+    """Return the table of a sweep, a row a task in their order, with the columns of COLUMNS."""
     import pandas as pd
 
     version = triton_version()
@@ -188,5 +188,5 @@ def _why_not(task: Task, resources: Resources) -> str:
         check_fits(calculate(resources, task.gpu), task.config.num_stages)
     except DoesNotFitError as error:
         return str(error)
-    msg = "the table and the scalar road disagree"
+    msg = "the table and the scalar formula disagree"
     raise AssertionError(msg)

@@ -69,7 +69,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
 
 
 def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, bool]:
-    """Give the table, and whether Ctrl-C ended its measuring."""
+    """Return the table, and whether Ctrl-C ended its measuring."""
     with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
         try:
             return sweep(progress=compiling, measuring_progress=measuring, **grid), False
@@ -100,5 +100,5 @@ def _plot(table: pd.DataFrame, directory: Path) -> None:
 
 
 def calculate_row(row: pd.Series[Any]) -> Calculation:
-    """Give the calculation of a row's resources on its GPU."""
+    """Return the calculation of a row's resources on its GPU."""
     return calculate(row_resources(row.to_dict()), find_gpu(str(row["gpu"])))

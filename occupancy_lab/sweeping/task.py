@@ -30,7 +30,7 @@ class Task:
     gpu: Gpu
 
     def why_skipped(self) -> str | None:
-        """Give why it cannot be launched at all, or None."""
+        """Return why it cannot be launched at all, or None."""
         try:
             check_config(self.kernel, self.problem, self.config, self.gpu)
         except InputError as error:
@@ -48,7 +48,7 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
     num_warps: Sequence[int],
     num_stages: Sequence[int],
 ) -> Iterator[Task]:
-    """Give every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
+    """Return every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
 
     Without *block_sizes* a kernel that holds a row takes the smallest that does, and one that does
     not takes its default.

@@ -56,7 +56,7 @@ def choose(
     sort: str | None = None,
     top: int | None = None,
 ) -> pd.DataFrame:
-    """Give the rows for which *where* holds, by *sort*, the first *top* of them.
+    """Return the rows for which *where* holds, by *sort*, the first *top* of them.
 
     *where* is a condition over columns, as `pandas.DataFrame.query` takes it; *sort* is a column,
     descending with a minus before it.
@@ -86,22 +86,22 @@ def choose(
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """Give the table as CSV; what is not known is an empty cell."""
+    """Return the table as CSV; what is not known is an empty cell."""
     return table.to_csv(index=False)
 
 
 def to_json(table: pd.DataFrame) -> str:
-    """Give the table as a JSON list of rows; what is not known is null."""
+    """Return the table as a JSON list of rows; what is not known is null."""
     return table.to_json(orient="records", indent=2) + "\n"
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """Give the whole table in markdown."""
+    """Return the whole table in markdown."""
     return _markdown(table) + "\n"
 
 
 def to_screen(table: pd.DataFrame) -> str:
-    """Give in markdown what a screen has room for: what all rows share, fine rows, failures.
+    """Return in markdown what a screen has room for: what all rows share, fine rows, failures.
 
     `predicted us` is always there, `measured us` and how far the prediction is off where launches
     were measured.
@@ -124,7 +124,7 @@ def to_screen(table: pd.DataFrame) -> str:
 
 
 def _shown(fine: pd.DataFrame) -> pd.DataFrame:
-    """Give rows that are ok with numbers as a screen shows them."""
+    """Return rows that are ok with numbers as a screen shows them."""
     shown = fine.assign(
         occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
         limiter=fine["limiter"].str.replace("+", ", "),
@@ -140,7 +140,7 @@ def _shown(fine: pd.DataFrame) -> pd.DataFrame:
 
 
 def _narrowed(shown: pd.DataFrame) -> pd.DataFrame:
-    """Give the table without as many of the columns to be spared as it is too wide for."""
+    """Return the table without as many of the columns to be spared as it is too wide for."""
     room = shutil.get_terminal_size().columns
     for name in SPARED:
         if sum(2 + _longest_word(column) for _, column in shown.items()) <= room:
@@ -168,7 +168,7 @@ def _legend(columns: Iterable[str]) -> str:
 
 
 def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]:
-    """Give what cannot be launched, and what was launched and has no time, with the reasons."""
+    """Return what cannot be launched, and what was launched and has no time, with the reasons."""
     failed = table[table["status"] != "ok"]
     yield failed[[*varying, "status", "reason"]].rename(columns=SHOWN)
     if "measured" in table:

@@ -30,12 +30,12 @@ class Basis:
 
 
 def calibration_path(key: str) -> Path:
-    """Give where a calibration of the GPU *key* is kept on this machine."""
+    """Return where a calibration of the GPU *key* is kept on this machine."""
     return store_directory() / "calibrations" / f"{key}.json"
 
 
 def calibration_for(gpu: Gpu) -> Basis | None:
-    """Give the constants for *gpu*; None where its clock, size or bandwidth is not known."""
+    """Return the constants for *gpu*; None where its clock, size or bandwidth is not known."""
     own = _calibrations().get(gpu.key)
     if own is not None:
         words = f"calibrated on {own.device}, {own.date}, Triton {own.triton}"
@@ -44,13 +44,13 @@ def calibration_for(gpu: Gpu) -> Basis | None:
 
 
 def known_calibrations() -> tuple[Calibration, ...]:
-    """Give the calibrations that predictions rest on, one a GPU."""
+    """Return the calibrations that predictions rest on, one a GPU."""
     return tuple(_calibrations().values())
 
 
 @cache
 def _calibrations() -> dict[str, Calibration]:
-    """Give the calibrations by their GPU's key: this machine's before the recorded ones."""
+    """Return the calibrations by their GPU's key: this machine's before the recorded ones."""
     return {calibration.gpu: calibration for calibration in _all()}
 
 

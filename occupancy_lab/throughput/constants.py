@@ -63,11 +63,11 @@ class Constants:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Give the constants' names in their order."""
+        """Return the constants' names in their order."""
         return tuple(field.name for field in dataclasses.fields(cls))
 
     def replace(self, **changes: float) -> Constants:
-        """Give a copy with *changes* made."""
+        """Return a copy with *changes* made."""
         return dataclasses.replace(self, **changes)
 
 
@@ -91,7 +91,7 @@ class Calibration:
 
     @classmethod
     def read(cls, text: str) -> Calibration:
-        """Give the calibration that `write` made *text* of; ValueError for any other text."""
+        """Return the calibration that `write` made *text* of; ValueError for any other text."""
         try:
             values: dict[str, Any] = json.loads(text)
             return cls(**(values | {"constants": Constants(**values["constants"])}))

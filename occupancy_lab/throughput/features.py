@@ -72,7 +72,7 @@ class Features:
     """Instructions of any warp that a multiprocessor issues a cycle."""
 
 
-def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
+def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     kernel: Kernel,
     problem: Problem,
     config: Config,
@@ -81,7 +81,7 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
     plan: LaunchPlan,
     gpu: Gpu,
 ) -> Features | None:
-    """Give a launch's features; None where the GPU or the binary leaves one of them unknown."""
+    """Return a launch's features; None where the GPU or the binary leaves one of them unknown."""
     needed = (gpu.multiprocessors, gpu.boost_mhz, plan.num_programs, resources.instructions)
     if None in needed or gpu.multiprocessors is None:
         return None
@@ -126,7 +126,7 @@ def features(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
 
 
 def _around_loop(resources: Resources, config: Config, gpu: Gpu) -> int:
-    """Give the instructions of a warp before and after a loop, those of whole passes left out.
+    """Return the instructions of a warp before and after a loop, those of whole passes left out.
 
     For AMD, Triton pipelines through registers and peels num_stages - 1 passes off the loop, which
     the loop then does not make.
@@ -137,7 +137,7 @@ def _around_loop(resources: Resources, config: Config, gpu: Gpu) -> int:
 
 
 def _issue_rate(gpu: Gpu) -> float:
-    """Give 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles an instruction of a wave.
+    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles an instruction of a wave.
 
     Sources: NVIDIA's Hopper tuning guide (4 schedulers), AMD's CDNA3 and RDNA3 ISA documents.
     """
@@ -146,7 +146,7 @@ def _issue_rate(gpu: Gpu) -> float:
 
 
 def stack(launches: Sequence[Features]) -> Features:
-    """Give one Features whose numbers are arrays, an element a launch."""
+    """Return one Features whose numbers are arrays, an element a launch."""
     import numpy as np
 
     return Features(

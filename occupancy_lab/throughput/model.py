@@ -74,7 +74,7 @@ class Row:
 
 
 def row_times(f: Features, c: Constants) -> Row:
-    """Give what one row takes."""
+    """Return what one row takes."""
     import numpy as np
 
     share = _bandwidth(f, c) / np.minimum(f.multiprocessors, f.work) * 1e3
@@ -91,7 +91,7 @@ def row_times(f: Features, c: Constants) -> Row:
 
 
 def _bandwidth(f: Features, c: Constants) -> Any:
-    """Give what the device memory gives this kind of launch, GB/s."""
+    """Return what the device memory gives this kind of launch, GB/s."""
     import numpy as np
 
     deeper = np.maximum(f.num_stages - 2.0, 0.0)
@@ -102,7 +102,7 @@ def _bandwidth(f: Features, c: Constants) -> Any:
 
 
 def _fetch_cycles(f: Features, c: Constants) -> Any:
-    """Give the cycles that an instruction waits until it is fetched, the mean of all passes.
+    """Return the cycles that an instruction waits until it is fetched, the mean of all passes.
 
     Programs make their first pass together and share what is fetched.
     """
@@ -115,14 +115,14 @@ def _fetch_cycles(f: Features, c: Constants) -> Any:
 
 
 def _slots(f: Features) -> Any:
-    """Give the issue slots that a warp takes of its scheduler for a row."""
+    """Return the issue slots that a warp takes of its scheduler for a row."""
     import numpy as np
 
     return np.maximum(f.instructions + f.half_rate, SPECIAL_SLOTS * f.special_functions)
 
 
 def _issue_us(f: Features, c: Constants) -> Any:
-    """Give the time that a row keeps the busiest of schedulers, memory pipe and way to the L2."""
+    """Return the time that a row keeps the busiest of schedulers, memory pipe and way to the L2."""
     import numpy as np
 
     scheduled = f.num_warps * _slots(f) / f.issue_rate
@@ -135,7 +135,7 @@ def _issue_us(f: Features, c: Constants) -> Any:
 
 
 def _passing_share(f: Features) -> Any:
-    """Give the part of the local memory's traffic that the L1 cache does not answer: all stores."""
+    """Return the part of the local memory's traffic that the L1 cache does not answer: stores."""
     import numpy as np
 
     cache = np.maximum(f.l1_bytes - f.l1_taken * f.programs, 0.0)
@@ -145,7 +145,7 @@ def _passing_share(f: Features) -> Any:
 
 
 def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
-    """Give the time in us from a program's row to its next, at *rate* rows a us a multiprocessor.
+    """Return the time in us from a program's row to its next, at *rate* rows a us a multiprocessor.
 
     Programs that began together load together, until they drift apart, and each waits for the
     loads of all. With num_stages s the copy of a row is issued s - 1 rows before it is needed, at
@@ -164,7 +164,7 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
 
 
 def row_rate(f: Features, c: Constants, row: Row) -> Any:
-    """Give the rows a us that pass through a multiprocessor with its programs under way."""
+    """Return the rows a us that pass through a multiprocessor with its programs under way."""
     import numpy as np
 
     low = np.zeros_like(row.memory)
@@ -178,7 +178,7 @@ def row_rate(f: Features, c: Constants, row: Row) -> Any:
 
 
 def times(f: Features, c: Constants) -> Times:
-    """Give how long a launch takes, and how long each of its parts would alone."""
+    """Return how long a launch takes, and how long each of its parts would alone."""
     import numpy as np
 
     row = row_times(f, c)
@@ -200,7 +200,7 @@ def times(f: Features, c: Constants) -> Times:
 
 
 def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
-    """Give the time before the first rows are there and after the last, beyond their share."""
+    """Return the time before the first rows are there and after the last, beyond their share."""
     import numpy as np
 
     busy = row.memory / a_row
@@ -215,7 +215,7 @@ def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
 
 
 def _tail_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
-    """Give the time at the end in which some multiprocessors, or places for programs, are idle."""
+    """Return the time at the end in which some multiprocessors, or slots for programs, are idle."""
     import numpy as np
 
     most = np.ceil(f.work / f.multiprocessors)

@@ -29,7 +29,7 @@ DONE = 1e-9
 
 
 def overfull_us(launch: Features, constants: Constants, num_programs: int) -> float:
-    """Give how much longer, in us, *launch* takes with *num_programs* programs than as planned.
+    """Return how much longer, in us, *launch* takes with *num_programs* programs than as planned.
 
     *launch* has as many programs as fit, and *num_programs* is more than that. It is negative
     where rows come out more evenly.
@@ -40,14 +40,14 @@ def overfull_us(launch: Features, constants: Constants, num_programs: int) -> fl
 
 
 def _rates(launch: Features, constants: Constants) -> Sequence[float]:
-    """Give the rows a us of a multiprocessor with 1, 2, ... of the launch's programs."""
+    """Return the rows a us of a multiprocessor with 1, 2, ... of the launch's programs."""
     places = range(1, int(launch.programs) + 1)
     some = stack([dataclasses.replace(launch, programs=place) for place in places])
     return [float(rate) for rate in row_rate(some, constants, row_times(some, constants))]
 
 
 def _time_us(launch: Features, rates: Sequence[float], num_programs: int) -> float:
-    """Give the time until the first multiprocessor has done its rows.
+    """Return the time until the first multiprocessor has done its rows.
 
     Program p does rows p, p + num_programs, ...; the first multiprocessor has the programs
     0, multiprocessors, 2 x multiprocessors, ... of which as many run at once as fit.
@@ -68,5 +68,5 @@ def _time_us(launch: Features, rates: Sequence[float], num_programs: int) -> flo
 
 
 def _paces(count: int) -> Iterable[float]:
-    """Give how fast each of *count* programs goes beside the others, 1 being the middle."""
+    """Return how fast each of *count* programs goes beside the others, 1 being the middle."""
     return (1.0 + PACE_SPREAD * (2.0 * (place * GOLDEN % 1.0) - 1.0) for place in range(count))

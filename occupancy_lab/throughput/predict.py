@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Config, LaunchPlan, Occupancy, Problem, Resources
 
 
-def predict(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
+def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     kernel: Kernel,
     problem: Problem,
     config: Config,
@@ -33,7 +33,7 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
     plan: LaunchPlan,
     gpu: Gpu,
 ) -> Prediction | None:
-    """Give how long a launch takes on *gpu*; None where its size or its binary are not known.
+    """Return how long a launch takes on *gpu*; None where its size or its binary are not known.
 
     The model is `occupancy_lab.throughput.model`'s; its constants are those of a calibration of
     this GPU, or else worked out from its data sheet, and the prediction says which. Where *plan*
@@ -55,7 +55,7 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of the road, in its order
 def predictions(
     launches: Sequence[Features], total_bytes: Sequence[int], basis: Basis
 ) -> list[Prediction]:
-    """Give the prediction of each of *launches*, which move *total_bytes*, on one GPU."""
+    """Return the prediction of each of *launches*, which move *total_bytes*, on one GPU."""
     if not launches:
         return []
     found = times(stack(launches), basis.constants)
@@ -84,7 +84,7 @@ def _prediction(found: Times, place: int, moved: int, basis: Basis) -> Predictio
 
 
 def _longer(prediction: Prediction, us: float, moved: int) -> Prediction:
-    """Give *prediction* of a launch that waits *us* longer for its last programs."""
+    """Return *prediction* of a launch that waits *us* longer for its last programs."""
     total = prediction.us + us
     parts = tuple(
         dataclasses.replace(part, us=max(part.us + us, 0.0)) if part.name == "tail" else part
@@ -94,5 +94,5 @@ def _longer(prediction: Prediction, us: float, moved: int) -> Prediction:
 
 
 def copy_us(moved: int, constants: Constants) -> float:
-    """Give the time in us of a plain copy that reads and writes *moved* bytes in all."""
+    """Return the time in us of a plain copy that reads and writes *moved* bytes in all."""
     return constants.launch_us + constants.drain_us + moved / constants.row_bandwidth_gbs / 1e3

@@ -28,17 +28,17 @@ _RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
 
 
 def row_problem(row: Mapping[Any, Any]) -> Problem:
-    """Give the problem of a row."""
+    """Return the problem of a row."""
     return Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
 
 
 def row_config(row: Mapping[Any, Any]) -> Config:
-    """Give the configuration of a row."""
+    """Return the configuration of a row."""
     return Config(int(row["BLOCK_SIZE"]), int(row["num_warps"]), int(row["num_stages"]))
 
 
 def row_resources(row: Mapping[Any, Any]) -> Resources:
-    """Give the resources that a row's columns hold; a column that is missing or empty is None."""
+    """Return the resources that a row's columns hold; a column that is missing or empty is None."""
     import pandas as pd
 
     known = {name: int(row[name]) for name in _RESOURCES if name in row and not pd.isna(row[name])}
@@ -46,7 +46,7 @@ def row_resources(row: Mapping[Any, Any]) -> Resources:
 
 
 def row_features(row: Mapping[Any, Any], kernel: Kernel, gpu: Gpu) -> Features | None:
-    """Give the features of a row's launch with as many programs as planned.
+    """Return the features of a row's launch with as many programs as planned.
 
     None where one of them is not known.
     """
@@ -74,7 +74,7 @@ class RowPrediction:
 def predict_rows(
     rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
 ) -> list[RowPrediction]:
-    """Give what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
+    """Return what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
     found = []
     for place, row in enumerate(rows.to_dict("records")):
         kernel = kernels[str(row["kernel"])]

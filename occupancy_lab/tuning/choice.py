@@ -48,12 +48,12 @@ class Cost:
 
 
 def launches_each(runs: int) -> int:
-    """Give how often a configuration is launched for *runs* times: the check, a warm-up, bursts."""
+    """Return how often a configuration is launched for *runs* times: check, warm-up, bursts."""
     return 2 + -(-runs // BURST) * (BURST + 1)
 
 
 def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
-    """Give what measuring launches that take *predicted_us* costs."""
+    """Return what measuring launches that take *predicted_us* costs."""
     each = launches_each(runs)
     seconds = each * sum(us + FLUSH_US for us in predicted_us) / 1e6
     return Cost(len(predicted_us), each * len(predicted_us), seconds)
@@ -80,13 +80,13 @@ class Tuning(ShownAsTables):
     """Every configuration, the best predicted first, with the columns of a sweep."""
 
     def to_markdown(self, top: int = 5) -> str:
-        """Give the choice and its *top* best predicted configurations in GitHub's markdown."""
+        """Return the choice and its *top* best predicted configurations in GitHub's markdown."""
         from occupancy_lab.tuning.view import tuning_document
 
         return tuning_document(self, top).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain values, for JSON."""
+        """Return everything as plain values, for JSON."""
         return {
             "gpu": self.gpu.key,
             **dataclasses.asdict(self.problem),

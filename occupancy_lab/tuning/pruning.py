@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def config_pruner(
     kernel: str, problem_of: Callable[[Mapping[str, Any]], Problem], *, top: int = TOP
 ) -> Callable[..., list[Any]]:
-    """Give what `triton.autotune` takes as `prune_configs_by={"early_config_prune": ...}`.
+    """Return what `triton.autotune` takes as `prune_configs_by={"early_config_prune": ...}`.
 
     It leaves the *top* configurations that are predicted best for *kernel*, a name or the path of
     a Python file with a `KERNEL`, on the problem that *problem_of* makes of the launch's named

@@ -58,7 +58,7 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     progress: Progress = lambda _done, _of: None,
     measuring_progress: Progress = lambda _done, _of: None,
 ) -> Tuning:
-    """Give the configuration to launch on a matrix of *rows* x *cols*, and what it is chosen from.
+    """Return the configuration to launch on a matrix of *rows* x *cols*, and its candidates.
 
     Every configuration is compiled and predicted. With *measure* the *top* best predicted are
     launched too, and the fastest of them is the choice.
@@ -131,7 +131,7 @@ def _tasks(
     num_warps: Sequence[int],
     num_stages: Sequence[int],
 ) -> Iterator[Task]:
-    """Give every configuration of every kernel, each kernel's own default among them."""
+    """Return every configuration of every kernel, each kernel's own default among them."""
     for name in dict.fromkeys(kernels):
         kernel = chosen_kernel(name)
         stages = num_stages if kernel.grid is Grid.PERSISTENT else (1,)
@@ -141,7 +141,7 @@ def _tasks(
 
 
 def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, list[Task]]:
-    """Give the table and its tasks with the best predicted first, and what has no time last.
+    """Return the table and its tasks with the best predicted first, and what has no time last.
 
     Raises InputError where nothing has one.
     """
@@ -175,7 +175,7 @@ def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis)
 
 
 def choice_of(row: Mapping[Any, Any]) -> Choice:
-    """Give the choice that a row with a prediction stands for."""
+    """Return the choice that a row with a prediction stands for."""
     import pandas as pd
 
     us = row.get("us")
@@ -190,7 +190,7 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
 
 
 def _compared(table: pd.DataFrame, tasks: Sequence[Task]) -> Iterator[tuple[str, Choice]]:
-    """Give the tutorial's launch, and what each kernel's author would launch, where predicted."""
+    """Return the tutorial's launch, and what each kernel's author would launch, where predicted."""
     for row, task in zip(table.to_dict("records"), tasks, strict=False):
         if task.config == chosen_config(task.kernel, task.problem, task.gpu, {}):
             default = choice_of(row)
@@ -200,7 +200,7 @@ def _compared(table: pd.DataFrame, tasks: Sequence[Task]) -> Iterator[tuple[str,
 
 
 def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[tuple[str, Choice]]:
-    """Give the default with as many programs as the tutorial's formula launches."""
+    """Return the default with as many programs as the tutorial's formula launches."""
     record = record_of(
         task.kernel,
         task.problem,

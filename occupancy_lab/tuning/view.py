@@ -27,7 +27,7 @@ MEASURED_HEADERS = ("measured us", "off")
 
 
 def tuning_document(tuning: Tuning, top: int) -> Document:
-    """Give *tuning* in words, with its *top* best predicted configurations."""
+    """Return *tuning* in words, with its *top* best predicted configurations."""
     problem = tuning.problem
     title = f"{problem.rows} x {problem.cols} {problem.dtype} on {tuning.gpu.title}"
     sections = [

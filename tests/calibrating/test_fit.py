@@ -17,7 +17,7 @@ from occupancy_lab.values import Config, Problem, Resources
 
 
 def guessed(kernel: Kernel, problem: Problem, config: Config) -> GuessedLaunch:
-    """Give a launch of a calibration with instructions that a compiler might have made."""
+    """Return a launch of a calibration with instructions that a compiler might have made."""
     loops = kernel.grid is Grid.PERSISTENT
     _, reductions, steps = kernel.name.split("-") if "-" in kernel.name else ("", 2, 1)
     elements = max(config.block_size // (32 * config.num_warps), 1)
@@ -54,7 +54,7 @@ def grid() -> Features:
 
 
 def somewhere(number: int) -> Constants:
-    """Give constants somewhere inside their bounds, halfway at most from their first guess."""
+    """Return constants somewhere inside their bounds, halfway at most from their first guess."""
     generator = np.random.default_rng(number)
     found = {}
     for name, (low, guess, high) in BOUNDS.items():

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    """Give the launches of a calibration that was recorded on an H200."""
+    """Return the launches of a calibration that was recorded on an H200."""
     with (files("occupancy_lab.recorded") / "calibration-h200.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file)
 
 
 @pytest.fixture
 def made(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Calibrated:
-    """Give what calibrating an H200 makes that is said to be here, without a fit."""
+    """Return what calibrating an H200 makes that is said to be here, without a fit."""
     put_here(monkeypatch, "h200")
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
 

@@ -45,5 +45,5 @@ def _case(  # noqa: PLR0913 - what a record is made of
 
 @pytest.fixture
 def entries() -> Callable[..., tuple[Entry, ...]]:
-    """Give a function that makes entries, each of the changes to the tutorial's example."""
+    """Return a function that makes entries, each of the changes to the tutorial's example."""
     return lambda *changes: make_entries([_case(**one) for one in changes])

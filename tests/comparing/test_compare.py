@@ -85,7 +85,7 @@ def test_a_version_named_twice_is_told() -> None:
 
 @pytest.fixture
 def as_other(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Give a function that makes "other" mean the Python at a path, with the Triton 0.0."""
+    """Return a function that makes "other" mean the Python at a path, with the Triton 0.0."""
 
     def use(python: str) -> None:
         def find(wanted: str, _progress: object) -> Environment:

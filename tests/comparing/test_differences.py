@@ -22,7 +22,7 @@ STAGES = {"config": BIG, "shared": 65568, "pipeline_shared": 65536}
 
 
 def said(entries: tuple[Entry, ...]) -> str:
-    """Give the sentences on what differs, a line each."""
+    """Return the sentences on what differs, a line each."""
     return "\n".join(write_comparison(entries).sections[1].sentences)
 
 

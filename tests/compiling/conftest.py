@@ -1,4 +1,4 @@
-"""The compiler behind the tests of this room: Triton with a cache of its own."""
+"""The compiler behind these tests: Triton with a cache of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """Give the module sample.py; what it compiles is kept in a folder of this run."""
+    """Return the module sample.py; what it compiles is kept in a folder of this run."""
     pytest.importorskip("triton")
     specification = importlib.util.spec_from_file_location(
         "sample", Path(__file__).with_name("sample.py")

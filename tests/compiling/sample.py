@@ -72,12 +72,12 @@ def dividing(
 
 
 def nvidia_tool(name: str) -> str:
-    """Give the path of one of the tools in Triton's wheel: ptxas, cuobjdump."""
+    """Return the path of one of the tools in Triton's wheel: ptxas, cuobjdump."""
     return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
 
 
 def gpu_target(arch: str) -> GPUTarget:
-    """Give Triton's target for a compute capability ("90") or a gfx name ("gfx942")."""
+    """Return Triton's target for a compute capability ("90") or a gfx name ("gfx942")."""
     if not arch.startswith("gfx"):
         return GPUTarget("cuda", int(arch), 32)
     return GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
@@ -179,7 +179,7 @@ Triton takes LLVM IR of one kernel; what is spelled `dso_local` it does not coun
 
 
 def assemble_ptx(ptx: str, arch: str, folder: Path) -> tuple[bytes, int]:
-    """Give the cubin that ptxas makes of *ptx*, and the most barriers it says a kernel uses."""
+    """Return the cubin that ptxas makes of *ptx*, and the most barriers it says a kernel uses."""
     source, cubin = folder / "kernels.ptx", folder / "kernels.cubin"
     source.write_text(ptx, encoding="utf-8")
     ptxas = nvidia_tool(
@@ -192,7 +192,7 @@ def assemble_ptx(ptx: str, arch: str, folder: Path) -> tuple[bytes, int]:
 
 
 def cuobjdump_resources(cubin: bytes, folder: Path) -> dict[str, dict[str, int]]:
-    """Give what cuobjdump says of each kernel: REG, STACK and SHARED."""
+    """Return what cuobjdump says of each kernel: REG, STACK and SHARED."""
     file = folder / "dumped.cubin"
     file.write_bytes(cubin)
     command = [nvidia_tool("cuobjdump"), "--dump-resource-usage", file]
@@ -213,7 +213,7 @@ class Instruction(NamedTuple):
 
 
 def nvdisasm_instructions(cubin: bytes, kernel: str, folder: Path) -> list[Instruction]:
-    """Give nvdisasm's instructions of *kernel* without the compiler's subroutines behind it."""
+    """Return nvdisasm's instructions of *kernel* without the compiler's subroutines behind it."""
     file = folder / "dumped.cubin"
     file.write_bytes(cubin)
     command = [nvidia_tool("nvdisasm"), "--print-code", "--no-dataflow", file]
@@ -243,7 +243,7 @@ def nvdisasm_instructions(cubin: bytes, kernel: str, folder: Path) -> list[Instr
 
 
 def objdump_instructions(hsaco: bytes, arch: str, folder: Path) -> list[Instruction]:
-    """Give llvm-objdump's instructions of the only kernel of *hsaco*."""
+    """Return llvm-objdump's instructions of the only kernel of *hsaco*."""
     file = folder / "dumped.hsaco"
     file.write_bytes(hsaco)
     command = ["llvm-objdump", "--disassemble", f"--mcpu={arch}", file]
@@ -264,7 +264,7 @@ def objdump_instructions(hsaco: bytes, arch: str, folder: Path) -> list[Instruct
 
 
 def successors(instructions: Sequence[Instruction]) -> list[list[int]]:
-    """Give the numbers of the instructions that can follow each instruction."""
+    """Return the numbers of the instructions that can follow each instruction."""
     branches = ("BRA", "CALL", "s_branch", "s_cbranch")
     following = []
     for number, instruction in enumerate(instructions):
@@ -278,7 +278,7 @@ def successors(instructions: Sequence[Instruction]) -> list[list[int]]:
 def issued_by_definition(
     following: Sequence[Sequence[int]], local: Mapping[int, int], kinds: Mapping[int, str]
 ) -> dict[str, int | None]:
-    """Give the counts of Resources by the definitions of dominance and natural loops, slowly.
+    """Return the counts of Resources by the definitions of dominance and natural loops, slowly.
 
     *following* has the instructions that can follow each one, *local* bytes of local memory,
     *kinds* the field that an instruction counts in as well. Nothing is given where something can
@@ -318,7 +318,7 @@ def issued_by_definition(
 
 
 def assemble_llvm(text: str, arch: str) -> tuple[bytes, str]:
-    """Give the hsaco and the assembly that Triton's LLVM makes of LLVM IR *text*."""
+    """Return the hsaco and the assembly that Triton's LLVM makes of LLVM IR *text*."""
     from triton._C.libtriton import llvm
 
     llvm.init_targets()
@@ -329,7 +329,7 @@ def assemble_llvm(text: str, arch: str) -> tuple[bytes, str]:
 
 
 def llvm_resources(assembly: str) -> dict[str, dict[str, int]]:
-    """Give what LLVM's assembly says of each kernel, under its metadata and comments' own names."""
+    """Return what LLVM's assembly says of each kernel, under the names it uses."""
     said = {}
     for body in re.findall(r"\.amdhsa_kernel (.*?); Occupancy:", assembly, re.DOTALL):
         numbers = re.findall(

@@ -68,7 +68,7 @@ kernel:                                 ; @kernel
 
 
 def recorded(name: str) -> str:
-    """Give a recorded text."""
+    """Return a recorded text."""
     return gzip.decompress((FOLDER / f"{name}.gz").read_bytes()).decode()
 
 

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).with_name("recorded")
 
 
 def recorded(name: str) -> str:
-    """Give a recorded text."""
+    """Return a recorded text."""
     return gzip.decompress((FOLDER / f"{name}.gz").read_bytes()).decode()
 
 

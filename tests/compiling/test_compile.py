@@ -41,7 +41,7 @@ STAGES = (1, 2, 3, 4)
 
 
 def resources(target: Target, config: Config = CONFIG, **others: Any) -> Resources:
-    """Give what the softmax of the tutorial's example takes, from a compile."""
+    """Return what the softmax of the tutorial's example takes, from a compile."""
     problem = Problem(4096, others.pop("cols", 781), others.pop("dtype", "float32"))
     kernel = others.pop("kernel", SOFTMAX)
     return compile_resources(kernel, problem, config, target, Store(None), **others)
@@ -98,7 +98,7 @@ def many(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803
 
 
 def kernel_of(function: Any) -> Kernel:
-    """Give a kernel of the user's own with *function*."""
+    """Return a kernel of the user's own with *function*."""
     return Kernel(
         name="own",
         title="Own",

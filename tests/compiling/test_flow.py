@@ -17,13 +17,13 @@ END = Jump(None, always=True)
 
 
 def back(target: int) -> Jump:
-    """Give a conditional branch to *target*."""
+    """Return a conditional branch to *target*."""
     return Jump(target, always=False)
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[int, dict[int, Jump]]:
-    """Give a few instructions, many of them jumps, to anywhere and now and then outside."""
+    """Return a few instructions, many of them jumps, to anywhere and now and then outside."""
     length = draw(st.integers(1, 14))
     targets = st.none() | st.integers(0, length - 1) | st.integers(-1, length)
     jumps = st.dictionaries(

@@ -47,7 +47,7 @@ PROBLEMS = [
 
 
 def asked(function: Any, call: Callable[[], object], target: Target) -> dict[str, Any]:
-    """Give what Triton is asked to compile when *call* launches or warms up *function*."""
+    """Return what Triton is asked to compile when *call* launches or warms up *function*."""
     seen: list[dict[str, Any]] = []
 
     def hook(*, compile: dict[str, Any], **_others: object) -> bool:  # noqa: A002 - Triton's name
@@ -64,7 +64,7 @@ def asked(function: Any, call: Callable[[], object], target: Target) -> dict[str
 
 
 def asked_by_stand_ins(launch: Launch, kernel: Kernel, target: Target) -> dict[str, Any]:
-    """Give what Triton is asked to compile for a launch without tensors."""
+    """Return what Triton is asked to compile for a launch without tensors."""
 
     def warm_up() -> None:
         kernel.function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
@@ -73,7 +73,7 @@ def asked_by_stand_ins(launch: Launch, kernel: Kernel, target: Target) -> dict[s
 
 
 def triton_class(signature: dict[str, str], attributes: Any, index: int) -> str:
-    """Give Triton's own class of argument *index* in the words of a specialization."""
+    """Return Triton's own class of argument *index* in the words of a specialization."""
     kind = list(signature.values())[index]
     traits = dict(attributes.get((index,), []))
     if kind == "constexpr":
@@ -85,7 +85,7 @@ def triton_class(signature: dict[str, str], attributes: Any, index: int) -> str:
 
 
 def own_class(argument: str) -> str:
-    """Give the class as Triton tells it: what is 1 is a constant, of whatever width."""
+    """Return the class as Triton tells it: what is 1 is a constant, of whatever width."""
     return "= 1" if argument.endswith("= 1") else argument
 
 

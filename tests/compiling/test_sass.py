@@ -53,20 +53,20 @@ KERNELS = [
 
 
 def compiled_kernel(name: str, cols: int, dtype: str, config: Config, arch: str) -> Any:
-    """Give one of the package's kernels, compiled for a GPU that is not here."""
+    """Return one of the package's kernels, compiled for a GPU that is not here."""
     kernel = load_kernel(name)
     launch = Launch.of(kernel, Problem(4096, cols, dtype), config)
     return compiling._compile(kernel, launch, find_gpu(f"sm_{arch}").target, present=False)
 
 
 def code_of(cubin: bytes, kernel: str) -> memoryview:
-    """Give the instructions of *kernel* that are its own."""
+    """Return the instructions of *kernel* that are its own."""
     elf = read_elf(cubin, EM_CUDA, "a cubin")
     return own_code(elf, elf.all_symbols(), kernel_text(elf, kernel))
 
 
 def moved_bytes(operation: str) -> int:
-    """Give the bytes of an LDL or STL by its name: 16 of LDL.128, 4 of STL."""
+    """Return the bytes of an LDL or STL by its name: 16 of LDL.128, 4 of STL."""
     parts = operation.split(".")[1:]
     return next((int(part.lstrip("US")) // 8 for part in parts if part[-1].isdecimal()), 4)
 
@@ -157,7 +157,7 @@ def test_functions_that_are_not_inlined_are_not_counted(sample: ModuleType) -> N
 
 
 def instruction(low: int, high: int = 0x000FEA0003800000) -> bytes:
-    """Give an instruction's 16 bytes."""
+    """Return an instruction's 16 bytes."""
     return low.to_bytes(8, "little") + high.to_bytes(8, "little")
 
 

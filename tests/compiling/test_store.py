@@ -27,13 +27,13 @@ FIELDS = [field.name for field in dataclasses.fields(Resources)]
 
 
 def only_entry(directory: Path) -> Path:
-    """Give the file of the store's only entry."""
+    """Return the file of the store's only entry."""
     (file,) = (file for file in directory.rglob("*") if file.is_file())
     return file
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Give the damage that *change* does to an entry's JSON."""
+    """Return the damage that *change* does to an entry's JSON."""
 
     def damage(file: Path) -> None:
         entry = json.loads(file.read_text())
@@ -44,7 +44,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None
 
 
 def replaced(content: bytes) -> Callable[[Path], object]:
-    """Give the damage of an entry that holds *content*."""
+    """Return the damage of an entry that holds *content*."""
     return lambda file: file.write_bytes(content)
 
 
@@ -225,7 +225,7 @@ def test_a_full_disk_leaves_nothing_behind(
 
 
 def failing_file(step: str, fail: Callable[..., None]) -> Callable[[int, str], Any]:
-    """Give an `os.fdopen` whose files fail at *step*."""
+    """Return an `os.fdopen` whose files fail at *step*."""
 
     class Failing:
         def __init__(self, descriptor: int, _mode: str) -> None:

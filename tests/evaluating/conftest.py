@@ -40,13 +40,13 @@ LAUNCH = {
 
 @pytest.fixture(scope="session")
 def make_table() -> Callable[..., pd.DataFrame]:
-    """Give the function that makes a table: a launch for each mapping of what is special of it."""
+    """Return the function that makes a table: a launch for each mapping of special values."""
     return lambda *launches: pd.DataFrame([LAUNCH | launch for launch in launches])
 
 
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Give the function that has the model say times: `say([us, ...], bound, copy_us)`."""
+    """Return the function that has the model say times: `say([us, ...], bound, copy_us)`."""
 
     def set_up(times: list[float], bound: str = "latency", copy_us: float = 10.0) -> None:
         left = iter(times)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def evaluated(table: pd.DataFrame, **others: Any) -> Evaluation:
-    """Give the evaluation with guessed constants for every GPU."""
+    """Return the evaluation with guessed constants for every GPU."""
     return evaluate(table, basis_of=lambda _gpu: BASIS, **others)
 
 

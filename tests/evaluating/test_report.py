@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def evaluation(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]) -> Evaluation:
-    """Give the evaluation of four launches on two shapes, and of one that is not predicted."""
+    """Return the evaluation of four launches on two shapes, and of one that is not predicted."""
     say([10.2, 25.0, 31.0, 12.0])
     table = make_table(
         {"us": 10.0},
@@ -83,7 +83,7 @@ def test_percent_has_one_decimal(share: float, text: str) -> None:
 
 @pytest.fixture
 def published(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]) -> Evaluation:
-    """Give the evaluation of two launches that others published, and of a grid of two."""
+    """Return the evaluation of two launches that others published, and of a grid of two."""
     say([21.0, 30.0, 22.0, 33.0])
     table = make_table(
         {"gpu": "h100", "use": PUBLISHED},

@@ -38,7 +38,7 @@ def own_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def chosen(table: pd.DataFrame, *, gpus: tuple[str, ...] = (), uses: tuple[str, ...] = ()) -> list:
-    """Give the uses and GPUs of the rows that are chosen."""
+    """Return the uses and GPUs of the rows that are chosen."""
     return list(choose(table, gpus, uses)[["gpu", "use"]].itertuples(index=False, name=None))
 
 

@@ -25,7 +25,7 @@ TABLE = pd.DataFrame(
 
 
 def table(launches: list[tuple[int, float, float]]) -> pd.DataFrame:
-    """Give the launches as rows."""
+    """Return the launches as rows."""
     return pd.DataFrame(launches, columns=["shape", "us", "claim"])
 
 

@@ -68,7 +68,7 @@ def _calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
-    """Give a function that makes a case of resources instead of compiling."""
+    """Return a function that makes a case of resources instead of compiling."""
     monkeypatch.setattr(record, "triton_version", lambda: "3.7.1")
     monkeypatch.setattr(record, "predict", simple_prediction)
     monkeypatch.setattr(timing, "predict", simple_prediction)

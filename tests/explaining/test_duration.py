@@ -47,7 +47,7 @@ MEASURED = Measurement(
 
 
 def timing_of(case: Case) -> Timing:
-    """Give the timing of a case that is predicted."""
+    """Return the timing of a case that is predicted."""
     found = timing(case)
     assert found is not None
     return found
@@ -55,12 +55,12 @@ def timing_of(case: Case) -> Timing:
 
 @pytest.fixture
 def timed(make_case: Callable[..., Case]) -> Timing:
-    """Give the timing of the tutorial's example."""
+    """Return the timing of the tutorial's example."""
     return timing_of(make_case("h100", COUNTED, SINGLE))
 
 
 def slower(found: Timing, factor: float, *, parts: dict[str, float] | None = None) -> Timing:
-    """Give *found* with every alternative *factor* times as long, its *parts* replaced."""
+    """Return *found* with every alternative *factor* times as long, its *parts* replaced."""
     changed = dataclasses.replace(
         found.prediction,
         us=found.prediction.us * factor,
@@ -192,7 +192,7 @@ TUTORIALS = "the tutorial's num_programs"
 
 
 def miscounted(make_case: Callable[..., Case], resources: Resources, **changes: Any) -> Case:
-    """Give a case of which 3 programs fit, where the tutorial's formula says 4."""
+    """Return a case of which 3 programs fit, where the tutorial's formula says 4."""
     resources = resources.replace(n_regs=56, shared=57376)
     problem, config = Problem(4096, 7168), Config(8192, 8, 3)
     return make_case("h100", resources, SINGLE, problem=problem, config=config, **changes)
@@ -340,7 +340,7 @@ def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
 
 
 def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
-    """Give a compiled case on an H200."""
+    """Return a compiled case on an H200."""
     problem, config = (
         Problem(4096, cols),
         Config(1 << (cols - 1).bit_length(), num_warps, num_stages),

@@ -71,7 +71,7 @@ RX7900XTX = {
 def fake_libcuda(
     numbers: Mapping[str, int], name: str = "NVIDIA H100 80GB HBM3", failing: str = ""
 ) -> Any:
-    """Give a driver library of one GPU: C function pointers, so that ctypes converts for real."""
+    """Return a driver library of one GPU: C function pointers, so that ctypes converts for real."""
     by_attribute = {ATTRIBUTES[key]: value for key, value in numbers.items()}
     integer = ctypes.POINTER(ctypes.c_int)
 
@@ -116,7 +116,7 @@ def write_nodes(folder: Path, *nodes: Mapping[str, int]) -> Path:
 
 
 def line(pair: tuple[str, int]) -> str:
-    """Give one line of a properties file."""
+    """Return one line of a properties file."""
     return f"{pair[0]} {pair[1]}\n"
 
 

@@ -18,7 +18,7 @@ NUMBER_FILES = ["architectures.csv", "device_numbers.csv"]
 
 
 def read(file: str) -> list[dict[str, str]]:
-    """Give the rows of a data file."""
+    """Return the rows of a data file."""
     return list(csv.DictReader((DATA / file).read_text(encoding="utf-8").splitlines()))
 
 

@@ -27,7 +27,7 @@ NAN = float("nan")
 
 
 def random(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Give normally distributed elements, the same in every run."""
+    """Return normally distributed elements, the same in every run."""
     return torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows + cols)).to(dtype)
 
 
@@ -77,7 +77,7 @@ def matrix(request: pytest.FixtureRequest) -> Tensor:
 
 @pytest.fixture
 def random_matrix() -> Callable[..., Tensor]:
-    """Give the function that makes a matrix: `random_matrix(rows, cols, dtype)`."""
+    """Return the function that makes a matrix: `random_matrix(rows, cols, dtype)`."""
     return random
 
 
@@ -177,5 +177,5 @@ def check_softmax(result: Tensor, x: Tensor, epsilons: float | None = None) -> N
 
 @pytest.fixture
 def assert_softmax() -> Callable[..., None]:
-    """Give the comparison that every softmax is held to."""
+    """Return the comparison that every softmax is held to."""
     return check_softmax

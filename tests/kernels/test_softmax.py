@@ -21,7 +21,7 @@ MAX_SHARED = 232_448
 
 
 def default_config(x: Tensor) -> Config:
-    """Give the kernel's own configuration for *x* on a GPU like the H100."""
+    """Return the kernel's own configuration for *x* on a GPU like the H100."""
     return KERNEL.default_config(Problem(*x.shape), MAX_SHARED)
 
 

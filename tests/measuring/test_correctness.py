@@ -14,12 +14,12 @@ from occupancy_lab.measuring.correctness import operands, poisoned, relative_err
 
 
 def matrix(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Give normally distributed elements, the same each time."""
+    """Return normally distributed elements, the same each time."""
     return torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows)).to(dtype)
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
-    """Give twice *x*."""
+    """Return twice *x*."""
     return 2 * x
 
 

@@ -22,7 +22,7 @@ STORE = Store(None)
 
 
 def record(kernel: str, cols: int, config: Config, dtype: str = "float32") -> Record:
-    """Give the record of *kernel* on the GPU at hand."""
+    """Return the record of *kernel* on the GPU at hand."""
     gpu = present_gpus()[0].gpu
     return make_record(
         load_kernel(kernel), Problem(8192, cols, dtype), config, gpu, STORE, present=True
@@ -30,7 +30,7 @@ def record(kernel: str, cols: int, config: Config, dtype: str = "float32") -> Re
 
 
 def configs(block_size: int) -> list[Config]:
-    """Give every configuration of a block size that compiles in a moment."""
+    """Return every configuration of a block size that compiles in a moment."""
     grid = itertools.product((1, 2, 4, 8, 16, 32), (1, 2, 3, 4))
     return [
         Config(block_size, num_warps, num_stages)

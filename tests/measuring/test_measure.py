@@ -41,7 +41,7 @@ KERNEL = dataclasses.replace(softmax.KERNEL, run=run)
 
 
 def changed(directory: Path, change: str) -> Launch:
-    """Give a softmax whose result is followed by *change*."""
+    """Return a softmax whose result is followed by *change*."""
     file = directory / f"changed_{abs(hash(change))}.py"
     file.write_text(CHANGED_KERNEL.format(change=change))
     return Launch(str(file), CONFIG, 100)

@@ -77,7 +77,7 @@ NO_KERNEL = (
 
 
 def page(values: dict[str, tuple[str, str]]) -> str:
-    """Give a raw CSV page as NVIDIA's manual describes it: names, units, one kernel."""
+    """Return a raw CSV page as NVIDIA's manual describes it: names, units, one kernel."""
     names = "".join(f',"{name}"' for name in values)
     units = "".join(f',"{unit}"' for unit, _ in values.values())
     numbers = "".join(f',"{number}"' for _, number in values.values())

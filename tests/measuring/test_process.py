@@ -98,7 +98,7 @@ def process() -> Iterator[MeasuringProcess]:
 
 
 def request_of(*kernels: str) -> Request:
-    """Give a request of *kernels*, each launched with as many programs as its place says."""
+    """Return a request of *kernels*, each launched with as many programs as its place says."""
     launches = tuple(Launch(kernel, CONFIG, place) for place, kernel in enumerate(kernels))
     return Request(PROBLEM, launches)
 

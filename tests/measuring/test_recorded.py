@@ -35,13 +35,13 @@ PADDING = {f"column{number}": 123456 for number in range(20)} | {"num_programs":
 
 
 def on(date: str, us: float) -> Measurement:
-    """Give a measurement of another day."""
+    """Return a measurement of another day."""
     conditions = dataclasses.replace(CONDITIONS, date=date)
     return dataclasses.replace(MEASURED, us=us, conditions=conditions)
 
 
 def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
-    """Give the rows of a recorded file, as a measured sweep makes them."""
+    """Return the rows of a recorded file, as a measured sweep makes them."""
     return [
         name_columns(find_gpu(gpu), load_kernel(kernel), problem, config)
         | PADDING
@@ -53,7 +53,7 @@ def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
 
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
-    """Give a function that makes a recorded file of rows, the only ones there are then."""
+    """Return a function that makes a recorded file of rows, the only ones there are then."""
     paths: list[Path] = []
     monkeypatch.setattr(recorded, "recorded_files", lambda: paths)
 
@@ -71,7 +71,7 @@ def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Pat
 
 
 def found(num_programs: int | None = PROGRAMS, kernel: str = "softmax") -> Measurement | None:
-    """Give what was recorded of the tutorial's example."""
+    """Return what was recorded of the tutorial's example."""
     return recorded_measurement("h200", kernel, PROBLEM, CONFIG, num_programs)
 
 

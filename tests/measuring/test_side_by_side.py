@@ -30,7 +30,7 @@ TIMES = {"torch": 15.2, "torch.compile": 9.6, "naive": 123.0, "copy": 8.0}
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Give the launches on an H200 that is said to be here and is calibrated."""
+    """Return the launches on an H200 that is said to be here and is calibrated."""
     put_here(monkeypatch, "h200")
     put_calibration(monkeypatch, tmp_path)
     stand_in = Launches(lambda launch: TIMES.get(launch.kernel, 10.0))

@@ -47,7 +47,7 @@ CARVEOUT = 135168
 def sample_record(
     kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, _store: Store | None = None
 ) -> Record:
-    """Give a record of 32 registers and a row in flight for each stage, whatever Triton is here."""
+    """Return a record of 32 registers and a row in flight for each stage, under any Triton."""
     row = 4 * config.block_size
     resources = samples.H100.replace(
         num_warps=config.num_warps, shared=32 + row * (config.num_stages - 1)
@@ -56,7 +56,7 @@ def sample_record(
 
 
 def predicted(problem: Problem, config: Config, kernel: str = "softmax") -> Record:
-    """Give what is predicted for the H200."""
+    """Return what is predicted for the H200."""
     return verify_module.make_record(load_kernel(kernel), problem, config, H200.gpu, Store(None))
 
 
@@ -134,7 +134,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def differing(checks: tuple[Check, ...]) -> set[str]:
-    """Give what differs."""
+    """Return what differs."""
     return {check.what for check in checks if check.agrees is False}
 
 

@@ -20,7 +20,7 @@ HIP = {name: mp for name, mp in architectures().items() if isinstance(mp, HipArc
 
 
 def resources(**changes: int) -> Resources:
-    """Give a kernel of one wave with few registers, but for *changes*."""
+    """Return a kernel of one wave with few registers, but for *changes*."""
     return Resources(**({"n_regs": 24, "num_warps": 1, "shared": 0, "sgprs": 16} | changes))
 
 

@@ -22,7 +22,7 @@ MOST_SGPRS = 108
 def scan(
     resources: Resources, architecture: Architecture, resource: str
 ) -> tuple[int | None, int | None]:
-    """Give the most of *resource* for one program more and the least for one fewer."""
+    """Return the most of *resource* for one program more and the least for one fewer."""
     usage = SimpleNamespace(**{field: getattr(resources, field) for field in FIELDS})
     if resource == "registers":
         cuda = isinstance(architecture, CudaArchitecture)

@@ -27,7 +27,7 @@ POINTS_PER_ARCHITECTURE = 200_000
 
 
 def points_of(sm: CudaArchitecture) -> Points:
-    """Give points for *sm*: one half from the whole range, the other such as kernels really are.
+    """Return points for *sm*: one half from the whole range, the other such as kernels really are.
 
     The first half holds much that cannot be launched, a little beyond each maximum included.
     """
@@ -55,7 +55,7 @@ def points_of(sm: CudaArchitecture) -> Points:
 
 
 def limits_of(sm: CudaArchitecture, points: Points) -> Points:
-    """Give what the formula says of all *points* at once, and the least of its limits."""
+    """Return what the formula says of all *points* at once, and the least of its limits."""
     found = programs(cuda.RULES, SimpleNamespace(**points), sm, np.where)
     every = {"barriers": UNLIMITED, **found}
     return every | {"active": np.minimum.reduce(np.broadcast_arrays(*every.values()))}
@@ -88,7 +88,7 @@ def test_points_reach_everything(ask_header: AskHeader, sm: CudaArchitecture) ->
 
 @given(st.from_type(Resources), st.from_type(CudaArchitecture))
 def test_one_kernel_is_worked_out_like_a_table(resources: Resources, sm: CudaArchitecture) -> None:
-    """The scalar road gives the limits, and their least, that the vectorised road gives."""
+    """The scalar formula gives the limits, and their least, that the vectorised formula gives."""
     fields = ("n_regs", "num_warps", "shared", "static_shared", "barriers")
     values = {field: getattr(resources, field) for field in fields}
     points = {key: value if value is None else np.array([value]) for key, value in values.items()}

@@ -175,7 +175,7 @@ def test_programs_fit_and_no_more_would(resources: Resources, mp: HipArchitectur
 
 @given(st.from_type(Resources), st.from_type(HipArchitecture))
 def test_one_kernel_is_worked_out_like_a_table(resources: Resources, mp: HipArchitecture) -> None:
-    """The scalar road gives the limits that the vectorised road gives."""
+    """The scalar formula gives the limits that the vectorised formula gives."""
     values = {field: getattr(resources, field) for field in (*FIELDS, "barriers")}
     usage = {key: value if value is None else np.array([value]) for key, value in values.items()}
     vectorised = programs(hip.RULES, SimpleNamespace(**usage), mp, np.where)

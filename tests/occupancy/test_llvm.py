@@ -33,19 +33,19 @@ RESERVE_COUNTED_FROM = "3.9"
 
 
 def waves(resource: str, resources: Resources, mp: HipArchitecture) -> int:
-    """Give the waves a SIMD that the formula works out on its way to the limit of *resource*."""
+    """Return the waves a SIMD that the formula works out on its way to the limit of *resource*."""
     work = RULES[resource].work(resources, mp, scalar_where)
     assert work is not None
     return work["waves_per_simd"]
 
 
 def steps_of_sgprs(sgprs: int) -> int:
-    """Give the waves of LLVM's getOccupancyWithNumSGPRs before it counted the trap handler's."""
+    """Return the waves of LLVM's getOccupancyWithNumSGPRs before it counted the trap handler's."""
     return next(waves for most, waves in ((80, 10), (88, 9), (100, 8), (999, 7)) if sgprs <= most)
 
 
 def expected(resources: Resources, mp: HipArchitecture, triton: str) -> int:
-    """Give what LLVM should say: the formula's waves a SIMD by VGPRs, by SGPRs and by slots."""
+    """Return what LLVM should say: the formula's waves a SIMD by VGPRs, by SGPRs and by slots."""
     limits = [LLVMS_MAX_WAVES.get(mp.target_name, mp.max_waves_per_simd)]
     limits.append(waves("registers", resources, mp))
     if mp.sgprs_per_simd is not None:
@@ -56,7 +56,7 @@ def expected(resources: Resources, mp: HipArchitecture, triton: str) -> int:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """Give the first two numbers of a version, to be compared."""
+    """Return the first two numbers of a version, to be compared."""
     return tuple(map(int, text.split(".")[:2]))
 
 
@@ -78,7 +78,7 @@ def check(row: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def recorded() -> list[dict[str, str]]:
-    """Give the rows of llvm_occupancy.csv."""
+    """Return the rows of llvm_occupancy.csv."""
     text = (RECORDED / "llvm_occupancy.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
@@ -104,7 +104,7 @@ def test_the_recording_reaches_everything(recorded: list[dict[str, str]]) -> Non
 def compile_row(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., dict[str, str | int]]:
-    """Give the function that made the recording, with an empty cache of its own."""
+    """Return the function that made the recording, with an empty cache of its own."""
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     return runpy.run_path(str(RECORDED / "remake.py"))["compile_row"]

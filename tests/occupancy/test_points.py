@@ -26,7 +26,7 @@ def read(text: str) -> pd.DataFrame:
 
 
 def by_hand(target: str, resources: Resources) -> dict[str, object]:
-    """Give what the scalar formulas say of one row, under the table's names."""
+    """Return what the scalar formulas say of one row, under the table's names."""
     architecture = find_gpu(target).architecture
     found = occupancy(resources, architecture)
     limits = {limit.resource: limit.programs for limit in found.limits}

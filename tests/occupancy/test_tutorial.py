@@ -46,7 +46,7 @@ MAX_NUM_REGS_UNTIL_ROCM_6_3 = 65536
 
 
 def as_printed(name: str, rocm: Rocm, n_regs: int, num_warps: int, size_smem: int) -> int:
-    """Give the `occupancy` of python/tutorials/02-fused-softmax.py, in the tutorial's own names."""
+    """Return the `occupancy` of python/tutorials/02-fused-softmax.py, in its own names."""
     if name.startswith("gfx"):
         max_num_regs, max_shared_mem, max_threads_per_sm, warp_size = AMD_PROPERTIES[name]
         num_gprs = MAX_NUM_REGS_UNTIL_ROCM_6_3 if rocm is Rocm.OLD else max_num_regs

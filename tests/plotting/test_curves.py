@@ -45,7 +45,7 @@ EVERY_CASE = pytest.mark.parametrize("case", CASES)
 
 
 def calculation_of(case: str) -> Calculation:
-    """Give the calculation of one of CASES."""
+    """Return the calculation of one of CASES."""
     gpu, resources = CASES[case]
     return calculate(resources, find_gpu(gpu))
 
@@ -57,7 +57,7 @@ def figure_of(case: str) -> Figure:
 
 
 def panels(case: str) -> tuple[list[Axes], list[Axes]]:
-    """Give the three panels with curves, and the three strips below them."""
+    """Return the three panels with curves, and the three strips below them."""
     axes = figure_of(case).axes
     return axes[:3], axes[3:]
 
@@ -73,7 +73,7 @@ def value_at(line: Line2D, amount: int) -> float:
 
 
 def amounts_to_try(line: Line2D) -> list[int]:
-    """Give either side of every step of *line*, and amounts between."""
+    """Return either side of every step of *line*, and amounts between."""
     drawn = [int(amount) for amount in line.get_xdata()]
     if line.get_drawstyle() == "steps-mid":
         return drawn
@@ -82,7 +82,7 @@ def amounts_to_try(line: Line2D) -> list[int]:
 
 
 def with_amount(calculation: Calculation, field: str, amount: int) -> Resources:
-    """Give the kernel's resources with another *amount* of *field*."""
+    """Return the kernel's resources with another *amount* of *field*."""
     resources = calculation.resources
     if field == "n_regs":
         resources = resources.replace(allocated_vgprs=None)
@@ -90,7 +90,7 @@ def with_amount(calculation: Calculation, field: str, amount: int) -> Resources:
 
 
 def tutorial(resources: Resources, calculation: Calculation) -> int:
-    """Give the tutorial's programs by the scalar road."""
+    """Return the tutorial's programs by the scalar formula."""
     found = limits(tutorial_rules(calculation.architecture), resources, calculation.architecture)
     return min(limit.programs for limit in found if limit.programs is not None)
 

@@ -34,7 +34,7 @@ FAILURES = ("does not fit", "compile failed", "timed out", "skipped")
 def row(
     gpu: str, block_size: int, num_warps: int, num_stages: int, **others: Any
 ) -> dict[str, Any]:
-    """Give one row of a sweep, made up."""
+    """Return one row of a sweep, made up."""
     programs = num_warps + 2 * num_stages
     return {
         "gpu": gpu,
@@ -59,20 +59,20 @@ def row(
 
 
 def failed(status: str, *where: Any) -> dict[str, Any]:
-    """Give a row that came to nothing."""
+    """Return a row that came to nothing."""
     numbers = ("n_regs", "shared", "programs_per_multiprocessor", "limiter", "occupancy", "waves")
     return row(*where, status=status, reason="it is so", **dict.fromkeys(numbers))
 
 
 def table_of(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Give *rows* as a sweep's table."""
+    """Return *rows* as a sweep's table."""
     integers = ("n_regs", "shared", "programs_per_multiprocessor", "num_programs")
     types = dict.fromkeys(integers, "Int64") | dict.fromkeys(("occupancy", "waves"), "Float64")
     return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(types)
 
 
 def grid(gpus: Iterable[str], block_sizes: Iterable[int]) -> list[dict[str, Any]]:
-    """Give rows of 1 to 8 warps and 1 to 3 stages for each GPU and BLOCK_SIZE."""
+    """Return rows of 1 to 8 warps and 1 to 3 stages for each GPU and BLOCK_SIZE."""
     return [
         row(gpu, block_size, num_warps, num_stages)
         for gpu in gpus
@@ -83,7 +83,7 @@ def grid(gpus: Iterable[str], block_sizes: Iterable[int]) -> list[dict[str, Any]
 
 
 def panels(figure: Figure) -> list[Axes]:
-    """Give the heat maps of *figure*, without the colour bar."""
+    """Return the heat maps of *figure*, without the colour bar."""
     return [axes for axes in figure.axes if axes.get_xlabel() == "num_warps"]
 
 
@@ -96,7 +96,7 @@ def cells(axes: Axes) -> dict[tuple[int, int], str]:
 
 
 def short(limiter: str) -> str:
-    """Give a limiter's initials."""
+    """Return a limiter's initials."""
     return " ".join(INITIALS[name] for name in limiter.split("+"))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def figure() -> Figure:
-    """Give a picture."""
+    """Return a picture."""
     return draw_curves(calculate(Resources(32, 8, 12320), find_gpu("h100")))
 
 

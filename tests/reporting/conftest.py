@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def guess(num_warps: Any, num_stages: Any) -> Any:
-    """Give a time that nobody worked out, in us, of a launch whose table says none."""
+    """Return a time that nobody worked out, in us, of a launch whose table says none."""
     return 8.0 + num_warps / 4 + num_stages / 2
 
 
@@ -70,13 +70,13 @@ def _no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small() -> Source:
-    """Give the source of the small table."""
+    """Return the source of the small table."""
     return source.make_source(H200, table_of(rows()), providers())
 
 
 @pytest.fixture
 def predicted(small: Source, monkeypatch: pytest.MonkeyPatch) -> Source:
-    """Give what is predicted of the small table on an H100, of which a few times are known."""
+    """Return what is predicted of the small table on an H100, of which a few times are known."""
     basis = dataclasses.replace(BASIS, words="the data sheet", calibrated=False)
     monkeypatch.setattr(source, "calibration_for", lambda _gpu: basis)
     recorded = source.make_source(H100, table_of(published()), providers())

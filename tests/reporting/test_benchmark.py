@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def benchmark(small: Source) -> Benchmark:
-    """Give the benchmark of the small table."""
+    """Return the benchmark of the small table."""
     found = make_benchmark(small)
     assert found is not None
     return found

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def example(small: Source) -> Example:
-    """Give the example of the small table."""
+    """Return the example of the small table."""
     found = make_example(small)
     assert found is not None
     return found
 
 
 def sections(example: Example) -> dict[str, Section]:
-    """Give the parts of the chapter by their titles."""
+    """Return the parts of the chapter by their titles."""
     blocks = the_example(example).blocks
     return {block.title: block for block in blocks if isinstance(block, Section)}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def excesses_of(*rows: dict[str, object]) -> Excesses:
-    """Give the launches of *rows* that differ in num_programs alone."""
+    """Return the launches of *rows* that differ in num_programs alone."""
     found = make_excesses(make_source(H200, table_of(list(rows))))
     assert found is not None
     return found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def forecast(predicted: Source) -> Forecast:
-    """Give the forecast of the small table."""
+    """Return the forecast of the small table."""
     found = make_forecast(predicted)
     assert found is not None
     return found

@@ -21,7 +21,7 @@ NASTY = "<script>alert('x')</script> [a](javascript:b) | `c`"
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Give the path of a table of launches whose GPU has a name that no driver gives."""
+    """Return the path of a table of launches whose GPU has a name that no driver gives."""
     path = tmp_path / "my rows.csv"
     table_of([one | {"device": NASTY} for one in rows()]).to_csv(path, index=False)
     return str(path)

@@ -22,7 +22,7 @@ NAMES = {
 
 @pytest.fixture(params=[(source, name) for source, names in NAMES.items() for name in names])
 def figure(request: pytest.FixtureRequest) -> Figure:
-    """Give each picture of the small table, and of what is predicted of it."""
+    """Return each picture of the small table, and of what is predicted of it."""
     source, name = request.param
     page = write_page(request.getfixturevalue(source))
     (picture,) = (one for one in page.pictures if one.name == name)

@@ -20,14 +20,14 @@ CONFIGURATION = [name for name in NAME if name != "use"]
 
 
 def plans(table: pd.DataFrame) -> pd.DataFrame:
-    """Give the plans of *table* as floats, by what was launched, each configuration once."""
+    """Return the plans of *table* as floats, by what was launched, each configuration once."""
     once = table.drop_duplicates(CONFIGURATION).set_index(CONFIGURATION)
     return once[PLANS].astype("Float64").astype(float)
 
 
 @pytest.fixture(scope="module")
 def recorded() -> pd.DataFrame:
-    """Give every launch that comes with the lab."""
+    """Return every launch that comes with the lab."""
     return recorded_table()
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Give the path of the small table, as a sweep writes it."""
+    """Return the path of the small table, as a sweep writes it."""
     path = tmp_path / "rows.csv"
     table_of(rows()).drop(columns="use").to_csv(path, index=False)
     return str(path)

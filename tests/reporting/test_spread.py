@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def spread_of(*rows: dict[str, object]) -> Spread:
-    """Give the spread of *rows*."""
+    """Return the spread of *rows*."""
     found = make_spread(make_source(H200, table_of(list(rows))))
     assert found is not None
     return found

@@ -29,11 +29,11 @@ TITLES = (
 )
 PREDICTED_TITLES = (*TITLES[:-1], "How sure the numbers are")
 OTHERS = ("The limits", "The next step", "How long it takes", "What the numbers are")
-"""Sections whose words are another room's, and held by its own tests."""
+"""Sections whose words come from another package, whose own tests cover them."""
 
 
 def own_words(chapter: Chapter) -> Chapter:
-    """Give *chapter* without the sections of other rooms."""
+    """Return *chapter* without the sections of other rooms."""
     kept = tuple(
         block
         for block in chapter.blocks

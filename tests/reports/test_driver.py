@@ -16,7 +16,7 @@ FILES = sorted(DATA.glob("driver-*.csv"))
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    """Give the recorded rows."""
+    """Return the recorded rows."""
     with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 

@@ -16,7 +16,7 @@ NOTEBOOK = (REPORTS / "learn.ipynb").read_text(encoding="utf-8")
 
 
 def sources(kind: str) -> list[str]:
-    """Give the cells of one kind, in their order."""
+    """Return the cells of one kind, in their order."""
     cells = json.loads(NOTEBOOK)["cells"]
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
 
@@ -31,7 +31,7 @@ def run(source: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def executed() -> tuple[list[Any], dict[str, Any]]:
-    """Give what the cells show, and the names that they leave."""
+    """Return what the cells show, and the names that they leave."""
     names: dict[str, Any] = {}
     return [run(source, names) for source in sources("code")], names
 

@@ -22,7 +22,7 @@ SCRIPT = (
 
 @pytest.fixture(scope="module", params=GPUS)
 def remade(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a page that is remade where nobody has calibrated a GPU."""
+    """Return a page that is remade where nobody has calibrated a GPU."""
     page = tmp_path_factory.mktemp("reports") / f"{request.param}.md"
     store = {"OCCUPANCY_LAB_CACHE_DIR": str(tmp_path_factory.mktemp("store"))}
     subprocess.run(

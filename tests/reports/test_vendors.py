@@ -39,19 +39,19 @@ PICTURE = REPORTS / "amd-nvidia" / "num-stages.svg"
 
 @pytest.fixture(scope="module")
 def vendors() -> Vendors:
-    """Give what was recorded."""
+    """Return what was recorded."""
     return recorded_vendors()
 
 
 def read() -> list[dict[str, str | float]]:
-    """Give the rows of the file, cells that are empty as pandas has them."""
+    """Return the rows of the file, cells that are empty as pandas has them."""
     text = (REPORTS / "data" / "vendors.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return [{name: cell or float("nan") for name, cell in row.items()} for row in rows]
 
 
 def in_words(vendors: Vendors) -> str:
-    """Give the page without its pictures."""
+    """Return the page without its pictures."""
     return vendors_page(vendors).to_markdown(lambda picture: picture.words)
 
 
@@ -90,7 +90,7 @@ def test_rows_in_flight_are_where_the_vendor_keeps_them(vendors: Vendors) -> Non
 
 
 def published(record: Record, num_regs: int) -> int:
-    """Give the programs by the lines of Triton's tutorial, fed with what a driver reports."""
+    """Return the programs by the lines of Triton's tutorial, fed with what a driver reports."""
     mp, taken, warps = record.gpu.architecture, record.resources, record.config.num_warps
     held = num_regs // (taken.n_regs * mp.warp_size * warps)
     if isinstance(mp, HipArchitecture):

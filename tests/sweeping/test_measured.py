@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Give the launches on an H200 that is said to be here and is calibrated."""
+    """Return the launches on an H200 that is said to be here and is calibrated."""
     put_here(monkeypatch, "h200", "h200")
     put_calibration(monkeypatch, tmp_path)
     stand_in = Launches()

@@ -33,13 +33,13 @@ KERNEL = softmax_row.KERNEL
 
 
 def request(num_warps: int = 4, kernel: str = "softmax") -> Request:
-    """Give a small compile."""
+    """Return a small compile."""
     target = find_gpu("sm_90").target
     return Request(kernel, Problem(64, 100), Config(128, num_warps, 1), target, None)
 
 
 def slow_request(directory: Path, seconds: float) -> Request:
-    """Give a compile that takes *seconds* before it starts."""
+    """Return a compile that takes *seconds* before it starts."""
     file = directory / "slow.py"
     file.write_text(SLOW_KERNEL.format(seconds=seconds))
     return request(kernel=str(file))
@@ -47,14 +47,14 @@ def slow_request(directory: Path, seconds: float) -> Request:
 
 @pytest.fixture
 def process() -> Iterator[CompileProcess]:
-    """Give a compiling process that is gone after the test."""
+    """Return a compiling process that is gone after the test."""
     process = CompileProcess()
     yield process
     process.close()
 
 
 def expected(of: Request) -> Resources:
-    """Give what compiling in this process gives."""
+    """Return what compiling in this process gives."""
     return compile_resources(load_kernel("softmax"), of.problem, of.config, of.target, Store(None))
 
 
@@ -131,7 +131,7 @@ def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
 
 
 def children() -> list[int]:
-    """Give the compiling processes whose parent is this one."""
+    """Return the compiling processes whose parent is this one."""
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():

@@ -27,14 +27,14 @@ TOOL = Path(sys.executable).with_name("occupancy-lab")
 
 @pytest.fixture
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a store that no other test has."""
+    """Return a store that no other test has."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     return tmp_path / "store"
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Give the list of compiles that sweeps of the test really made."""
+    """Return the list of compiles that sweeps of the test really made."""
     made: list[str] = []
     module = sys.modules["occupancy_lab.sweeping.grid"]
     real = module.compile_here
@@ -181,13 +181,13 @@ SWEEP = [
 
 
 def environment(store: Path) -> dict[str, str]:
-    """Give an environment with a store and a Triton cache of its own."""
+    """Return an environment with a store and a Triton cache of its own."""
     places = {"OCCUPANCY_LAB_CACHE_DIR": str(store), "TRITON_CACHE_DIR": str(store / "triton")}
     return os.environ | places
 
 
 def entries(store: Path) -> int:
-    """Give the compiles that the store has."""
+    """Return the compiles that the store has."""
     return len(list(store.glob("resources/*/*.json")))
 
 

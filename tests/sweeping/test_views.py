@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    """Give a small sweep with a failure in it."""
+    """Return a small sweep with a failure in it."""
     return sweep(781, gpu="h100,mi300x", num_warps=(4, 8, 32), num_stages=(1, 2))
 
 

@@ -22,7 +22,7 @@ NUMBERS = st.floats(0, 1e6)
 
 
 def basis(gpu: str) -> Basis:
-    """Give what *gpu* is predicted with; there must be something."""
+    """Return what *gpu* is predicted with; there must be something."""
     found = calibration_for(find_gpu(gpu))
     assert found is not None
     return found

@@ -31,7 +31,7 @@ def launched(  # noqa: PLR0913, PLR0917 - what a launch is made of, any of which
     programs: int = 8,
     gpu: object = H200,
 ) -> Features | None:
-    """Give the features of the tutorial's example, but for what is given."""
+    """Return the features of the tutorial's example, but for what is given."""
     plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)  # type: ignore[arg-type, attr-defined]
     return features(kernel, problem, config, resources, programs, plan, gpu)  # type: ignore[arg-type]
 

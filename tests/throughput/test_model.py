@@ -22,12 +22,12 @@ BANDWIDTHS = [name for name in Constants.names() if name.endswith("bandwidth_gbs
 
 
 def total(launch: GuessedLaunch, constants: Constants = CONSTANTS) -> float:
-    """Give the predicted time of *launch*, us."""
+    """Return the predicted time of *launch*, us."""
     return float(times(launch.features, constants).total)
 
 
 def larger(launch: GuessedLaunch, rows: int) -> GuessedLaunch:
-    """Give *launch* with *rows* rows more."""
+    """Return *launch* with *rows* rows more."""
     problem = dataclasses.replace(launch.problem, rows=launch.problem.rows + rows)
     return dataclasses.replace(launch, problem=problem)
 

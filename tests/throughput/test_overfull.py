@@ -46,7 +46,7 @@ def test_programs_that_do_not_fit_win_no_more_than_a_row(launch: GuessedLaunch, 
 
 
 def recorded_excesses() -> pd.DataFrame:
-    """Give recorded launches with more programs than fit, with the time of those that fit."""
+    """Return recorded launches with more programs than fit, with the time of those that fit."""
     table = recorded_table()
     table = table[(table["gpu"] == "h200") & (table["measured"] == "measured")]
     name = ["kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "use"]
@@ -56,7 +56,7 @@ def recorded_excesses() -> pd.DataFrame:
 
 
 def planned_and_over(row: dict[Any, Any]) -> tuple[Prediction, Prediction]:
-    """Give what is predicted with as many programs as fit, and with as many as were launched."""
+    """Return what is predicted with as many programs as fit, and with as many as were launched."""
     record = record_of(
         softmax.KERNEL,
         row_problem(row),

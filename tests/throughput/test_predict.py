@@ -30,7 +30,7 @@ COMPILED = Resources(
 
 
 def predicted(gpu: Gpu, resources: Resources = COMPILED) -> Prediction | None:
-    """Give the prediction of the tutorial's example on *gpu*."""
+    """Return the prediction of the tutorial's example on *gpu*."""
     occupancy = calculate(resources, gpu).occupancy
     programs = occupancy.programs_per_multiprocessor
     plan = plan_launch(softmax.KERNEL, PROBLEM, CONFIG, programs, gpu.multiprocessors)

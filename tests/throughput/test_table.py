@@ -30,12 +30,12 @@ COMPILED = Resources(
 
 
 def guessed(rows: int) -> GuessedLaunch:
-    """Give the tutorial's example with *rows* rows."""
+    """Return the tutorial's example with *rows* rows."""
     return GuessedLaunch(softmax.KERNEL, Problem(rows, 781), CONFIG, COMPILED, 8)
 
 
 def row(launch: GuessedLaunch, gpu: str = "h200") -> dict[str, Any]:
-    """Give the row of a sweep's table that describes *launch*."""
+    """Return the row of a sweep's table that describes *launch*."""
     return {
         "gpu": gpu,
         "kernel": launch.kernel.name,

@@ -21,7 +21,7 @@ def _calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def launches(_calibrated: None, monkeypatch: pytest.MonkeyPatch) -> Launches:
-    """Give the launches on an H200 that is said to be here."""
+    """Return the launches on an H200 that is said to be here."""
     put_here(monkeypatch, "h200")
     stand_in = Launches()
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", stand_in)

@@ -25,7 +25,7 @@ class Event:
         """Record nothing."""
 
     def elapsed_time(self, _end: Event) -> float:
-        """Give no time at all."""
+        """Return no time at all."""
         return 0.0
 
 

@@ -24,7 +24,7 @@ CONFIGS = [
 
 
 def problem_of(named: Mapping[str, Any]) -> Problem:
-    """Give the problem of a launch of `softmax_kernel`."""
+    """Return the problem of a launch of `softmax_kernel`."""
     return Problem(named["n_rows"], named["n_cols"])
 
 

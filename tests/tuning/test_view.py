@@ -24,7 +24,7 @@ DEFAULT = Choice("softmax", Config(1024, 8, 4), 1056, 10.2, "issue")
 
 
 def tuning(gpu: str, *, us: tuple[float | None, float | None] | None = None) -> Tuning:
-    """Give a tuning of two configurations, measured where *us* has their times."""
+    """Return a tuning of two configurations, measured where *us* has their times."""
     rows = [
         {
             "kernel": one.kernel,

@@ -32,7 +32,7 @@ MOST_ELEMENTS = 32
 
 
 def launches() -> Iterator[tuple[str, int, Config, int]]:
-    """Give each launch to record: architecture, columns, configuration and waves_per_eu."""
+    """Return each launch to record: architecture, columns, configuration and waves_per_eu."""
     for name, mp in architectures().items():
         if not isinstance(mp, HipArchitecture):
             continue
