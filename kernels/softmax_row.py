@@ -9,12 +9,10 @@ import triton.language as tl
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
-
-    from occupancy_lab.values import Problem
 
 
 @triton.jit
@@ -25,10 +23,12 @@ def softmax_row_kernel(
     output_row_stride,
     n_cols,
     BLOCK_SIZE: tl.constexpr,
+    INT64_OFFSETS: tl.constexpr,
 ):
-    """Softmax of row `program_id`, held in BLOCK_SIZE."""
-    # A row's offset passes 2**31 in a large matrix, where 32 bits would wrap.
-    row = tl.program_id(0).to(tl.int64)
+    """Softmax of row `program_id`, in one block."""
+    row = tl.program_id(0)
+    if INT64_OFFSETS:
+        row = row.to(tl.int64)
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     input_ptrs = input_ptr + row * input_row_stride + cols
@@ -66,7 +66,7 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
             y.stride(0),
             cols,
             num_warps=config.num_warps,
-            **constexprs(config),
+            **constexprs(Problem(rows, max(cols, x.stride(0))), config),
             **OPTIONS,
         )
     return y
@@ -78,9 +78,13 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     return (matrix, matrix, problem.cols, problem.cols, problem.cols)
 
 
-def constexprs(config: Config) -> dict[str, int]:
+def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     """Return what `softmax_row` passes by name."""
-    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
+    return {
+        "BLOCK_SIZE": config.block_size,
+        "INT64_OFFSETS": problem.needs_int64_offsets,
+        "num_stages": config.num_stages,
+    }
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:

@@ -13,12 +13,10 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
-
-    from occupancy_lab.values import Problem
 
 
 @triton.jit
@@ -51,7 +49,7 @@ def rows_kernel(
     STEPS: tl.constexpr,
 ):
     """The work on row `program_id`."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0)
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     x = tl.load(input_ptr + row * row_stride + cols, mask=mask, other=-float("inf"))
@@ -75,10 +73,9 @@ def loop_kernel(
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=num_stages):
-        row_64 = tl.cast(row, tl.int64)
-        x = tl.load(input_ptr + row_64 * row_stride + cols, mask=mask, other=-float("inf"))
+        x = tl.load(input_ptr + row * row_stride + cols, mask=mask, other=-float("inf"))
         y = work(x.to(tl.float32), REDUCTIONS, STEPS)
-        output_ptrs = output_ptr + row_64 * row_stride + cols
+        output_ptrs = output_ptr + row * row_stride + cols
         tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
 
 
@@ -139,7 +136,7 @@ def run_rows(
         x.stride(0),
         x.shape[1],
         num_warps=config.num_warps,
-        **rows_constexprs(reductions, steps, config),
+        **rows_constexprs(reductions, steps, Problem(*x.shape), config),
         **OPTIONS,
     )
     return y
@@ -159,20 +156,24 @@ def run_loop(
         x.shape[0],
         x.shape[1],
         num_warps=config.num_warps,
-        **loop_constexprs(reductions, steps, config),
+        **loop_constexprs(reductions, steps, Problem(*x.shape), config),
         **OPTIONS,
     )
     return y
 
 
-def rows_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
+def rows_constexprs(
+    reductions: int, steps: int, problem: Problem, config: Config
+) -> dict[str, int]:
     """Return what `rows_kernel` takes by name."""
     return {"BLOCK_SIZE": config.block_size, "REDUCTIONS": reductions, "STEPS": steps}
 
 
-def loop_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
+def loop_constexprs(
+    reductions: int, steps: int, problem: Problem, config: Config
+) -> dict[str, int]:
     """Return what `loop_kernel` takes by name."""
-    return rows_constexprs(reductions, steps, config) | {"num_stages": config.num_stages}
+    return rows_constexprs(reductions, steps, problem, config) | {"num_stages": config.num_stages}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
@@ -203,7 +204,7 @@ EMPTY = Kernel(
     grid=Grid.ROWS,
     function=empty_kernel,
     arguments=lambda problem: (Pointer(problem.dtype, problem.matrix_bytes),),
-    constexprs=lambda config: {"BLOCK_SIZE": config.block_size},
+    constexprs=lambda _problem, config: {"BLOCK_SIZE": config.block_size},
     default_config=default_config,
     memory_steps=lambda _problem: (),
     run=run_empty,

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.kernel import OPTIONS, Pointer
+from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
 
 TRITON_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-INT32_MAX = 2**31 - 1
 
 
 class _Tensor:
@@ -42,7 +42,7 @@ class Launch:
     @classmethod
     def of(cls, kernel: Kernel, problem: Problem, config: Config) -> Launch:
         """Return the launch of *kernel* on *problem* as *config* sets it."""
-        keywords = {**kernel.constexprs(config), "num_warps": config.num_warps, **OPTIONS}
+        keywords = {**kernel.constexprs(problem, config), "num_warps": config.num_warps, **OPTIONS}
         return cls(kernel.arguments(problem), keywords)
 
     def stand_ins(self) -> list[Any]:

@@ -116,9 +116,9 @@ def test_classes_are_those_of_the_compiled_kernel(cols: int, target: Target) -> 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 def test_problems_compile_alike_just_where_their_classes_are_equal(target: Target) -> None:
-    """Of every two problems Triton is asked for one binary if the lists are equal, else for two."""
+    """Of two problems Triton is asked for one binary if lists and constexprs are equal."""
     launches = [Launch.of(SOFTMAX, problem, CONFIG) for problem in PROBLEMS]
-    told = [launch.specialization(target) for launch in launches]
+    told = [(launch.specialization(target), launch.keywords) for launch in launches]
     requests = [asked_by_stand_ins(launch, SOFTMAX, target) for launch in launches]
     pairs = list(itertools.combinations(range(len(PROBLEMS)), 2))
     assert {told[one] == told[other] for one, other in pairs} == {True, False}
@@ -199,6 +199,7 @@ def test_keywords_are_complete() -> None:
     """A launch passes the constexprs, num_warps and the options that every compile has."""
     assert Launch.of(SOFTMAX, Problem(4, 781), CONFIG).keywords == {
         "BLOCK_SIZE": 1024,
+        "INT64_OFFSETS": False,
         "num_stages": 2,
         "num_warps": 4,
         "enable_fp_fusion": True,
