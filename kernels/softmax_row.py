@@ -27,16 +27,15 @@ def softmax_row_kernel(
 ):
     """Softmax of row `program_id`, in one block."""
     row = tl.program_id(0)
-    if INT64_OFFSETS:
-        row = row.to(tl.int64)
+    offset = tl.cast(row, tl.int64) if INT64_OFFSETS else row
+    row_ptr = input_ptr + offset * input_row_stride
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
-    input_ptrs = input_ptr + row * input_row_stride + cols
-    x = tl.load(input_ptrs, mask=mask, other=-float("inf")).to(tl.float32)
+    x = tl.load(row_ptr + cols, mask=mask, other=-float("inf")).to(tl.float32)
     numerator = tl.exp(x - tl.max(x, axis=0))
     y = numerator / tl.sum(numerator, axis=0)
-    output_ptrs = output_ptr + row * output_row_stride + cols
-    tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
+    output_row_ptr = output_ptr + offset * output_row_stride
+    tl.store(output_row_ptr + cols, y.to(output_ptr.dtype.element_ty), mask=mask)
 
 
 def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
