@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.choosing import gpu_measured
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
 from occupancy_lab.evaluating.score import Errors, errors, score, score_of_times
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notebook import ShownAsTables
 from occupancy_lab.sweeping.recorded import PUBLISHED
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -135,7 +135,7 @@ def evaluate(
     rows = counted_rows(table if "use" in table else table.assign(use="all"))
     results = []
     for name, of_gpu in rows.groupby("gpu", sort=False):
-        gpu = find_gpu(str(name))
+        gpu = gpu_measured(str(name), set(of_gpu.get("device", default=())))
         basis = basis_of(gpu)
         if basis is None:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.recorded import PUBLISHED, recorded_table
 from occupancy_lab.throughput.table import add_predictions
@@ -13,7 +14,8 @@ def test_data_sheet_predicts_what_was_measured_on_an_h100() -> None:
     figures = table[table["use"] == PUBLISHED]
     columns = {"predicted_us": 0.0, "predicted_gbs": 0.0, "bound": "", "basis": ""}
     figures = figures.assign(**columns)
-    add_predictions(figures, {name: load_kernel(name) for name in ("softmax", "softmax_row")})
+    kernels = {name: load_kernel(name) for name in ("softmax", "softmax_row")}
+    add_predictions(figures, kernels, {"h100": find_gpu("h100")})
     error = (figures["predicted_us"] / figures["us"] - 1).abs()
     assert len(figures) == 29
     assert set(figures["gpu"]) == {"h100"}
