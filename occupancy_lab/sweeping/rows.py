@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.calculator import calculate
 from occupancy_lab.checking import check_fits
 from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling.flow import COUNTERS
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.occupancy.points import evaluate_points
 from occupancy_lab.planning import plan_launch
@@ -83,18 +84,7 @@ INTEGERS = (
     "load_bytes",
     "store_bytes",
     "local_bytes",
-    "instructions",
-    "loop_instructions",
-    "local_traffic",
-    "shuffles",
-    "barrier_waits",
-    "shared_accesses",
-    "global_accesses",
-    "async_copies",
-    "half_rate",
-    "special_functions",
-    "local_loads",
-    "local_stores",
+    *COUNTERS,
     "programs_per_multiprocessor",
     "num_programs",
     "tutorial_programs",
