@@ -102,15 +102,15 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool) -> None:
     from pathlib import Path
 
     from occupancy_lab.calibrating.run import calibrate_here, calibration_document
+    from occupancy_lab.files import check_outputs, export
     from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.progress import shown_progress
 
-    if export_csv is not None:
-        views.check_export(Path(export_csv))
+    check_outputs({"--export-csv": export_csv})
     with shown_progress("calibrating", quiet=quiet) as (progress,):
         made = calibrate_here(progress)
     if export_csv is not None:
-        views.export(Path(export_csv), views.to_csv(made.table))
+        export(Path(export_csv), views.to_csv(made.table))
     if as_json:
         print_json(made.to_dict())
     else:

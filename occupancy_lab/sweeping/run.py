@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import calculate
 from occupancy_lab.errors import InputError
+from occupancy_lab.files import check_outputs, export
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring.process import InterruptedMeasuringError
 from occupancy_lab.sweeping import views
@@ -54,12 +55,19 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         )
         if path is not None
     ]
-    for path, _ in exports:
-        views.check_export(path)
+    check_outputs(
+        {
+            "--export-csv": export_csv,
+            "--export-json": export_json,
+            "--export-markdown": export_markdown,
+        },
+        inputs={"--kernel": grid.get("kernel")},
+        pictures={"--plot": plot},
+    )
     table, interrupted = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     for path, form_of in exports:
-        views.export(path, form_of(chosen))
+        export(path, form_of(chosen))
     if plot is not None:
         _plot(chosen, Path(plot))
     text = forms[form](chosen) if form else views.to_screen(chosen)
