@@ -106,6 +106,17 @@ def kernel_names() -> tuple[str, ...]:
     )
 
 
+def own_kernel(name: str) -> Kernel:
+    """Return the kernel called *name* that comes with the lab; no file is imported.
+
+    Raises InputError where there is no such kernel.
+    """
+    if name not in kernel_names():
+        msg = f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}"
+        raise InputError(msg)
+    return load_kernel(name)
+
+
 def load_kernel(name: str) -> Kernel:
     """Return the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
 

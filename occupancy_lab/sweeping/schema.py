@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.expressions import Kind
+from occupancy_lab.files import read_cell
 from occupancy_lab.sweeping.measured import (
     MEASURED_COLUMNS,
     MEASURED_FLAGS,
@@ -52,7 +53,7 @@ class Column:
             if cell in _FLAGS:
                 return _FLAGS[cell]
         elif cell in self.texts or not self.texts:
-            return cell
+            return read_cell(cell)
         raise ValueError(cell)
 
 
