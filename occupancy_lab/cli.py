@@ -210,7 +210,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
     "--points",
     type=click.File("r", encoding="utf-8"),
     help="A CSV file of target, n_regs, shared, num_warps and optionally sgprs, static_shared,"
-    " barriers; - is standard input. Prints CSV.",
+    " barriers; - is standard input. Prints CSV, or JSON.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def occupancy(gpus: tuple[str, ...], points: TextIO | None, as_json: bool, **usage: Any) -> None:
@@ -218,7 +218,7 @@ def occupancy(gpus: tuple[str, ...], points: TextIO | None, as_json: bool, **usa
     if points is not None:
         from occupancy_lab.occupancy.points import calculate_points
 
-        calculate_points(points, points.name, sys.stdout)
+        calculate_points(points, points.name, sys.stdout, as_json=as_json)
         return
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]
     missing = missing if gpus else ["--target", *missing]

@@ -176,8 +176,12 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
     type=click.Choice(["markdown", "html"]),
     help="[default: what --output ends in, or markdown]",
 )
-def report(*, output: str | None, form: str | None, **asked: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, hidden=True)
+def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any) -> None:
     """Write what was measured on a GPU, beside what was predicted, as a page with pictures."""
+    if as_json:
+        msg = "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
+        raise click.UsageError(msg)
     from occupancy_lab.reporting.output import run
     from occupancy_lab.sweeping.progress import shown_progress
 

@@ -29,7 +29,6 @@ Value: TypeAlias = float | str | None
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 50
-_NAMES_LISTED = 10
 
 
 class Kind(enum.Enum):
@@ -119,12 +118,10 @@ def _check_depth(text: str, body: ast.expr) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which of *known* is most like *name*, or, where none is, name a few of them."""
+    """Say which of *known* is most like *name*, or, where none is, which there are."""
     known = list(known)
-    if close := difflib.get_close_matches(name, known, n=1):
-        return f"the nearest is {close[0]}"
-    more = ", ..." if len(known) > _NAMES_LISTED else ""
-    return f"there are {', '.join(known[:_NAMES_LISTED])}{more}"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}"
 
 
 class _Checker:

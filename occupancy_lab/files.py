@@ -9,12 +9,12 @@ import re
 import secrets
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from occupancy_lab.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import TextIO
 
     import pandas as pd
@@ -132,24 +132,44 @@ def write_csv(table: pd.DataFrame, output: TextIO) -> None:
     A text that a spreadsheet would take for a formula, as it begins with = + - @ or a tab, has a
     quote before it, as OWASP advises; `read_cell` takes it off again. Numbers stay as they are.
     """
-    texts = table.select_dtypes(exclude=["number", "bool"])
-    distinct = {str(name): column.unique() for name, column in texts.items()}
-    safe = {
-        name: texts[name].map(_write_cell)
-        for name, values in distinct.items()
-        if any(_write_cell(value) is not value for value in values)
-    }
+    safe = _with_texts(table, _write_cell).rename(columns=_write_cell)
     # The csv module leaves a carriage return unquoted, which begins a new row for its readers.
-    returns = any("\r" in str(value) for values in distinct.values() for value in values)
+    returns = any("\r" in str(value) for values in _distinct(table).values() for value in values)
     quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-    named = table.assign(**safe).rename(columns=_write_cell)
-    named.to_csv(output, index=False, quoting=quoting)
+    safe.to_csv(output, index=False, quoting=quoting)
+
+
+def read_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """Return *table*, as it was read, with the texts that `write_csv` was given."""
+    return _with_texts(table, read_cell)
+
+
+def _with_texts(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
+    changed = {
+        name: table[name].map(change)
+        for name, values in _distinct(table).items()
+        if any(change(value) is not value for value in values)
+    }
+    return table.assign(**changed)
+
+
+def _distinct(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the values of each column that has texts, each once."""
+    texts = table.select_dtypes(exclude=["number", "bool"])
+    return {str(name): column.unique() for name, column in texts.items()}
 
 
 def _write_cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
-def read_cell(text: str) -> str:
-    """Return the text that `write_csv` made *text* of."""
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+def read_cell(value: Any) -> Any:
+    """Return the text that `write_csv` made *value* of; what is no text stays."""
+    quoted = isinstance(value, str) and value.startswith("'") and _FORMULA.match(value)
+    return value[1:] if quoted else value
+
+
+def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of *table* as plain values, None for what is missing."""
+    rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
+    return rows

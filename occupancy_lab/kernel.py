@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import importlib.util
 import pkgutil
+import re
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -137,6 +138,9 @@ def load_kernel(name: str) -> Kernel:
     if not isinstance(found, Kernel):
         held = f"no kernel {entry!r} in KERNELS" if suffix else "no KERNEL"
         msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
+        raise InputError(msg)
+    if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
+        msg = f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and ."
         raise InputError(msg)
     return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating.calibrate import calibration_of, fit_errors, time_calibration
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.explaining.document import Document, Section, Table, literal
 from occupancy_lab.explaining.words import percent
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.throughput.calibrations import calibration_path
@@ -86,7 +86,7 @@ def calibration_document(made: Calibrated) -> Document:
         for name, value in dataclasses.asdict(calibration.constants).items()
     )
     kept = (
-        f"It took {made.seconds:.0f} s and is kept in {made.path}; predictions for"
+        f"It took {made.seconds:.0f} s and is kept in {literal(str(made.path))}; predictions for"
         f" {calibration.gpu} use it from now on."
     )
     fits = (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
+from occupancy_lab.explaining.document import literal
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.fresh import fresh_table
-from occupancy_lab.reporting.page import literal
 from occupancy_lab.reporting.replan import replanned
 from occupancy_lab.reporting.times import MEASURED, PREDICTED
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
@@ -33,7 +33,7 @@ ALL = "all"
 STATUS = ("status", "triton_version")
 FREE_TEXT = (
     *(*STATUS, "measured", "why_not", "device", "date", "driver"),
-    *("torch", "triton", "timer", "l2", "throttled"),
+    *("torch", "triton", "timer", "l2", "throttled", "use"),
 )
 """Columns in which a file may say anything."""
 WHOLE = ("runs", "sm_mhz")

@@ -53,7 +53,7 @@ class Column:
             if cell in _FLAGS:
                 return _FLAGS[cell]
         elif cell in self.texts or not self.texts:
-            return read_cell(cell)
+            return str(read_cell(cell))
         raise ValueError(cell)
 
 

@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.explaining.document import Table, literal
 from occupancy_lab.explaining.notes import (
     basis_sentence,
     cell,
@@ -15,8 +16,9 @@ from occupancy_lab.explaining.notes import (
 )
 from occupancy_lab.explaining.words import change, listed
 from occupancy_lab.expressions import nearest, parse
-from occupancy_lab.files import write_csv
+from occupancy_lab.files import plain_rows, write_csv
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.printing import json_text
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
 from occupancy_lab.sweeping.rows import COLUMNS
 from occupancy_lab.sweeping.schema import SCHEMA
@@ -113,8 +115,7 @@ def choose(
     check_choice(where=where, sort=sort, top=top, measured="measured" in table)
     if where is not None:
         condition = _condition(where, list(table.columns))
-        known = table[sorted(condition.names)].astype(object)
-        rows: list[Any] = known.where(known.notna(), None).to_dict("records")
+        rows = plain_rows(table[sorted(condition.names)])
         table = table[[condition.evaluate(row) is True for row in rows]]
     if sort is not None:
         column = sort.removeprefix("-")
@@ -131,7 +132,7 @@ def to_csv(table: pd.DataFrame) -> str:
 
 def to_json(table: pd.DataFrame) -> str:
     """Return the table as a JSON list of rows; what is not known is null."""
-    return table.to_json(orient="records", indent=2) + "\n"
+    return json_text(plain_rows(table)) + "\n"
 
 
 def to_markdown(table: pd.DataFrame) -> str:
@@ -232,11 +233,9 @@ def _time_sentences(fine: pd.DataFrame) -> Iterator[str]:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    from tabulate import tabulate
-
     cells = table.astype(object).where(table.notna(), "-")
-    rows = [[str(cell).replace("|", r"\|") for cell in row] for row in cells.to_numpy()]
-    return tabulate(rows, list(table.columns), tablefmt="pipe", disable_numparse=True)
+    rows = tuple(tuple(literal(str(cell)) for cell in row) for row in cells.to_numpy())
+    return Table(tuple(table.columns), rows, prose=True).to_markdown()
 
 
 def _summary(table: pd.DataFrame) -> str:

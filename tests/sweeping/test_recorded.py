@@ -54,7 +54,7 @@ def test_file_is_read(tmp_path: Path) -> None:
 
 
 def test_an_export_is_read_back(tmp_path: Path) -> None:
-    """Texts that were quoted for a spreadsheet are read as they were, and so is a file with a mark."""
+    """Texts quoted for a spreadsheet are read as they were; a mark of the encoding is not text."""
     table = read_rows_of(tmp_path, [LAUNCH | {"why_not": "=1+1\r\n'|"}, LAUNCH])
     assert table["why_not"].tolist()[0] == "=1+1\r\n'|"
     marked = "\ufeff".encode() + (tmp_path / "rows.csv").read_bytes()

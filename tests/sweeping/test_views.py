@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 from typing import Any
 
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 from stand_ins import CONDITIONS
 
 from occupancy_lab.errors import InputError
@@ -138,6 +141,31 @@ def test_narrow_screens_go_without_columns(
 def test_empty_choice_is_shown(table: pd.DataFrame) -> None:
     """No row at all is still an answer."""
     assert "0 configurations: none" in to_screen(choose(table, where="cols == 0"))
+
+
+def test_json_is_strict(table: pd.DataFrame) -> None:
+    """Every number is written whole, and one that is not finite is null."""
+    strange = table.head(2).assign(waves=[1 / 3, float("inf")])
+
+    def refuse(constant: str) -> None:
+        pytest.fail(constant)
+
+    rows = json.loads(to_json(strange), parse_constant=refuse)
+    assert [row["waves"] for row in rows] == [1 / 3, None]
+
+
+NASTY = "<b>|`x` *y* [z](w) \\ _a_ &amp; ~~s~~"
+
+
+def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
+    """An independent renderer shows each text of a table whole, in its cell, and no tag of it."""
+    strange = table.assign(reason=f"{NASTY}\n\n# next", status="odd")
+    renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    shown = html.escape(f"{NASTY} # next")
+    for text in (to_markdown(strange), to_screen(strange)):
+        rendered = renderer.render(text)
+        assert rendered.count(f">{shown}</td>") == len(table)
+        assert not set(re.findall(r"<(\w+)", rendered)) & {"b", "a", "em", "code", "s", "h1"}
 
 
 def test_markdown_has_every_column(table: pd.DataFrame) -> None:
