@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING
 
@@ -139,8 +140,9 @@ def test_uses_of_a_file_are_text(
     assert "<b>" not in text
 
 
-def test_json_is_strict(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]) -> None:
+def test_json_is_strict(evaluation: Evaluation) -> None:
     """A number that is not finite is null, which every reader of JSON takes."""
-    say([float("inf")])
-    text = evaluate(make_table({}), basis_of=lambda _gpu: BASIS).to_json()
+    (result,) = evaluation.results
+    strange = dataclasses.replace(result.worst[0], error=float("inf"))
+    text = Evaluation((dataclasses.replace(result, worst=(strange,)),)).to_json()
     assert json.loads(text, parse_constant=pytest.fail)["results"][0]["worst"][0]["error"] is None
