@@ -6,8 +6,7 @@ import csv
 import itertools
 import os
 import re
-import secrets
-import shutil
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,12 +36,12 @@ def write_file(path: Path, content: bytes) -> None:
     if not _can_be_replaced(path, target):
         path.write_bytes(content)
         return
-    beside = target.with_name(f".{secrets.token_hex(8)}.part")
+    beside = target.with_name(f".{os.urandom(8).hex()}.part")
     try:
         with beside.open("xb") as file:
             file.write(content)
         if target.exists():
-            shutil.copymode(target, beside)
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
         beside.replace(target)
     except BaseException:
         beside.unlink(missing_ok=True)

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from occupancy_lab import files
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import check_outputs, export, read_cell, write_csv, write_file
 
@@ -41,7 +40,7 @@ def test_a_failed_write_leaves_what_was_there(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.shutil, "copymode", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(InputError, match=r"rows\.csv cannot be written: No space left"):
         export(path, "new")
     assert path.read_text() == "old"

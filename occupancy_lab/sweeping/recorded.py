@@ -25,12 +25,14 @@ NAMING = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "
 """The columns that name a configuration; none of their cells is blank."""
 NEEDED = (
     *NAMING,
-    *("n_spills", "programs_per_multiprocessor", "occupancy", "num_programs"),
+    *("n_regs", "n_spills", "shared", "programs_per_multiprocessor", "occupancy", "num_programs"),
     *("launched", "measured", "us"),
 )
 """The columns that say of a launch what it was and how long it took."""
 _OF_A_TIME = ("launched", "occupancy", "us")
 """The columns whose cells are not blank where a launch was measured."""
+_OF_A_BINARY = ("n_regs", "shared")
+"""The columns whose cells are not blank where it is known how many programs fit."""
 PUBLISHED = "published"
 """The `use` of launches that others timed and published: picked by their times, and no grid."""
 
@@ -69,13 +71,11 @@ def _launches(file: Traversable, name: str, kernels: Collection[str] = ()) -> pd
             "occupancy-lab sweep --measure --export-csv writes what is needed"
         )
         raise InputError(msg)
-    for column in NAMING:
-        rows.check_filled(column)
-    rows.check_gpus()
+    rows.check_filled()
     rows.check_kernels(kernels)
-    for column in _OF_A_TIME:
-        rows.check_filled(column, where="measured")
-    return rows.table()
+    keys = rows.gpu_keys()
+    table = rows.table()
+    return table.assign(gpu=table["gpu"].map(keys))
 
 
 def read_rows(file: Traversable) -> pd.DataFrame:
@@ -148,20 +148,26 @@ class _Rows:
         msg = f"{self.name}, line {self.lines[place]}: {name} is {found}; {expected}"
         raise InputError(msg)
 
-    def check_filled(self, name: str, *, where: str | None = None) -> None:
-        """Raise InputError for the first blank cell of a column, of rows that are *where*."""
-        for place, cell in enumerate(self.columns[name]):
-            if not cell and (where is None or self.columns["measured"][place] == where):
-                self._refuse(place, name, SCHEMA[name].words)
+    def check_filled(self) -> None:
+        """Raise InputError for the first cell that is blank where it may not be."""
+        measured, fitting = self.columns["measured"], self.columns["programs_per_multiprocessor"]
+        for place in range(len(self.lines)):
+            names = [*NAMING]
+            names += _OF_A_TIME if measured[place] == "measured" else ()
+            names += _OF_A_BINARY if fitting[place] else ()
+            for name in names:
+                if not self.columns[name][place]:
+                    self._refuse(place, name, SCHEMA[name].words)
 
-    def check_gpus(self) -> None:
-        """Raise InputError for the first GPU that is not known."""
-        cells = self.columns["gpu"]
-        for gpu in dict.fromkeys(cells):
+    def gpu_keys(self) -> dict[str, str]:
+        """Return the keys of the GPUs by their names; InputError for one that is not known."""
+        cells, keys = self.columns["gpu"], {}
+        for name in dict.fromkeys(cells):
             try:
-                find_gpu(gpu)
+                keys[name] = find_gpu(name).key
             except InputError as error:
-                self._refuse(cells.index(gpu), "gpu", str(error))
+                self._refuse(cells.index(name), "gpu", str(error))
+        return keys
 
     def check_kernels(self, others: Collection[str]) -> None:
         """Raise InputError for the first kernel that is neither the lab's nor one of *others*."""

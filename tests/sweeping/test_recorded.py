@@ -83,6 +83,7 @@ def read_rows_of(folder: Path, rows: list[dict[str, str]]) -> pd.DataFrame:
         ("us", "inf", "'inf'; a number above 0"),
         ("us", "0", "'0'; a number above 0"),
         ("us", "", "blank; a number above 0"),
+        ("shared", "", "blank; a whole number, 0 or more"),
         ("launched", "", "blank; a whole number, 1 or more"),
         ("occupancy", "1.01", "'1.01'; a number from 0 to 1"),
         ("mostly_launch", "yes", "'yes'; True or False"),
