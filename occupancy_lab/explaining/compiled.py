@@ -47,7 +47,8 @@ def stage_sentences(case: Case) -> Iterator[str]:
     stages, resources = record.config.num_stages, record.resources
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
     over_rows = record.kernel.grid is Grid.PERSISTENT
-    looped = resources.instructions is None or resources.loop_instructions is not None
+    counted = resources.instructions is not None
+    looped = resources.loop_instructions is not None if counted else over_rows
     if not looped and not resources.pipeline_shared:
         if stages > 1:
             yield f"num_stages {stages} has no effect: the kernel has no loop to pipeline."
