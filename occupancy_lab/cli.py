@@ -14,6 +14,7 @@ from occupancy_lab.options import (
     format_options,
     gpu_option,
     launch_options,
+    retry_option,
     runs_option,
 )
 from occupancy_lab.printing import print_json, print_markdown
@@ -152,6 +153,7 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
 @runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
+@retry_option
 @cache_options
 def sweep(gpus: tuple[str, ...], no_cache: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""

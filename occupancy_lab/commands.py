@@ -13,6 +13,7 @@ from occupancy_lab.options import (
     grid_options,
     launch_options,
     problem_options,
+    retry_option,
     runs_option,
 )
 from occupancy_lab.printing import print_json, print_markdown
@@ -72,6 +73,7 @@ def measure(*, as_json: bool, no_cache: bool, **asked: Any) -> None:
 @runs_option
 @_as_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@retry_option
 @cache_options
 def tune(*, as_json: bool, no_cache: bool, quiet: bool, top: int, **asked: Any) -> None:
     """Choose a configuration by prediction; with --measure launch only the best predicted."""

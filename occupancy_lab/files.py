@@ -25,24 +25,33 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write *content* beside *path* and move it there in one step.
+    """Write *content* to *path* as `replace_file` does, but to the file that a link leads to.
 
-    A link stays a link, and a file keeps its permissions. What is no regular file, as a pipe is,
+    What is no regular file, as a pipe is,
     and what is in a directory that takes no other file, is written directly.
 
     Raises OSError where it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    if not _can_be_replaced(path, target):
+    if _can_be_replaced(path, target):
+        replace_file(target, content)
+    else:
         path.write_bytes(content)
-        return
-    beside = target.with_name(f".{os.urandom(8).hex()}.part")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write *content* beside *path* and move it there in one step, whatever is there.
+
+    A file keeps its permissions. Raises OSError where it cannot be written.
+    """
+    beside = path.with_name(f".{os.urandom(8).hex()}.part")
     try:
-        with beside.open("xb") as file:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        if target.exists():
-            beside.chmod(stat.S_IMODE(target.stat().st_mode))
-        beside.replace(target)
+        if path.is_file():
+            beside.chmod(stat.S_IMODE(path.stat().st_mode))
+        beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.child import serve
-from occupancy_lab.compiling.compile import compile_resources, triton_version
+from occupancy_lab.compiling.compile import compile_resources, triton_version, would_fail_again
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import OccupancyLabError
@@ -55,8 +55,7 @@ def answer(request: Request) -> dict[str, Any]:
                 kernel, request.problem, request.config, request.target, store
             )
     except OccupancyLabError as error:
-        lasting = not isinstance(error.__cause__, OSError | MemoryError)
-        failure = Failure("compile failed", str(error), lasting=lasting)
+        failure = Failure("compile failed", str(error), lasting=would_fail_again(error))
         return {"failure": dataclasses.asdict(failure)}
     return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
 

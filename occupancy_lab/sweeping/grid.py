@@ -59,27 +59,27 @@ class _Compiles:
                 task.kernel_name, task.problem, task.config, task.gpu.target, directory
             )
 
-    def stored(self, timeout: float | None) -> dict[str, Outcome]:
-        """Return what the store has; a compile that timed out counts if it had as long as now."""
+    def forget_failures(self) -> None:
+        """Forget what did not compile."""
+        for key in self.keys.values():
+            self._store.forget_failure(key)
+
+    def stored(self) -> dict[str, Outcome]:
+        """Return what the store has."""
         found: dict[str, Outcome] = {}
         for name, key in self.keys.items():
             outcome: Outcome | None = self._store.get(key) or self._store.get_failure(key)
-            if isinstance(outcome, Failure) and _deserves_more(outcome, timeout):
-                continue
             if outcome is not None:
                 found[name] = outcome
         return found
 
-    def keep(self, name: str, outcome: Outcome) -> None:
-        """Put an outcome into the store, unless another try may well give another."""
+    def keep(self, name: str, outcome: Outcome) -> Outcome:
+        """Put an outcome into the store, unless another try may well give another; return it."""
         if isinstance(outcome, Resources):
             self._store.put(self.keys[name], outcome)
         elif outcome.lasting:
-            self._store.put_failure(self.keys[name], outcome)
-
-
-def _deserves_more(failure: Failure, timeout: float | None) -> bool:
-    return failure.seconds is not None and (timeout is None or timeout > failure.seconds)
+            return self._store.put_failure(self.keys[name], outcome)
+        return outcome
 
 
 def _compile_all(
@@ -90,7 +90,7 @@ def _compile_all(
     scheduler: str | None,
     progress: Progress,
 ) -> Mapping[str, Outcome]:
-    outcomes = compiles.stored(timeout)
+    outcomes = compiles.stored()
     missing = {name: request for name, request in compiles.requests.items() if name not in outcomes}
     progress(0, len(missing))
     finished: Iterator[tuple[str, Outcome]]
@@ -99,8 +99,7 @@ def _compile_all(
     else:
         finished = compile_on_cluster(missing, scheduler, timeout)
     for count, (name, outcome) in enumerate(finished, start=1):
-        compiles.keep(name, outcome)
-        outcomes[name] = outcome
+        outcomes[name] = compiles.keep(name, outcome)
         progress(count, len(missing))
     return outcomes
 
@@ -119,6 +118,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
+    retry_failed: bool = False,
     measure: bool = False,
     runs: int = DEFAULT_RUNS,
     devices: str | Sequence[int] | None = None,
@@ -146,6 +146,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.
         cache: Whether to use the store of compiled resources.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         measure: Whether to time what is ok on the GPU of this machine.
         runs: Launches timed of each configuration, at the least.
         devices: The GPUs that share the launches: "all", or their numbers. None takes the first.
@@ -179,6 +180,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         compile_timeout=compile_timeout,
         scheduler=scheduler,
         cache=cache,
+        retry_failed=retry_failed,
         progress=progress,
     )
     if here is None:
@@ -206,16 +208,19 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
+    retry_failed: bool = False,
     progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
     """Compile *tasks* and give a table with a row each, as `sweep` does of its grid."""
-    reasons = [task.why_skipped() for task in tasks]
+    failures = [task.why_not() for task in tasks]
     directory = store_directory() if cache else None
     compiles = _Compiles(
-        (task for task, reason in zip(tasks, reasons, strict=True) if reason is None),
+        (task for task, failure in zip(tasks, failures, strict=True) if failure is None),
         Store(directory),
         None if directory is None or scheduler is not None else str(directory),
     )
+    if retry_failed:
+        compiles.forget_failures()
     outcomes = _compile_all(
         compiles,
         jobs=jobs or default_jobs(),
@@ -225,8 +230,8 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
     )
     return make_table(
         [
-            (task, Failure("skipped", reason) if reason else outcomes[compiles.names[task]])
-            for task, reason in zip(tasks, reasons, strict=True)
+            (task, failure or outcomes[compiles.names[task]])
+            for task, failure in zip(tasks, failures, strict=True)
         ]
     )
 
