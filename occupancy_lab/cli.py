@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from occupancy_lab import __version__, commands
+from occupancy_lab import __version__, commands, signals
 from occupancy_lab.options import (
     Integers,
     cache_options,
@@ -35,11 +35,12 @@ class LabGroup(click.Group):
         """Run the command line and exit."""
         debug = "--debug" in (kwargs.get("args") or sys.argv[1:])
         try:
-            super().main(*args, **{**kwargs, "standalone_mode": False})
+            with signals.handled():
+                super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
-        except (click.Abort, KeyboardInterrupt):
-            _fail("interrupted", 130)
+        except (click.Abort, KeyboardInterrupt) as error:
+            _fail("interrupted", signals.exit_status(error))
         except BrokenPipeError:
             # The reader of a pipe has seen enough; Python would complain again at exit.
             sys.stdout = None
