@@ -19,3 +19,8 @@ def print_markdown(markdown: str) -> None:
     from occupancy_lab import terminal
 
     terminal.print_markdown(markdown)
+
+
+def print_note(sentence: str) -> None:
+    """Print *sentence* on standard error, where it disturbs no output."""
+    click.echo(f"occupancy-lab: {sentence}", err=True)

@@ -11,7 +11,7 @@ from occupancy_lab.spread import spread
 from occupancy_lab.values import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     from occupancy_lab.compiling.request import Request
     from occupancy_lab.values import Resources
@@ -23,7 +23,7 @@ _of_thread = threading.local()
 
 def compile_here(
     requests: Mapping[str, Request], jobs: int, timeout: float | None
-) -> Iterator[tuple[str, Outcome]]:
+) -> Generator[tuple[str, Outcome]]:
     """Compile *requests* in *jobs* processes and give each name with its outcome when it is there.
 
     However the caller ends, no process is left behind.
@@ -34,7 +34,7 @@ def compile_here(
 
 def compile_on_cluster(
     requests: Mapping[str, Request], scheduler: str, timeout: float | None
-) -> Iterator[tuple[str, Outcome]]:
+) -> Generator[tuple[str, Outcome]]:
     """Compile *requests* on the workers of the Dask *scheduler*, as `compile_here` does here.
 
     A worker that dies takes nothing along: the scheduler gives its compiles to the others.
