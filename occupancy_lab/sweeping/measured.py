@@ -35,6 +35,9 @@ MEASURED_COLUMNS: Mapping[str, str] = {
     ),
 }
 """The columns that a measurement adds to those of a sweep."""
+MEASURED_INTEGERS = ("launched", "runs", "sm_mhz")
+MEASURED_FLOATS = ("us", "us_low", "us_high", "relative_error")
+MEASURED_FLAGS = ("mostly_launch",)
 
 
 def measure_table(  # noqa: PLR0913 - what is measured, and how
@@ -85,9 +88,12 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
 
     rows = [measured_row(*found[place]) if place in found else {} for place in range(len(table))]
     columns = pd.DataFrame(rows, columns=list(MEASURED_COLUMNS), index=table.index)
-    types = {"launched": "Int64", "runs": "Int64", "sm_mhz": "Int64", "mostly_launch": "boolean"}
-    floats = dict.fromkeys(("us", "us_low", "us_high", "relative_error"), "Float64")
-    return pd.concat([table, columns.astype(types | floats)], axis=1)
+    types = {
+        **dict.fromkeys(MEASURED_INTEGERS, "Int64"),
+        **dict.fromkeys(MEASURED_FLOATS, "Float64"),
+        **dict.fromkeys(MEASURED_FLAGS, "boolean"),
+    }
+    return pd.concat([table, columns.astype(types)], axis=1)
 
 
 def row_conditions(row: Mapping[Any, Any]) -> Conditions:

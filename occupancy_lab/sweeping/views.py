@@ -13,15 +13,20 @@ from occupancy_lab.explaining.notes import (
     difference,
 )
 from occupancy_lab.explaining.words import change, listed
+from occupancy_lab.expressions import nearest, parse, quoted
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
+from occupancy_lab.sweeping.rows import COLUMNS
+from occupancy_lab.sweeping.schema import SCHEMA
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
+
+    from occupancy_lab.expressions import Expression
 
 SHOWN = {
     "gpu": "gpu",
@@ -49,6 +54,47 @@ GRID = ("gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a configuration; one that is the same in every row is said once."""
 
 
+def check_choice(
+    *,
+    where: str | None = None,
+    sort: str | None = None,
+    top: int | None = None,
+    measured: bool = False,
+) -> None:
+    """Raise InputError, before any work is done, for what `choose` does not take.
+
+    *measured* says whether the table will have the columns of a measurement.
+    """
+    columns = [*COLUMNS, *(MEASURED_COLUMNS if measured else ())]
+    if where is not None:
+        _condition(where, columns)
+    if sort is not None and sort.removeprefix("-") not in columns:
+        msg = f"--sort {quoted(sort)} names no column; {_hint(sort.removeprefix('-'), columns)}"
+        raise InputError(msg)
+    if top is not None and top < 1:
+        msg = f"--top is {top}; it shows at least 1 row"
+        raise InputError(msg)
+
+
+def _condition(where: str, columns: Sequence[str]) -> Expression:
+    try:
+        condition = parse(where)
+        unmeasured = sorted(condition.names & MEASURED_COLUMNS.keys() - set(columns))
+        if not unmeasured:
+            condition.check({name: SCHEMA[name].kind for name in columns})
+    except InputError as error:
+        msg = f"--where {error}"
+        raise InputError(msg) from error
+    if unmeasured:
+        msg = f"--where {quoted(where)} names {unmeasured[0]}; {_hint(unmeasured[0], columns)}"
+        raise InputError(msg)
+    return condition
+
+
+def _hint(name: str, columns: Sequence[str]) -> str:
+    return "--measure gives it" if name in MEASURED_COLUMNS else nearest(name, columns)
+
+
 def choose(
     table: pd.DataFrame,
     *,
@@ -56,33 +102,23 @@ def choose(
     sort: str | None = None,
     top: int | None = None,
 ) -> pd.DataFrame:
-    """Return the rows for which *where* holds, by *sort*, the first *top* of them.
+    """Return the rows of a sweep for which *where* holds, by *sort*, the first *top* of them.
 
-    *where* is a condition over columns, as `pandas.DataFrame.query` takes it; *sort* is a column,
-    descending with a minus before it.
+    *where* is a condition over columns, as `occupancy_lab.expressions` has them; a row is left out
+    where it is not known whether it holds. *sort* is a column, descending with a minus before it.
 
     Raises InputError where the condition or the column makes no sense.
     """
+    check_choice(where=where, sort=sort, top=top, measured="measured" in table)
     if where is not None:
-        try:
-            table = table.query(where)
-        except Exception as error:
-            msg = f"--where {where!r} cannot be understood: {error}; try 'occupancy > 0.5'"
-            raise InputError(msg) from error
+        condition = _condition(where, list(table.columns))
+        known = table[sorted(condition.names)].astype(object)
+        rows: list[Any] = known.where(known.notna(), None).to_dict("records")
+        table = table[[condition.evaluate(row) is True for row in rows]]
     if sort is not None:
         column = sort.removeprefix("-")
-        if column not in table:
-            known = f"there are {', '.join(table.columns)}"
-            hint = "--measure gives it" if column in MEASURED_COLUMNS else known
-            msg = f"there is no column {column!r} to sort by; {hint}"
-            raise InputError(msg)
         table = table.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
-    if top is not None:
-        if top < 1:
-            msg = f"--top is {top}; it shows at least 1 row"
-            raise InputError(msg)
-        table = table.head(top)
-    return table
+    return table if top is None else table.head(top)
 
 
 def to_csv(table: pd.DataFrame) -> str:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from stand_ins import CONDITIONS
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.expressions import Kind
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.sweeping.views import choose, export, to_csv, to_json, to_markdown, to_screen
+from occupancy_lab.sweeping.measured import add_columns
+from occupancy_lab.sweeping.schema import SCHEMA
+from occupancy_lab.sweeping.views import (
+    check_choice,
+    choose,
+    export,
+    to_csv,
+    to_json,
+    to_markdown,
+    to_screen,
+)
+from occupancy_lab.values import Measurement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,13 +45,57 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "word"),
-    [({"where": "nonsense >"}, "--where"), ({"sort": "nonsense"}, "nonsense"), ({"top": 0}, "top")],
+    ("wrong", "words"),
+    [
+        ({"where": "nonsense >"}, "--where 'nonsense >' is no expression"),
+        ({"where": "num_stages"}, "is a number, and a condition is expected"),
+        ({"where": "0"}, "is a number, and a condition is expected"),
+        ({"where": "num_stages + 1"}, "is a number, and a condition is expected"),
+        ({"where": "num_warp > 2"}, "'num_warp' is not known; the nearest is num_warps"),
+        ({"where": "status == 1"}, "'status' is text and '1' is a number"),
+        ({"where": "@shutil.os.system('true') == 0"}, "is no expression"),
+        ({"where": "rows.to_csv('x') is None"}, "has no place"),
+        ({"where": "us > 3"}, "names us; --measure gives it"),
+        ({"sort": "nonsense"}, "--sort 'nonsense' names no column; there are gpu"),
+        ({"sort": "-num_warp"}, "the nearest is num_warps"),
+        ({"sort": "us"}, "--measure gives it"),
+        ({"top": 0}, "top"),
+    ],
 )
-def test_wrong_choice_is_said(table: pd.DataFrame, wrong: dict[str, object], word: str) -> None:
-    """A condition, column or count that makes no sense is an error that names it."""
-    with pytest.raises(InputError, match=word):
+def test_wrong_choice_is_said(table: pd.DataFrame, wrong: dict[str, Any], words: str) -> None:
+    """What makes no sense is an error that names it, before there is a table and with one."""
+    with pytest.raises(InputError, match=words):
+        check_choice(**wrong)
+    with pytest.raises(InputError, match=words):
         choose(table, **wrong)
+
+
+def test_choice_over_measurements_is_known_before_them() -> None:
+    """The columns of a measurement may be named where there will be one."""
+    check_choice(where="us > 3 and mostly_launch", sort="-us", top=1, measured=True)
+
+
+def test_rows_that_are_not_known_to_fit_are_left_out(table: pd.DataFrame) -> None:
+    """A missing value fits no comparison and no negation of one; `is None` asks for it."""
+    missing = table["n_regs"].isna()
+    assert 0 < missing.sum() < len(table)
+    assert len(choose(table, where="n_regs > 0")) == (~missing).sum()
+    assert len(choose(table, where="not n_regs > 0")) == 0
+    assert list(choose(table, where="n_regs is None").index) == list(table.index[missing])
+    assert len(choose(table, where="n_regs != None")) == (~missing).sum()
+
+
+def test_columns_hold_what_conditions_are_told(table: pd.DataFrame) -> None:
+    """A column of numbers, texts or flags is one in the table too."""
+    measured = add_columns(table, {0: (8, Measurement("measured", CONDITIONS, us=1.0))})
+    types = {
+        Kind.NUMBER: pd.api.types.is_numeric_dtype,
+        Kind.TEXT: pd.api.types.is_string_dtype,
+        Kind.CONDITION: pd.api.types.is_bool_dtype,
+    }
+    for name in measured:
+        values = measured[name].dropna().infer_objects()
+        assert values.empty or types[SCHEMA[name].kind](values), name
 
 
 def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
