@@ -14,6 +14,7 @@ from occupancy_lab.options import (
     format_options,
     gpu_option,
     launch_options,
+    resume_option,
     runs_option,
 )
 from occupancy_lab.printing import print_json, print_markdown
@@ -153,19 +154,22 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
 @runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
+@resume_option
 @cache_options
-def sweep(gpus: tuple[str, ...], no_cache: bool, **asked: Any) -> None:
+def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
-    from occupancy_lab.sweeping import run
+    from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.sweeping.run import run
 
-    text, status = run.run(gpu=",".join(gpus) or None, cache=not no_cache, **asked)
-    if asked["form"] is None:
-        print_markdown(text)
-    else:
-        click.echo(text, nl=False)
-    if status == run.INTERRUPTED:
-        _fail("interrupted; what was measured before is above", status)
-    sys.exit(status)
+    with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
+        swept = run(gpu=",".join(gpus) or None, cache=not no_cache, journal=journal, **asked)
+        if asked["form"] is None:
+            print_markdown(swept.text)
+        else:
+            click.echo(swept.text, nl=False)
+        if swept.complaints:
+            _fail("; ".join(swept.complaints), swept.status)
+    sys.exit(swept.status)
 
 
 @main.command()

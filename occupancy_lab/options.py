@@ -100,6 +100,15 @@ def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def resume_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that leaves what an interrupted run has measured."""
+    return click.option(
+        "--no-resume",
+        is_flag=True,
+        help="Measure anew what the same command measured before it was interrupted.",
+    )(command)
+
+
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the options of one matrix."""
     return _with_options(

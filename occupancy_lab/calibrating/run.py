@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.evaluating.score import Errors
+    from occupancy_lab.measuring.journal import Journal
 
 UNITS = {"us": "us", "gbs": "GB/s", "cycles": "cycles"}
 """The unit of a constant, by the last word of its name; a number without one has no unit."""
@@ -55,19 +56,26 @@ class Calibrated:
 
 def calibrate_here(
     progress: Callable[[int, int], None] = lambda _done, _of: None,
+    journal: Journal | None = None,
 ) -> Calibrated:
     """Find the constants of the first GPU of this machine, and keep them for predictions.
 
-    *progress* is called with what is done and to do, first of the compiles, then of the launches.
+    *progress* is called with what is done and to do, first of the compiles, then of the launches;
+    measurements are kept in *journal* as they come.
 
-    Raises InputError where there is no GPU or the calibration cannot be kept, and DriverError
-    where no launch gave a time.
+    Raises InputError where there is no GPU or the calibration cannot be kept, DriverError where no
+    launch gave a time, and UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
     start = time.monotonic()
     gpu, _ = chosen_devices("calibrate")
-    table = time_calibration(gpu, progress=progress)
-    calibration = calibration_of(table, gpu)
     path = calibration_path(gpu.key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror}"
+        raise InputError(msg) from error
+    table = time_calibration(gpu, progress=progress, journal=journal)
+    calibration = calibration_of(table, gpu)
     try:
         calibration.write(path)
     except OSError as error:

@@ -44,7 +44,7 @@ def chosen_devices(
 
 
 def device_names() -> tuple[str, ...]:
-    """Return the name of every GPU of this machine, with the driver's number for the very device."""
+    """Return every GPU of this machine by its name and its own UUID."""
     return tuple(f"{one.name} {one.uuid}" for one in present_gpus())
 
 

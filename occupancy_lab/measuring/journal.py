@@ -49,12 +49,13 @@ class Journal:
     """
 
     def __init__(self, command: str, *, keep: bool = True, resume: bool = True) -> None:
-        """Keep what *command* measures, or with *keep* false nothing, and *resume* or begin anew."""
+        """Keep what *command* measures; with *keep* false nothing, with *resume* false anew."""
         self._command = command
         self._keep = keep
         self._resume = resume
         self._path: Path | None = None
         self._file: int | None = None
+        self._kept = False
 
     def __enter__(self) -> Self:
         return self
@@ -64,13 +65,15 @@ class Journal:
             return
         if kind is None and self._path is not None:
             self._path.unlink(missing_ok=True)
+        elif self._kept:
+            print_note("the same command goes on from what was measured, within 24 hours")
         os.close(self._file)
         self._file = None
 
     def begin(
         self, requests: Mapping[Problem, Request], devices: Sequence[str | None]
     ) -> dict[Problem, list[Measurement]]:
-        """Return what is kept of *requests*, saying so on standard error, and keep them from now on.
+        """Return what is kept of *requests*, which standard error tells, and keep what comes.
 
         *devices* are what MeasuringProcess calls the GPUs that measure.
         """
@@ -106,6 +109,7 @@ class Journal:
         # A line of its own even after one that a full disk or a kill has cut short.
         with contextlib.suppress(OSError):
             os.write(self._file, f"\n{_checksum(entry)} {entry}\n".encode())
+            self._kept = True
 
 
 def _told(found: Sequence[tuple[dt.datetime, list[Measurement]]], of: int) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.record import Record
     from occupancy_lab.values import Config, LaunchPlan, Prediction
 
@@ -103,6 +104,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
     num_stages: int | None = None,
     runs: int = DEFAULT_RUNS,
     cache: bool = True,
+    journal: Journal | None = None,
 ) -> SideBySide:
     """Time *kernel* and *providers* in turns on the first GPU of this machine.
 
@@ -118,6 +120,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         num_stages: Stages of the loop over rows.
         runs: Launches timed of each, at the least.
         cache: Whether to use the store of compiled resources.
+        journal: Where measurements are kept as they come; None keeps them nowhere.
 
     Raises:
         InputError: there is no GPU, or what is asked for makes no sense.
@@ -134,7 +137,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
     record = make_record(found, problem, config, gpu, store)
     waiting = [_untimed(provider, kernel, record, store) for provider in _known(providers, found)]
     launches = [(problem, launch) for _, launch in waiting if launch is not None]
-    measured = iter(measure_launches(launches, runs=runs, devices=devices))
+    measured = iter(measure_launches(launches, runs=runs, devices=devices, journal=journal))
     timed = (
         row if launch is None else dataclasses.replace(row, measurement=next(measured))
         for row, launch in waiting

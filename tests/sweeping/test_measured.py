@@ -10,10 +10,10 @@ from stand_ins import CONDITIONS, Launches, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.measuring.process import InterruptedMeasuringError
+from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.sweeping import COLUMNS, sweep
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
-from occupancy_lab.sweeping.run import INTERRUPTED, run
+from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose, to_screen
 
 if TYPE_CHECKING:
@@ -128,14 +128,14 @@ def test_interrupt_keeps_what_is_finished(
     def interrupted(
         asked: Sequence[tuple[Problem, Launch]], **options: object
     ) -> list[Measurement]:
-        raise InterruptedMeasuringError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
+        raise UnfinishedError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
 
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
     exported = tmp_path / "rows.csv"
     options = OPTIONS | {"export_csv": str(exported)}
-    text, status = run(**options, cols=781, measure=True, **GRID)
-    assert status == INTERRUPTED
-    assert "Measured on NVIDIA H200" in text
+    swept = run(**options, cols=781, measure=True, **GRID)
+    assert (swept.status, swept.complaints) == (130, ("interrupted; what was finished is above",))
+    assert "Measured on NVIDIA H200" in swept.text
     assert pd.read_csv(exported)["us"].notna().tolist() == [True, True, True, False]
 
 
@@ -145,7 +145,7 @@ def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
     """A caller of sweep gets Ctrl-C as ever, and finds there the table of what is finished."""
 
     def interrupted(*_asked: object, **_options: object) -> list[Measurement]:
-        raise InterruptedMeasuringError({})
+        raise UnfinishedError({})
 
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:

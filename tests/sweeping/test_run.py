@@ -29,9 +29,9 @@ GRID = {"cols": 781, "gpu": "h100,mi300x", "num_warps": (8, 32), "num_stages": (
 def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     """Each export and, for each GPU, a heat map and curves as SVG and PNG are written."""
     exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}
-    text, status = run(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
-    assert status == 0
-    assert "8 configurations" in text
+    swept = run(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
+    assert (swept.status, swept.complaints) == (0, ())
+    assert "8 configurations" in swept.text
     assert all((tmp_path / form).stat().st_size for form in ("csv", "json", "markdown"))
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
         f"{picture}-{gpu}.{suffix}"
