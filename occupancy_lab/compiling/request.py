@@ -19,6 +19,8 @@ class Request:
     target: Target
     store: str | None
     """The store's directory; None where the process that compiles is to keep nothing."""
+    key: str | None = None
+    """The `resource_key` that it must have where it is compiled, as JSON; None takes any."""
 
     def to_json(self) -> str:
         """Return the request as one line of JSON."""
@@ -34,4 +36,5 @@ class Request:
             config=Config(**values["config"]),
             target=Target(**values["target"]),
             store=values["store"],
+            key=values["key"],
         )

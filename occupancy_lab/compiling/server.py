@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.child import serve
-from occupancy_lab.compiling.compile import compile_resources, triton_version
+from occupancy_lab.compiling.compile import compile_resources, resource_key, triton_version
+from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import OccupancyLabError
@@ -20,6 +22,8 @@ from occupancy_lab.values import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from occupancy_lab.kernel import Kernel
 
 
 class _NoTorch(ModuleType):
@@ -51,14 +55,44 @@ def answer(request: Request) -> dict[str, Any]:
     try:
         kernel = load_kernel(request.kernel)
         with _without_torch():
+            differences = _differences(kernel, request)
+    except OccupancyLabError as error:
+        return _failed(str(error), lasting=False)
+    if differences:
+        return _failed(f"on {socket.gethostname()} {' and '.join(differences)}", lasting=False)
+    try:
+        with _without_torch():
             resources = compile_resources(
                 kernel, request.problem, request.config, request.target, store
             )
     except OccupancyLabError as error:
-        lasting = not isinstance(error.__cause__, OSError | MemoryError)
-        failure = Failure("compile failed", str(error), lasting=lasting)
-        return {"failure": dataclasses.asdict(failure)}
+        return _failed(str(error), lasting=not isinstance(error.__cause__, OSError | MemoryError))
     return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
+
+
+def _failed(reason: str, *, lasting: bool) -> dict[str, Any]:
+    return {"failure": dataclasses.asdict(Failure("compile failed", reason, lasting=lasting))}
+
+
+def _differences(kernel: Kernel, request: Request) -> list[str]:
+    """Return in words what would compile another binary here than where it was asked for."""
+    if request.key is None:
+        return []
+    asked = json.loads(request.key)
+    launch = Launch.of(kernel, request.problem, request.config)
+    own = json.loads(json.dumps(resource_key(kernel, launch, request.target)))
+    words = {
+        "triton": f"Triton is {own['triton']}, not {asked['triton']}",
+        "environment": f"the environment differs ({_changed(own, asked)})",
+    }
+    names = [name for name in own if own[name] != asked.get(name)]
+    return list(dict.fromkeys(words.get(name, "the kernel file differs") for name in names))
+
+
+def _changed(own: dict[str, Any], asked: dict[str, Any]) -> str:
+    """Return the names of the environment's variables that differ, with commas."""
+    pairs = own["environment"].items() ^ asked["environment"].items()
+    return ", ".join(sorted({name for name, _ in pairs}))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.request import DEFAULT_RUNS
 from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.sweeping.measured import add_columns, measure_table
-from occupancy_lab.sweeping.pool import compile_here, compile_on_cluster
+from occupancy_lab.sweeping.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.values import Failure, Problem, Resources
@@ -39,9 +40,7 @@ COMPILE_TIMEOUT = 120.0
 """Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
 NUM_STAGES = (1, 2, 3, 4)
-INTERRUPTED = Failure(
-    "interrupted", "the sweep was interrupted before it was compiled", lasting=False
-)
+INTERRUPTED = Failure("interrupted", "interrupted before it was compiled", lasting=False)
 """What a row has that was not compiled before Ctrl-C."""
 
 
@@ -64,7 +63,12 @@ class _Compiles:
             name = self.names[task] = key_digest(key)
             self.keys[name] = key
             self.requests[name] = Request(
-                task.kernel_name, task.problem, task.config, task.gpu.target, directory
+                task.kernel_name,
+                task.problem,
+                task.config,
+                task.gpu.target,
+                directory,
+                key=json.dumps(key),
             )
 
     def stored(self, timeout: float | None) -> dict[str, Outcome]:
@@ -175,6 +179,8 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     problems = [Problem(*shape) for shape in _shapes(rows, cols, dtype)]
     for problem in problems:
         check_problem(problem)
+    if scheduler is not None:
+        check_scheduler(scheduler)
     found = chosen_kernel(kernel)
     gpus = [one for one, _ in chosen_gpus(gpu)]
     here, names = _measured_on(gpus, devices) if measure else (None, ())
