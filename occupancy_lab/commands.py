@@ -115,29 +115,29 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
     from pathlib import Path
 
     from occupancy_lab.calibrating.run import calibrate_here, calibration_document
+    from occupancy_lab.files import check_outputs, export
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.spread import UnfinishedError
     from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.progress import shown_progress
 
-    def export(table: pd.DataFrame) -> None:
+    def write(table: pd.DataFrame) -> None:
         if export_csv is not None:
-            views.export(Path(export_csv), views.to_csv(table))
+            export(Path(export_csv), views.to_csv(table))
 
-    if export_csv is not None:
-        views.check_export(Path(export_csv))
+    check_outputs({"--export-csv": export_csv})
     with Journal("calibrate", resume=not no_resume) as journal:
         try:
             with shown_progress("calibrating", quiet=quiet) as (progress,):
                 made = calibrate_here(progress, journal=journal)
         except UnfinishedError as interrupt:
-            export(interrupt.finished)
+            write(interrupt.finished)
             raise
         if as_json:
             print_json(made.to_dict())
         else:
             print_markdown(calibration_document(made).to_markdown())
-        export(made.table)
+        write(made.table)
 
 
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -19,7 +19,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,6 @@ Value: TypeAlias = float | str | None
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 50
-_QUOTED = 40
 _NAMES_LISTED = 10
 
 
@@ -87,11 +86,6 @@ class Expression:
         """
         value: Value = _evaluate(self._body, values)
         return value
-
-
-def quoted(text: str) -> str:
-    """Return *text* in quotes, cut where it is long."""
-    return repr(text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}...")
 
 
 def parse(text: str) -> Expression:

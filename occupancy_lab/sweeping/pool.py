@@ -13,8 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.errors import InputError
-from occupancy_lab.expressions import quoted
+from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.printing import print_note
 from occupancy_lab.spread import spread
 from occupancy_lab.values import Failure

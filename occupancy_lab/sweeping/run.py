@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import calculate
 from occupancy_lab.errors import InputError
+from occupancy_lab.files import check_outputs, export
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.signals import exit_status
 from occupancy_lab.spread import UnfinishedError
@@ -72,11 +72,15 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         if path is not None
     ]
     views.check_choice(where=where, sort=sort, top=top, measured=bool(grid.get("measure")))
-    for path, _ in exports:
-        views.check_export(path)
-        _check_directory(path.parent)
-    if plot is not None:
-        _check_directory(Path(plot))
+    check_outputs(
+        {
+            "--export-csv": export_csv,
+            "--export-json": export_json,
+            "--export-markdown": export_markdown,
+        },
+        inputs={"--kernel": grid.get("kernel")},
+        pictures={"--plot": plot},
+    )
     table, signalled = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     writing: list[Callable[[], None]] = [
@@ -102,7 +106,7 @@ def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, int]:
 
 
 def _export(path: Path, form_of: Callable[[pd.DataFrame], str], table: pd.DataFrame) -> None:
-    views.export(path, form_of(table))
+    export(path, form_of(table))
 
 
 def _complaints(writing: Sequence[Callable[[], None]]) -> Iterator[str]:
@@ -112,17 +116,6 @@ def _complaints(writing: Sequence[Callable[[], None]]) -> Iterator[str]:
             write()
         except InputError as error:
             yield str(error)
-
-
-def _check_directory(directory: Path) -> None:
-    """Raise InputError where *directory* is none and cannot be made, or cannot be written."""
-    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not there.is_dir():
-        msg = f"{directory} cannot be written: {there} is no directory"
-        raise InputError(msg)
-    if not os.access(there, os.W_OK):
-        msg = f"{directory} cannot be written: {there} may not be written to"
-        raise InputError(msg)
 
 
 def _plot(table: pd.DataFrame, directory: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.explaining.notes import (
     basis_sentence,
     cell,
@@ -13,7 +14,8 @@ from occupancy_lab.explaining.notes import (
     difference,
 )
 from occupancy_lab.explaining.words import change, listed
-from occupancy_lab.expressions import nearest, parse, quoted
+from occupancy_lab.expressions import nearest, parse
+from occupancy_lab.files import write_csv
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
 from occupancy_lab.sweeping.rows import COLUMNS
@@ -22,7 +24,6 @@ from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     import pandas as pd
 
@@ -122,8 +123,10 @@ def choose(
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """Return the table as CSV; what is not known is an empty cell."""
-    return table.to_csv(index=False)
+    """Return the table as CSV, safe in a spreadsheet; what is not known is an empty cell."""
+    text = io.StringIO(newline="")
+    write_csv(table, text)
+    return text.getvalue()
 
 
 def to_json(table: pd.DataFrame) -> str:
@@ -240,22 +243,3 @@ def _summary(table: pd.DataFrame) -> str:
     counts = table["status"].value_counts()
     parts = ", ".join(f"{count} {status}" for status, count in counts.items())
     return f"{len(table)} configurations: {parts or 'none'}"
-
-
-def check_export(path: Path) -> None:
-    """Raise InputError, before any work is done, where *path* has no directory to be in."""
-    if not path.parent.is_dir():
-        msg = f"{path} cannot be written: there is no directory {path.parent}"
-        raise InputError(msg)
-
-
-def export(path: Path, text: str) -> None:
-    """Write *text* to *path*.
-
-    Raises InputError where it cannot be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}"
-        raise InputError(msg) from error

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.files import write_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -87,7 +89,7 @@ class Calibration:
     def write(self, path: Path) -> None:
         """Write the calibration to *path*, as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+        write_file(path, (json.dumps(dataclasses.asdict(self), indent=1) + "\n").encode())
 
     @classmethod
     def read(cls, text: str) -> Calibration:

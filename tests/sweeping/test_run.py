@@ -50,6 +50,26 @@ def test_export_without_a_directory_is_said_before_any_work(
         run(**NOTHING | {"export_csv": str(tmp_path / "none" / "rows.csv")}, **GRID)
 
 
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"export_csv": "rows", "export_json": "rows"},
+        {"export_json": "rows", "export_markdown": "./rows"},
+        {"export_csv": "plots/heatmap-h100.svg", "plot": "plots"},
+        {"export_csv": "mine.py", "kernel": "mine.py"},
+    ],
+)
+def test_files_over_each_other_are_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: dict[str, str]
+) -> None:
+    """Nothing is compiled where one file of a sweep would be written over another."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plots").mkdir()
+    monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
+    with pytest.raises(InputError, match="both name"):
+        run(**NOTHING | paths, **GRID)
+
+
 def test_pictures_that_cannot_be_written_are_said(tmp_path: Path) -> None:
     """A place where no picture can be written is one clear error."""
     (tmp_path / "file").write_text("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -18,16 +18,12 @@ from occupancy_lab.sweeping.schema import SCHEMA
 from occupancy_lab.sweeping.views import (
     check_choice,
     choose,
-    export,
     to_csv,
     to_json,
     to_markdown,
     to_screen,
 )
 from occupancy_lab.values import Measurement
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +145,3 @@ def test_markdown_has_every_column(table: pd.DataFrame) -> None:
     lines = to_markdown(table).splitlines()
     assert len(lines) == len(table) + 2
     assert all(name in lines[0] for name in table.columns)
-
-
-def test_export_writes_or_says_why(tmp_path: Path) -> None:
-    """An export is written, or one sentence says why it is not."""
-    export(tmp_path / "table.csv", "text")
-    assert (tmp_path / "table.csv").read_text() == "text"
-    with pytest.raises(InputError, match="cannot be written"):
-        export(tmp_path / "no" / "table.csv", "text")
