@@ -15,6 +15,7 @@ from occupancy_lab.options import (
     gpu_option,
     launch_options,
     resume_option,
+    retry_option,
     runs_option,
 )
 from occupancy_lab.printing import print_json, print_markdown
@@ -155,6 +156,7 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
 @resume_option
+@retry_option
 @cache_options
 def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""

@@ -14,6 +14,7 @@ from occupancy_lab.options import (
     launch_options,
     problem_options,
     resume_option,
+    retry_option,
     runs_option,
 )
 from occupancy_lab.printing import print_json, print_markdown
@@ -79,6 +80,7 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
 @_as_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @resume_option
+@retry_option
 @cache_options
 def tune(
     *, as_json: bool, no_cache: bool, no_resume: bool, quiet: bool, top: int, **asked: Any

@@ -83,6 +83,9 @@ def _compilers() -> Iterator[Finding]:
         except ImportError as error:
             yield Finding(subject, "problem", f"Triton cannot be imported: {error}")
             continue
+        except Exception as error:  # noqa: BLE001 - whatever keeps Triton from compiling now
+            yield Finding(subject, "problem", f"cannot be tried: {error}")
+            continue
         detail = "compiles without a GPU" if works else "the installed Triton has none"
         yield Finding(subject, "ok" if works else "problem", detail)
 

@@ -6,7 +6,7 @@ import enum
 import importlib.util
 import pkgutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -72,6 +72,11 @@ class Kernel:
     `compared_with` names the kernel whose traffic an
     explanation sets beside this one's; `program_table` shows a small launch program by program,
     given the number of elements and BLOCK_SIZE.
+
+    It is compiled with the configuration's num_warps and num_stages, with its own `options`
+    (num_ctas, waves_per_eu, ..., as plain values) and with OPTIONS: `run` launches with the same.
+    `stage_bytes` gives the least shared memory that each stage after the first takes where Triton
+    copies ahead through it, as on NVIDIA from sm_80 on; None is not known.
     """
 
     name: str
@@ -87,6 +92,8 @@ class Kernel:
     operands: int = 1
     compared_with: str | None = None
     program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    stage_bytes: Callable[[Problem, Config], int] | None = None
 
 
 OPTIONS = {"enable_fp_fusion": True}

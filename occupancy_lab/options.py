@@ -64,7 +64,9 @@ def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     The directory is no argument of it: it is put into the environment.
     """
-    no_cache = click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing.")
+    no_cache = click.option(
+        "--no-cache", is_flag=True, help="Compile anew and keep nothing, nor in Triton's cache."
+    )
     directory = click.option(
         "--cache-dir",
         type=click.Path(file_okay=False),
@@ -73,6 +75,13 @@ def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Where compiled resources are kept [default: $OCCUPANCY_LAB_CACHE_DIR or XDG cache].",
     )
     return no_cache(directory(command))
+
+
+def retry_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that forgets which kernels did not compile."""
+    return click.option(
+        "--retry-failed", is_flag=True, help="Compile again what is remembered as failed."
+    )(command)
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import Calculation, calculate
-from occupancy_lab.checking import check_config, check_fits, check_problem
+from occupancy_lab.checking import check_config, check_fits, check_problem, check_stages
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.planning import plan_launch, traffic
 from occupancy_lab.throughput.predict import predict
@@ -194,6 +194,7 @@ def make_record(  # noqa: PLR0913 - the values that a record starts from
     """
     check_problem(problem)
     check_config(kernel, problem, config, gpu)
+    check_stages(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from occupancy_lab.checking import check_config, check_problem
+from occupancy_lab.checking import check_config, check_problem, check_stages
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
 from occupancy_lab.comparing.differences import write_comparison
 from occupancy_lab.comparing.entry import make_entries
@@ -170,6 +170,7 @@ def _cells(
     for (one, present), (name, kernel), number in itertools.product(gpus, found, stages):
         config = chosen_config(kernel, problem, one, {**chosen, "num_stages": number})
         check_config(kernel, problem, config, one)
+        check_stages(kernel, problem, config, one)
         yield _Cell(name, kernel, problem, config, one, present, number)
 
 

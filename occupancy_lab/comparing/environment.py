@@ -5,8 +5,10 @@ Those that are made lie beside the store of compiled resources, one a version, a
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling.store import make_directory
 from occupancy_lab.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,13 +84,16 @@ def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
     """
     if version == triton_version():
         return sys.executable
-    directory = store_directory() / "triton" / version
+    root = store_directory()
+    directory = root / "triton" / version
     python = directory / "bin" / "python"
+    _check_owned(root, directory.parent, directory, python.parent, python)
     if directory.exists() and _answer(python) is None:
         shutil.rmtree(directory, ignore_errors=True)
     if not directory.exists():
         progress(f"making an environment with Triton {version} in {directory}")
         try:
+            make_directory(root)
             _make(version, directory)
         except OSError as error:
             msg = f"no environment for Triton {version} can be kept in {directory}: {error}"
@@ -95,9 +101,28 @@ def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
     return str(python)
 
 
+def _check_owned(*paths: Path) -> None:
+    """Raise InputError where somebody else can have put there what lies at one of *paths*.
+
+    It would be run: each must belong to the user or to root, and no others may write to it.
+    """
+    for path in paths:
+        try:
+            link, status = path.lstat(), path.stat()
+        except OSError:
+            continue
+        owners = {link.st_uid, status.st_uid}
+        if not owners <= {os.getuid(), 0} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            msg = (
+                f"{path} belongs to another user or can be written by others, who may have put"
+                " there what would be run; remove it, or make it yours alone (chmod go-w)"
+            )
+            raise InputError(msg)
+
+
 def _make(version: str, directory: Path) -> None:
     """Make an environment beside its place and move it there in one step."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.parent.mkdir(mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".") as folder:
         made = Path(folder) / version
         _run([sys.executable, "-m", "venv", str(made)], version)
@@ -112,7 +137,9 @@ def _make(version: str, directory: Path) -> None:
 
 
 def _run(command: list[str], version: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603 - this interpreter, or one that it made
+        command, capture_output=True, text=True, check=False, umask=0o022
+    )
     if done.returncode:
         msg = (
             f"no environment for Triton {version} could be made: {_reason(done)}; give one that has"

@@ -12,10 +12,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.child import serve
-from occupancy_lab.compiling.compile import compile_resources, resource_key, triton_version
+from occupancy_lab.compiling.compile import (
+    compile_resources,
+    resource_key,
+    triton_version,
+    would_fail_again,
+)
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.request import Request
-from occupancy_lab.compiling.store import Store
+from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Failure
@@ -57,20 +62,20 @@ def answer(request: Request) -> dict[str, Any]:
         with _without_torch():
             differences = _differences(kernel, request)
     except OccupancyLabError as error:
-        return _failed(str(error), lasting=False)
+        return _failed(str(error))
     if differences:
-        return _failed(f"on {socket.gethostname()} {' and '.join(differences)}", lasting=False)
+        return _failed(f"on {socket.gethostname()} {' and '.join(differences)}")
     try:
         with _without_torch():
             resources = compile_resources(
                 kernel, request.problem, request.config, request.target, store
             )
     except OccupancyLabError as error:
-        return _failed(str(error), lasting=not isinstance(error.__cause__, OSError | MemoryError))
+        return _failed(str(error), lasting=would_fail_again(error))
     return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
 
 
-def _failed(reason: str, *, lasting: bool) -> dict[str, Any]:
+def _failed(reason: str, *, lasting: bool = False) -> dict[str, Any]:
     return {"failure": dataclasses.asdict(Failure("compile failed", reason, lasting=lasting))}
 
 
@@ -80,7 +85,7 @@ def _differences(kernel: Kernel, request: Request) -> list[str]:
         return []
     asked = json.loads(request.key)
     launch = Launch.of(kernel, request.problem, request.config)
-    own = json.loads(json.dumps(resource_key(kernel, launch, request.target)))
+    own = json.loads(key_as_json(resource_key(kernel, launch, request.target)))
     words = {
         "triton": f"Triton is {own['triton']}, not {asked['triton']}",
         "environment": f"the environment differs ({_changed(own, asked)})",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.store import key_digest
+from occupancy_lab.compiling.store import key_digest, make_directory
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.devices import device_names
 from occupancy_lab.measuring.measure import driver_version
@@ -82,7 +82,8 @@ class Journal:
         name = key_digest(_identity(self._command, requests, devices))
         self._path = store_directory() / "unfinished" / f"{name}.jsonl"
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(store_directory())
+            self._path.parent.mkdir(mode=0o755, exist_ok=True)
             _delete_old(self._path.parent)
             self._file = _locked(self._path, anew=not self._resume)
         if self._file is None:

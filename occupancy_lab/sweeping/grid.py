@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from occupancy_lab.checking import check_problem
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
 from occupancy_lab.compiling.request import Request
-from occupancy_lab.compiling.store import key_digest
+from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.request import DEFAULT_RUNS
@@ -40,7 +39,7 @@ COMPILE_TIMEOUT = 120.0
 """Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
 NUM_STAGES = (1, 2, 3, 4)
-INTERRUPTED = Failure("interrupted", "interrupted before it was compiled", lasting=False)
+INTERRUPTED = Failure("interrupted", "interrupted before it was compiled")
 """What a row has that was not compiled before Ctrl-C."""
 
 
@@ -68,30 +67,30 @@ class _Compiles:
                 task.config,
                 task.gpu.target,
                 directory,
-                key=json.dumps(key),
+                key=key_as_json(key),
             )
 
-    def stored(self, timeout: float | None) -> dict[str, Outcome]:
-        """Return what the store has; a compile that timed out counts if it had as long as now."""
+    def forget_failures(self) -> None:
+        """Forget what did not compile."""
+        for key in self.keys.values():
+            self._store.forget_failure(key)
+
+    def stored(self) -> dict[str, Outcome]:
+        """Return what the store has."""
         found: dict[str, Outcome] = {}
         for name, key in self.keys.items():
             outcome: Outcome | None = self._store.get(key) or self._store.get_failure(key)
-            if isinstance(outcome, Failure) and _deserves_more(outcome, timeout):
-                continue
             if outcome is not None:
                 found[name] = outcome
         return found
 
-    def keep(self, name: str, outcome: Outcome) -> None:
-        """Put an outcome into the store, unless another try may well give another."""
+    def keep(self, name: str, outcome: Outcome) -> Outcome:
+        """Put an outcome into the store, unless another try may well give another; return it."""
         if isinstance(outcome, Resources):
             self._store.put(self.keys[name], outcome)
         elif outcome.lasting:
-            self._store.put_failure(self.keys[name], outcome)
-
-
-def _deserves_more(failure: Failure, timeout: float | None) -> bool:
-    return failure.seconds is not None and (timeout is None or timeout > failure.seconds)
+            return self._store.put_failure(self.keys[name], outcome)
+        return outcome
 
 
 def _compile_all(
@@ -103,7 +102,7 @@ def _compile_all(
     progress: Progress,
 ) -> Mapping[str, Outcome]:
     """Return the outcome of each compile; UnfinishedError has those finished before a signal."""
-    outcomes = compiles.stored(timeout)
+    outcomes = compiles.stored()
     missing = {name: request for name, request in compiles.requests.items() if name not in outcomes}
     progress(0, len(missing))
     if scheduler is None:
@@ -113,8 +112,7 @@ def _compile_all(
     try:
         with closing(compiling) as finished:
             for count, (name, outcome) in enumerate(finished, start=1):
-                compiles.keep(name, outcome)
-                outcomes[name] = outcome
+                outcomes[name] = compiles.keep(name, outcome)
                 progress(count, len(missing))
     except KeyboardInterrupt as interrupt:
         signals.arrived()
@@ -136,6 +134,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
+    retry_failed: bool = False,
     measure: bool = False,
     runs: int = DEFAULT_RUNS,
     devices: str | Sequence[int] | None = None,
@@ -164,6 +163,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.
         cache: Whether to use the store of compiled resources.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         measure: Whether to time what is ok on the GPU of this machine.
         runs: Launches timed of each configuration, at the least.
         devices: The GPUs that share the launches: "all", or their numbers. None takes the first.
@@ -202,6 +202,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
             compile_timeout=compile_timeout,
             scheduler=scheduler,
             cache=cache,
+            retry_failed=retry_failed,
             progress=progress,
         )
     except UnfinishedError as interrupt:
@@ -238,23 +239,22 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
+    retry_failed: bool = False,
     progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
     """Compile *tasks* and give a table with a row each, as `sweep` does of its grid.
 
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
-    skipped = {
-        task: Failure("skipped", reason)
-        for task in tasks
-        if (reason := task.why_skipped()) is not None
-    }
+    failures = {task: failure for task in tasks if (failure := task.why_not()) is not None}
     directory = store_directory() if cache else None
     compiles = _Compiles(
-        (task for task in tasks if task not in skipped),
+        (task for task in tasks if task not in failures),
         Store(directory),
         None if directory is None or scheduler is not None else str(directory),
     )
+    if retry_failed:
+        compiles.forget_failures()
     unfinished = None
     try:
         outcomes = _compile_all(
@@ -268,7 +268,7 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
         outcomes, unfinished = interrupt.finished, interrupt
     table = make_table(
         [
-            (task, skipped.get(task) or outcomes.get(compiles.names[task], INTERRUPTED))
+            (task, failures.get(task) or outcomes.get(compiles.names[task], INTERRUPTED))
             for task in tasks
         ]
     )

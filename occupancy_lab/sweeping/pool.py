@@ -140,7 +140,7 @@ def _outcome(future: Future) -> Outcome:
         outcome: Outcome = future.result()
         return outcome
     reason = f"the cluster gave it up: {future.exception()}"
-    return Failure("compile failed", reason, lasting=False)
+    return Failure("compile failed", reason)
 
 
 def compile_checked(request: Request, timeout: float | None) -> Outcome:

@@ -57,6 +57,7 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     runs: int = DEFAULT_RUNS,
     cache: bool = True,
     journal: Journal | None = None,
+    retry_failed: bool = False,
     progress: Progress = lambda _done, _of: None,
     measuring_progress: Progress = lambda _done, _of: None,
 ) -> Tuning:
@@ -78,6 +79,7 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
         runs: Launches timed of each, at the least.
         cache: Whether to use the store of compiled resources.
         journal: Where measurements are kept as they come; None keeps them nowhere.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         progress: Called with the compiles done and to do.
         measuring_progress: Called with the configurations measured and to measure.
 
@@ -95,7 +97,8 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     basis = _basis(device)
     kernels = (kernel,) if isinstance(kernel, str) else kernel
     tasks = list(_tasks(kernels or KERNELS, problem, device, num_warps, num_stages))
-    table, ranked = _ranked(run_tasks(tasks, cache=cache, progress=progress), tasks)
+    compiled = run_tasks(tasks, cache=cache, retry_failed=retry_failed, progress=progress)
+    table, ranked = _ranked(compiled, tasks)
     if measure:
         measured = measure_table(
             table.head(top),
