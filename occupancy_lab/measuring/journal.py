@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import stat
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,7 +149,8 @@ def _source(name: str) -> tuple[str | None, str | None]:
     kernel = load_kernel(name)
     digest = None
     with contextlib.suppress(OSError, TypeError):
-        file = Path(inspect.getfile(inspect.unwrap(kernel.run)))
+        run = kernel.run.func if isinstance(kernel.run, partial) else kernel.run
+        file = Path(inspect.getfile(inspect.unwrap(run)))
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
     return getattr(kernel.function, "cache_key", None), digest
 

@@ -56,6 +56,8 @@ def compile_on_cluster(
     there is no worker, standard error says so once. `check_scheduler` says whether there is a
     scheduler.
     """
+    if not requests:
+        return
     from distributed import Client
 
     with _quiet(), Client(scheduler, set_as_default=False) as client, client.as_current():
