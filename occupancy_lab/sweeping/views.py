@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.explaining.notes import (
     basis_sentence,
     cell,
@@ -67,14 +67,14 @@ def choose(
         try:
             table = table.query(where)
         except Exception as error:
-            msg = f"--where {where!r} cannot be understood: {error}; try 'occupancy > 0.5'"
+            msg = f"--where {quoted(where)} cannot be understood: {error}; try 'occupancy > 0.5'"
             raise InputError(msg) from error
     if sort is not None:
         column = sort.removeprefix("-")
         if column not in table:
             known = f"there are {', '.join(table.columns)}"
             hint = "--measure gives it" if column in MEASURED_COLUMNS else known
-            msg = f"there is no column {column!r} to sort by; {hint}"
+            msg = f"there is no column {quoted(column)} to sort by; {hint}"
             raise InputError(msg)
         table = table.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
     if top is not None:
