@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from occupancy_lab.options import (
+    Command,
+    File,
+    Ignored,
     Names,
+    Number,
     cache_options,
     grid_options,
     launch_options,
@@ -17,7 +21,7 @@ from occupancy_lab.options import (
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import print_json, print_markdown
+from occupancy_lab.printing import print_json, print_markdown, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command()
+@click.command(cls=Command, ignored=(Ignored(("--no-resume",), beside="--no-cache"),))
 @launch_options
 @click.option(
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
@@ -59,7 +63,14 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
             print_markdown(side_by_side_document(found).to_markdown())
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    ignored=(
+        Ignored(("--runs", "--no-resume"), without="--measure"),
+        Ignored(("--no-resume",), beside="--no-cache"),
+        Ignored(("--top",), beside="--json", without="--measure"),
+    ),
+)
 @problem_options
 @click.option(
     "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
@@ -107,8 +118,8 @@ def tune(
             print_markdown(tuning_document(tuning, top).to_markdown())
 
 
-@click.command()
-@click.option("--export-csv", type=click.Path(dir_okay=False), help="Write each launch to a file.")
+@click.command(cls=Command)
+@click.option("--export-csv", type=File(), help="Write each launch to a file.")
 @_as_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @resume_option
@@ -145,16 +156,16 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         f"--max-{name}",
-        type=click.FloatRange(0, 1),
+        type=Number(0, 1),
         metavar="SHARE",
         help=f"Exit 1 above this {of}.",
     )
 
 
-@click.command()
+@click.command(cls=Command, ignored=(Ignored(("--kernel",), without="--file"),))
 @click.option(
     "--file",
-    type=click.Path(dir_okay=False),
+    type=File(exists=True),
     help="What `sweep --measure --export-csv` wrote [default: what was recorded].",
 )
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="On these GPUs [default: all].")
@@ -167,7 +178,7 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @_limit("p90", "90th percentile of the error")
 @_limit("mean-loss", "mean time lost by the first choice")
 @_limit("worst-loss", "worst time lost by the first choice")
-@click.option("--min-rank", type=click.FloatRange(-1, 1), help="Exit 1 below this correlation.")
+@click.option("--min-rank", type=Number(-1, 1), help="Exit 1 below this correlation.")
 @_as_json
 def evaluate(*, as_json: bool, **asked: Any) -> None:
     """Set predicted times against measured ones; exit 1 where a limit is broken."""
@@ -183,16 +194,16 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
     sys.exit(1 if broken else 0)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--gpu", metavar="NAME", help="The GPU [default: h200, or the one of --file].")
 @click.option(
     "--file",
-    type=click.Path(dir_okay=False),
+    type=File(exists=True),
     help="Rows that sweep --measure --export-csv wrote [default: what was recorded].",
 )
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False),
+    type=File(),
     help="Where it goes; pictures go into a folder beside it [default: print it].",
 )
 @click.option(
@@ -211,10 +222,10 @@ def report(*, output: str | None, form: str | None, **asked: Any) -> None:
     if output is None and form is None:
         print_markdown(text)
     else:
-        click.echo(text, nl=False)
+        print_text(text)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--cols", type=int, default=781, show_default=True, help="Columns of the matrix.")
 @click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it.")
 @click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")

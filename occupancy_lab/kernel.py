@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,11 +127,13 @@ def load_kernel(name: str) -> Kernel:
         module = _load_file(Path(f"{path}.py" if suffix else name).resolve())
     else:
         known = ", ".join(kernel_names())
-        msg = f"there is no kernel {name!r}; give one of {known}, or the path of a Python file"
+        msg = (
+            f"there is no kernel {quoted(name)}; give one of {known}, or the path of a Python file"
+        )
         raise InputError(msg)
     found = getattr(module, "KERNELS", {}).get(entry) if suffix else getattr(module, "KERNEL", None)
     if not isinstance(found, Kernel):
-        held = f"no kernel {entry!r} in KERNELS" if suffix else "no KERNEL"
+        held = f"no kernel {quoted(entry)} in KERNELS" if suffix else "no KERNEL"
         msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
         raise InputError(msg)
     return found

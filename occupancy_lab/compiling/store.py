@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ def store_directory() -> Path:
     """Return the store's directory: $OCCUPANCY_LAB_CACHE_DIR, or occupancy-lab in the XDG cache."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError as error:
+            msg = f"{quoted(chosen)} cannot keep compiled resources: nobody has this home folder"
+            raise InputError(msg) from error
     from platformdirs import user_cache_path
 
     return user_cache_path("occupancy-lab")

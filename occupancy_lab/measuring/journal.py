@@ -61,10 +61,12 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if self._file is None:
             return
-        if kind is None and self._path is not None:
+        # The reader of a pipe that has seen enough ends the command with 0.
+        ended_well = error is None or (isinstance(error, SystemExit) and not error.code)
+        if ended_well and self._path is not None:
             self._path.unlink(missing_ok=True)
         elif self._kept:
             print_note("the same command goes on from what was measured, within 24 hours")

@@ -14,7 +14,7 @@ from occupancy_lab.choosing import (
     chosen_kernel,
 )
 from occupancy_lab.compiling import Store, store_directory
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.providers import PROVIDERS
@@ -149,7 +149,7 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
     """Return *providers*, each once, or those that *kernel* is compared with."""
     for provider in providers:
         if provider not in ALL:
-            msg = f"there is no provider {provider!r}; give all, or some of {', '.join(ALL)}"
+            msg = f"there is no provider {quoted(provider)}; give all, or some of {', '.join(ALL)}"
             raise InputError(msg)
     is_softmax = kernel.compared_with == "softmax_naive"
     return tuple(dict.fromkeys(providers)) or (ALL if is_softmax else (KERNEL, COPY))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.checking import check_num_warps
+from occupancy_lab.errors import InputError, shortened
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.evaluate import programs
 from occupancy_lab.occupancy.exact import exact_rules
@@ -13,7 +14,7 @@ from occupancy_lab.occupancy.rule import UNLIMITED
 from occupancy_lab.occupancy.tutorial import tutorial_rules
 
 if TYPE_CHECKING:
-    from typing import TextIO
+    from typing import IO, TextIO
 
     import numpy as np
     import pandas as pd
@@ -123,6 +124,11 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
         columns = len(table.columns)
         msg = f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}"
         raise InputError(msg)
+    for column in (*REQUIRED, *OPTIONAL):
+        # pandas gives the second of two columns of one name another one.
+        if list(table.columns).count(column) > 1 or {column, f"{column}.1"} <= set(table.columns):
+            msg = f"{name}: line 1: the column {column} is there twice; keep one of them"
+            raise InputError(msg)
     missing = [column for column in REQUIRED if column not in table]
     if missing:
         msg = (
@@ -155,16 +161,31 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce")
+    if column.dtype in (bool, object):
+        numbers = numbers.mask(column.map(pd.api.types.is_bool))  # pandas takes True for 1
     if blank is not None:
         numbers = numbers.where(column.notna(), blank)
     bad = ~((numbers >= least) & (numbers <= UNLIMITED) & (numbers % 1 == 0))
     if bad.any():
         at = int(bad.to_numpy().argmax())
-        found = "blank" if pd.isna(column.iloc[at]) else column.iloc[at]
+        found = "blank" if pd.isna(column.iloc[at]) else shortened(str(column.iloc[at]))
         line = _line(column, at)
         msg = f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
         raise InputError(msg)
     return numbers.astype("int64")
+
+
+def _check_warps(table: pd.DataFrame, name: str) -> None:
+    """Raise InputError, naming the line, for a num_warps that no program of its target has."""
+    for target, warps in table.groupby("target", sort=False)["num_warps"]:
+        architecture = find_gpu(str(target)).architecture
+        for number in warps.unique():
+            try:
+                check_num_warps(int(number), architecture)
+            except InputError as error:
+                line = _line(warps, int(warps.eq(number).to_numpy().argmax()))
+                msg = f"{name}: line {line}: {error}"
+                raise InputError(msg) from error
 
 
 def _unreadable(error: Exception) -> str:
@@ -177,7 +198,7 @@ def _unreadable(error: Exception) -> str:
     return f"expected a CSV file in UTF-8: {text.strip()}"
 
 
-def read_points(file: TextIO, name: str) -> pd.DataFrame:
+def read_points(file: IO[str], name: str) -> pd.DataFrame:
     """Return the points of a CSV *file*; *name* is what errors call it.
 
     Blank lines are left out. Raises InputError with the line number where a row cannot be read.
@@ -197,7 +218,7 @@ def read_points(file: TextIO, name: str) -> pd.DataFrame:
     except pd.errors.EmptyDataError:
         msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
         raise InputError(msg) from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
         msg = f"{name}: {_unreadable(error)}"
         raise InputError(msg) from error
     table.columns = table.columns.str.strip()
@@ -210,10 +231,11 @@ def read_points(file: TextIO, name: str) -> pd.DataFrame:
     for column in OPTIONAL:
         if column in table:
             table[column] = _whole_numbers(table[column], name, least=0, blank=0)
+    _check_warps(table, name)
     return table.reset_index(drop=True)
 
 
-def calculate_points(file: TextIO, name: str, output: TextIO) -> None:
+def calculate_points(file: IO[str], name: str, output: TextIO) -> None:
     """Read points from *file*, called *name* in errors, and write them with their occupancy as CSV.
 
     Raises InputError, with the line number, before anything is written.
