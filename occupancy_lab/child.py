@@ -279,14 +279,16 @@ def serve(answer: Callable[[str], str]) -> None:
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    answers.write("ready\n")
-    answers.flush()
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     try:
+        said = "ready"
         while True:
-            answers.write(answer(lines.get()) + "\n")
+            answers.write(said + "\n")
             answers.flush()
+            said = answer(lines.get())
+    except BrokenPipeError:
+        _end_alone()
     except BaseException:  # noqa: BLE001 - whatever it is, the process that asked is told
         traceback.print_exc()
     finally:

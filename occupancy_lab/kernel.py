@@ -163,7 +163,7 @@ def load_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit, GeneratorExit) as error:
         del sys.modules[module_name]
-        msg = f"{path} cannot be imported: {type(error).__name__}: {error}"
+        msg = f"{path} cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
         raise InputError(msg) from error
     finally:
         if printed.text:

@@ -72,7 +72,7 @@ def import_file(file: str) -> Failure | None:
         return Failure("compile failed", str(error))
     except BaseException as error:  # noqa: BLE001 - whatever a file raises, a file raised it
         reason = f"{file} cannot be imported: {type(error).__name__}: {error}"
-        return Failure("compile failed", reason)
+        return Failure("compile failed", reason.rstrip(": "))
     return None
 
 
