@@ -11,13 +11,12 @@ import click
 from occupancy_lab import __version__, commands, signals
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.options import (
-    LONGEST_TIMEOUT,
     Command,
     File,
     Ignored,
     Integers,
-    Number,
     cache_options,
+    compile_timeout_option,
     debug_option,
     format_options,
     gpu_option,
@@ -26,7 +25,13 @@ from occupancy_lab.options import (
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import open_streams, print_json, print_markdown, print_text
+from occupancy_lab.printing import (
+    open_streams,
+    print_json,
+    print_markdown,
+    print_text,
+    show_status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,6 +122,7 @@ for _command in (
 @gpu_option
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
+@compile_timeout_option
 @format_options
 @cache_options
 def explain(
@@ -129,7 +135,9 @@ def explain(
     """Compile a kernel and explain how it sits on a GPU: limits, num_programs, traffic."""
     from occupancy_lab.explaining import explain as explain_kernel
 
-    explanation = explain_kernel(**asked, gpu=",".join(gpus) or None, cache=not no_cache)
+    explanation = explain_kernel(
+        **asked, gpu=",".join(gpus) or None, cache=not no_cache, progress=show_status
+    )
     _print_answer(explanation, "json" if as_json else form)
 
 
@@ -160,13 +168,7 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
 @click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
-@click.option(
-    "--compile-timeout",
-    type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
-    default=120,
-    show_default=True,
-    help="Seconds a compile.",
-)
+@compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
 @click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'.")
 @click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending.")
@@ -206,6 +208,7 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) 
 @gpu_option
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
+@compile_timeout_option
 @format_options
 @cache_options
 def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
@@ -227,6 +230,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
         triton=triton.split(",") if triton else None,
         cache=not no_cache,
         progress=lambda sentence: click.echo(sentence, err=True),
+        compiling=show_status,
     )
     _print_answer(comparison, "json" if as_json else form)
 

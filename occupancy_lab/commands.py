@@ -14,6 +14,7 @@ from occupancy_lab.options import (
     Names,
     Number,
     cache_options,
+    compile_timeout_option,
     grid_options,
     launch_options,
     problem_options,
@@ -21,7 +22,7 @@ from occupancy_lab.options import (
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import print_json, print_markdown, print_text
+from occupancy_lab.printing import print_json, print_markdown, print_text, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="Of kernel,tutorial,torch,torch.compile,naive,copy.",
 )
 @runs_option
+@compile_timeout_option
 @_as_json
 @resume_option
 @cache_options
@@ -56,7 +58,9 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
     from occupancy_lab.measuring.side_by_side_view import side_by_side_document
 
     with Journal("measure", keep=not no_cache, resume=not no_resume) as journal:
-        found = measure_side_by_side(**asked, cache=not no_cache, journal=journal)
+        found = measure_side_by_side(
+            **asked, cache=not no_cache, journal=journal, progress=show_status
+        )
         if as_json:
             print_json(found.to_dict())
         else:

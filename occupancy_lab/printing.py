@@ -84,3 +84,9 @@ def print_markdown(markdown: str) -> None:
 def print_note(sentence: str) -> None:
     """Print *sentence* on standard error, where it disturbs no output."""
     click.echo(f"occupancy-lab: {sentence}", err=True)
+
+
+def show_status(sentence: str) -> None:
+    """Show *sentence* on standard error in place of the one before, where that is a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{sentence}", err=True, nl=False)

@@ -49,7 +49,7 @@ def handled() -> Iterator[None]:
     _arrived.clear()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    threading.Thread(target=_watch, args=(reading,), daemon=True).start()
+    threading.Thread(target=_watch, args=(reading, _copy_of_stderr()), daemon=True).start()
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     before = {one: signal.getsignal(one) for one in SIGNALS}
     heeded = {one: handler for one, handler in before.items() if handler is not signal.SIG_IGN}
@@ -91,14 +91,23 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(number)
 
 
-def _watch(reading: int) -> None:
+def _copy_of_stderr() -> int:
+    """Return a descriptor that stays standard error's while what compilers print is captured."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _watch(reading: int, errors: int) -> None:
     """End the process GRACE seconds after a signal that came through *reading*, unless noticed.
 
     Python writes the signal's number there at once, whatever the main thread does.
     """
-    with open(reading, "rb", buffering=0) as numbers:
+    with open(reading, "rb", buffering=0) as numbers, open(errors, "wb", buffering=0) as stderr:
         while number := numbers.read(1):
             if number[0] in SIGNALS and not _arrived.wait(GRACE):
                 with contextlib.suppress(OSError):
-                    os.write(2, b"\noccupancy-lab: interrupted\n")
+                    shown = b"\x1b[?25h" if stderr.isatty() else b""  # a progress bar hides it
+                    stderr.write(shown + b"\noccupancy-lab: interrupted\n")
                 os._exit(128 + number[0])

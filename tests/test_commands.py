@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -12,6 +13,7 @@ from occupancy_lab.calibrating.run import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.measuring.checks import Check
+from occupancy_lab.signals import Interrupted
 from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.values import Config
 
@@ -124,6 +126,21 @@ def test_calibrate_exports_its_launches(
     assert exported.read_text() == "us\n2.5\n"
     assert run("calibrate", "--json") == 0
     assert values_of(capsys.readouterr().out)["device"] == "NVIDIA H200"
+
+
+def test_interrupted_calibration_writes_its_launches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A signal in the middle of a calibration writes the launches that are finished."""
+
+    def interrupted(*_asked: object, **_options: object) -> None:
+        raise UnfinishedError(pd.DataFrame({"us": [2.5, None]})) from Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr("occupancy_lab.calibrating.run.calibrate_here", interrupted)
+    exported = tmp_path / "rows.csv"
+    assert run("calibrate", "--export-csv", str(exported)) == 143
+    assert exported.read_text() == 'us\n2.5\n""\n'
+    assert capsys.readouterr().err.strip() == "occupancy-lab: interrupted"
 
 
 @pytest.mark.parametrize(("agrees", "status"), [(True, 0), (None, 0), (False, 1)])

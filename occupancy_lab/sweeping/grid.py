@@ -10,6 +10,7 @@ from occupancy_lab import signals
 from occupancy_lab.checking import check_problem
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import InputError
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "sweep"]
 
-COMPILE_TIMEOUT = 120.0
-"""Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
 NUM_STAGES = (1, 2, 3, 4)
 INTERRUPTED = Failure("interrupted", "interrupted before it was compiled")
@@ -181,6 +180,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         check_problem(problem)
     if scheduler is not None:
         check_scheduler(scheduler)
+    check_files([kernel], store_directory() if cache else None, compile_timeout)
     found = chosen_kernel(kernel)
     gpus = [one for one, _ in chosen_gpus(gpu)]
     here, names = _measured_on(gpus, devices) if measure else (None, ())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -10,6 +14,7 @@ from stand_ins import CONDITIONS, Launches, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
+from occupancy_lab.signals import Interrupted
 from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.sweeping import COLUMNS, sweep
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
@@ -17,7 +22,7 @@ from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose, to_screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from occupancy_lab.measuring.request import Launch
@@ -151,6 +156,28 @@ def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
     with pytest.raises(KeyboardInterrupt) as caught:
         sweep(781, **GRID, measure=True)
     assert caught.value.finished["us"].isna().all()
+    assert launches.asked == []
+
+
+def test_interrupt_while_compiling_gives_all_columns(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C before anything is measured gives what is compiled, the rest as interrupted."""
+    module = sys.modules["occupancy_lab.sweeping.grid"]
+    real = module.compile_here
+
+    def interrupted(*asked: Any) -> Iterator[Any]:
+        yield from itertools.islice(real(*asked), 2)
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(module, "compile_here", interrupted)
+    swept = run(**OPTIONS | {"form": "csv"}, cols=781, measure=True, **GRID)
+    assert swept.status == 143
+    table = pd.read_csv(io.StringIO(swept.text))
+    assert list(table.columns) == [*COLUMNS, *MEASURED_COLUMNS]
+    assert sorted(table["status"]) == ["interrupted", "interrupted", "ok", "ok"]
+    assert set(table["reason"].dropna()) == {"interrupted before it was compiled"}
+    assert table["us"].isna().all()
     assert launches.asked == []
 
 
