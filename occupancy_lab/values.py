@@ -146,6 +146,8 @@ class Failure:
     status: str
     """compile failed, or timed out."""
     reason: str
+    seconds: float | None = None
+    """The time that was given to a compile that took longer."""
     lasting: bool = field(default=False, kw_only=True)
     """Whether another try would give the same; not so after a full disk, a killed process, or a
     time limit, which a busy machine reaches with any kernel."""

@@ -27,14 +27,14 @@ class CompileProcess:
         """Return what *request* compiles to, within *timeout* seconds a try."""
         for _ in range(ATTEMPTS):
             if self._child.closed:
-                return Failure("compile failed", "interrupted")
+                return Failure("compile failed", "interrupted", lasting=False)
             line = self._child.ask(request.to_json(), timeout)
             if line is None:
-                return Failure("timed out", f"longer than {timeout:g} s")
+                return Failure("timed out", f"longer than {timeout:g} s", timeout)
             if line:
                 return _outcome(json.loads(line))
         reason = f"the compiling process died {ATTEMPTS} times"
-        return Failure("compile failed", reason)
+        return Failure("compile failed", reason, lasting=False)
 
     def close(self) -> None:
         """End the process for good, from any thread and in the middle of a compile too."""

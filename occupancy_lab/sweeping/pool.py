@@ -61,7 +61,7 @@ def compile_on_cluster(
                 yield futures[future], future.result()
             else:
                 reason = f"the cluster gave it up: {future.exception()}"
-                yield futures[future], Failure("compile failed", reason)
+                yield futures[future], Failure("compile failed", reason, lasting=False)
 
 
 def compile_on_worker(request: Request, timeout: float | None) -> Outcome:

@@ -84,7 +84,7 @@ def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_p
     process.compile(request(), None)
     start = time.monotonic()
     failure = process.compile(slow_request(tmp_path, 60), 1)
-    assert failure == Failure("timed out", "longer than 1 s")
+    assert failure == Failure("timed out", "longer than 1 s", 1)
     assert time.monotonic() - start < 30
     assert process.compile(request(), 60) == expected(request())
 
@@ -104,7 +104,7 @@ def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path:
     file = tmp_path / "deadly.py"
     file.write_text("import os\nos.abort()\n")
     failure = process.compile(request(kernel=str(file)), 60)
-    assert failure == Failure("compile failed", "the compiling process died 3 times")
+    assert failure == Failure("compile failed", "the compiling process died 3 times", lasting=False)
 
 
 def test_compile_here_gives_every_outcome() -> None:
