@@ -16,7 +16,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.document import Document, Section, Table
 from occupancy_lab.explaining.words import percent
 from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.throughput.calibrations import calibration_path
+from occupancy_lab.throughput.calibrations import calibration_path, keep_calibration
 from occupancy_lab.throughput.constants import Calibration, Constants
 
 if TYPE_CHECKING:
@@ -67,11 +67,10 @@ def calibrate_here(
     gpu, _ = chosen_devices("calibrate")
     table = time_calibration(gpu, progress=progress)
     calibration = calibration_of(table, gpu)
-    path = calibration_path(gpu.key)
     try:
-        calibration.write(path)
+        path = keep_calibration(calibration)
     except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}"
+        msg = f"{calibration_path(gpu.key)} cannot be written: {error.strerror}"
         raise InputError(msg) from error
     errors = fit_errors(table, gpu, calibration.constants)
     return Calibrated(calibration, path, time.monotonic() - start, errors, table)
