@@ -64,14 +64,14 @@ class Kernel:
     """What the lab needs to know of a kernel; a kernel file holds one as `KERNEL`.
 
     `arguments` gives the launch's positional arguments for a problem (Pointer for a tensor),
-    `constexprs` its keyword arguments for a configuration, `default_config` the configuration
-    its author would launch on a GPU that gives one program `max_shared` bytes. `memory_steps`
-    lists the global memory traffic. `run` launches it on a torch tensor, and on further ones after
-    num_programs where `operands` is more than 1; `reference` gives from the same tensors in
-    float64 what `run` must give. `function` is None for a kernel that Triton does not compile.
-    `compared_with` names the kernel whose traffic an
-    explanation sets beside this one's; `program_table` shows a small launch program by program,
-    given the number of elements and BLOCK_SIZE.
+    `constexprs` its keyword arguments for a problem and a configuration, `default_config` the
+    configuration its author would launch on a GPU that gives one program `max_shared` bytes.
+    `memory_steps` lists the global memory traffic. `run` launches it on a torch tensor, and on
+    further ones after num_programs where `operands` is more than 1; `reference` gives from the
+    same tensors in float64 what `run` must give. `function` is None for a kernel that Triton does
+    not compile. `compared_with` names the kernel whose traffic an explanation sets beside this
+    one's; `program_table` shows a small launch program by program, given the number of elements
+    and BLOCK_SIZE.
 
     It is compiled with the configuration's num_warps and num_stages, with its own `options`
     (num_ctas, waves_per_eu, ..., as plain values) and with OPTIONS: `run` launches with the same.
@@ -84,7 +84,7 @@ class Kernel:
     grid: Grid
     function: Any | None
     arguments: Callable[[Problem], tuple[Pointer | int, ...]]
-    constexprs: Callable[[Config], Mapping[str, int]]
+    constexprs: Callable[[Problem, Config], Mapping[str, int]]
     default_config: Callable[[Problem, int], Config]
     memory_steps: Callable[[Problem], tuple[MemoryStep, ...]]
     run: Callable[..., Any]

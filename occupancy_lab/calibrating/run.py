@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -16,11 +17,11 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.document import Document, Section, Table
 from occupancy_lab.explaining.words import percent
 from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.throughput.calibrations import calibration_path
+from occupancy_lab.throughput.calibrations import calibration_path, keep_calibration
 from occupancy_lab.throughput.constants import Calibration, Constants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -69,20 +70,24 @@ def calibrate_here(
     start = time.monotonic()
     gpu, _ = chosen_devices("calibrate")
     path = calibration_path(gpu.key)
-    try:
+    with _written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}"
-        raise InputError(msg) from error
     table = time_calibration(gpu, progress=progress, journal=journal)
     calibration = calibration_of(table, gpu)
+    with _written(path):
+        keep_calibration(calibration)
+    errors = fit_errors(table, gpu, calibration.constants)
+    return Calibrated(calibration, path, time.monotonic() - start, errors, table)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Raise InputError where the block cannot write to *path*."""
     try:
-        calibration.write(path)
+        yield
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror}"
         raise InputError(msg) from error
-    errors = fit_errors(table, gpu, calibration.constants)
-    return Calibrated(calibration, path, time.monotonic() - start, errors, table)
 
 
 def calibration_document(made: Calibrated) -> Document:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
 
-TIMED_OUT = "timed out"
 ATTEMPTS = 3
 """How often a compile is tried whose process dies: killed from outside, it may well work again."""
 COMPILE_TIMEOUT = 120.0
@@ -55,7 +54,7 @@ class CompileProcess:
                 return Failure("compile failed", "interrupted")
             line = self._child.ask(to_line(request), timeout)
             if line is None:
-                return Failure(TIMED_OUT, f"longer than {timeout:g} s")
+                return Failure("timed out", f"longer than {timeout:g} s", timeout)
             if line:
                 return self._answer(kind, line)
         reason = f"the compiling process died {ATTEMPTS} times: {self._child.last_words}"
@@ -150,11 +149,11 @@ class Compiler:
             outcome = self._process(python).compile(request, self._timeout)
         if isinstance(outcome, Resources):
             return outcome
-        if outcome.status != TIMED_OUT:
+        if outcome.seconds is None:
             raise CompileError(outcome.reason)
         msg = (
             f"{kernel.name} with num_warps {config.num_warps} and num_stages {config.num_stages}"
-            f" takes {outcome.reason} to compile for {target.name};"
+            f" takes longer than {outcome.seconds:g} s to compile for {target.name};"
             " --compile-timeout gives it more"
         )
         raise CompileError(msg)
@@ -192,7 +191,7 @@ def _digest(file: Path) -> str:
 
 
 def _why_not_imported(file: Path, failure: Failure) -> str:
-    if failure.status == TIMED_OUT:
-        return f"{file} takes {failure.reason} to import"
+    if failure.seconds is not None:
+        return f"{file} takes longer than {failure.seconds:g} s to import"
     said = failure.reason
     return said if said.startswith(str(file)) else f"{file} cannot be imported: {said}"

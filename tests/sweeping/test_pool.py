@@ -96,7 +96,7 @@ def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_p
     process.compile(request(), None)
     start = time.monotonic()
     failure = process.compile(slow_request(tmp_path, 60), 1)
-    assert failure == Failure("timed out", "longer than 1 s")
+    assert failure == Failure("timed out", "longer than 1 s", 1)
     assert time.monotonic() - start < 30
     assert process.compile(request(), 60) == expected(request())
 
