@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,14 +65,14 @@ class Kernel:
     """What the lab needs to know of a kernel; a kernel file holds one as `KERNEL`.
 
     `arguments` gives the launch's positional arguments for a problem (Pointer for a tensor),
-    `constexprs` its keyword arguments for a configuration, `default_config` the configuration
-    its author would launch on a GPU that gives one program `max_shared` bytes. `memory_steps`
-    lists the global memory traffic. `run` launches it on a torch tensor, and on further ones after
-    num_programs where `operands` is more than 1; `reference` gives from the same tensors in
-    float64 what `run` must give. `function` is None for a kernel that Triton does not compile.
-    `compared_with` names the kernel whose traffic an
-    explanation sets beside this one's; `program_table` shows a small launch program by program,
-    given the number of elements and BLOCK_SIZE.
+    `constexprs` its keyword arguments for a problem and a configuration, `default_config` the
+    configuration its author would launch on a GPU that gives one program `max_shared` bytes.
+    `memory_steps` lists the global memory traffic. `run` launches it on a torch tensor, and on
+    further ones after num_programs where `operands` is more than 1; `reference` gives from the
+    same tensors in float64 what `run` must give. `function` is None for a kernel that Triton does
+    not compile. `compared_with` names the kernel whose traffic an explanation sets beside this
+    one's; `program_table` shows a small launch program by program, given the number of elements
+    and BLOCK_SIZE.
 
     It is compiled with the configuration's num_warps and num_stages, with its own `options`
     (num_ctas, waves_per_eu, ..., as plain values) and with OPTIONS: `run` launches with the same.
@@ -85,7 +85,7 @@ class Kernel:
     grid: Grid
     function: Any | None
     arguments: Callable[[Problem], tuple[Pointer | int, ...]]
-    constexprs: Callable[[Config], Mapping[str, int]]
+    constexprs: Callable[[Problem, Config], Mapping[str, int]]
     default_config: Callable[[Problem, int], Config]
     memory_steps: Callable[[Problem], tuple[MemoryStep, ...]]
     run: Callable[..., Any]
@@ -132,18 +132,21 @@ def load_kernel(name: str) -> Kernel:
 
     Raises InputError where there is no such kernel or file, or the file holds no such thing.
     """
-    path, suffix, entry = name.partition(".py:")
+    path = kernel_file(name)
+    _, suffix, entry = name.partition(".py:")
     if name in kernel_names():
         module = import_module(f"occupancy_lab.kernels.{name}")
-    elif suffix or name.endswith(".py"):
-        module = _load_file(Path(f"{path}.py" if suffix else name).resolve())
+    elif path is not None:
+        module = load_file(path)
     else:
         known = ", ".join(kernel_names())
-        msg = f"there is no kernel {name!r}; give one of {known}, or the path of a Python file"
+        msg = (
+            f"there is no kernel {quoted(name)}; give one of {known}, or the path of a Python file"
+        )
         raise InputError(msg)
     found = getattr(module, "KERNELS", {}).get(entry) if suffix else getattr(module, "KERNEL", None)
     if not isinstance(found, Kernel):
-        held = f"no kernel {entry!r} in KERNELS" if suffix else "no KERNEL"
+        held = f"no kernel {quoted(entry)} in KERNELS" if suffix else "no KERNEL"
         msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
         raise InputError(msg)
     if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
@@ -152,8 +155,20 @@ def load_kernel(name: str) -> Kernel:
     return found
 
 
+def kernel_file(name: str) -> Path | None:
+    """Return the file that `load_kernel` imports for *name*; None where it imports none."""
+    path, suffix, _ = name.partition(".py:")
+    if name in kernel_names() or not (suffix or name.endswith(".py")):
+        return None
+    return Path(f"{path}.py" if suffix else name).resolve()
+
+
 @cache
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """Return the module of the Python file at *path*; what it prints goes to standard error.
+
+    Raises InputError where there is no such file or it cannot be imported.
+    """
     if not path.is_file():
         msg = f"there is no file {path}"
         raise InputError(msg)
@@ -164,10 +179,17 @@ def _load_file(path: Path) -> ModuleType:
         raise InputError(msg)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
+    from occupancy_lab.compiling.silence import Printed, captured
+
+    printed = Printed()
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        with captured() as printed:
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit, GeneratorExit) as error:
         del sys.modules[module_name]
-        msg = f"{path} cannot be imported: {type(error).__name__}: {error}"
+        msg = f"{path} cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
         raise InputError(msg) from error
+    finally:
+        if printed.text:
+            print(printed.text, end="", file=sys.stderr)  # noqa: T201 - the file prints it
     return module

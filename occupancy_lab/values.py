@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Problem:
     def matrix_bytes(self) -> int:
         """Bytes of the whole matrix, without padding."""
         return self.rows * self.cols * self.item_bytes
+
+    @property
+    def needs_int64_offsets(self) -> bool:
+        """Whether the offset of an element, counted in elements, does not fit 32 bits."""
+        return self.rows * self.cols > INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,8 @@ class Failure:
     status: str
     """compile failed, or timed out."""
     reason: str
+    seconds: float | None = None
+    """The time that was given to a compile that took longer."""
     lasting: bool = field(default=False, kw_only=True)
     """Whether another try would give the same; not so after a full disk, a killed process, or a
     time limit, which a busy machine reaches with any kernel."""

@@ -51,7 +51,10 @@ KERNEL = Kernel(
     grid=Grid.ROWS,
     function=scale_kernel,
     arguments=arguments,
-    constexprs=lambda config: {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages},
+    constexprs=lambda _problem, config: {
+        "BLOCK_SIZE": config.block_size,
+        "num_stages": config.num_stages,
+    },
     default_config=lambda problem, max_shared: Config(1024, 4, 1),
     memory_steps=memory_steps,
     run=print,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Pointer
+from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
 
 TRITON_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+INT64_MAX = 2**63 - 1
 
 
 class _Tensor:
@@ -54,7 +55,8 @@ class Launch:
                 msg = f"{kernel.name} is given a number of 2**63 or more, and Triton takes 64 bits"
                 raise InputError(msg)
         knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-        return cls(arguments, {**OPTIONS, **kernel.options, **knobs, **kernel.constexprs(config)})
+        constexprs = kernel.constexprs(problem, config)
+        return cls(arguments, {**OPTIONS, **kernel.options, **knobs, **constexprs})
 
     def stand_ins(self) -> list[Any]:
         """Return the positional arguments for `warmup`."""

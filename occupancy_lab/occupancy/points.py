@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.checking import check_num_warps
+from occupancy_lab.errors import InputError, shortened
 from occupancy_lab.files import plain_rows, read_texts, write_csv
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.evaluate import programs
@@ -15,7 +16,7 @@ from occupancy_lab.occupancy.tutorial import tutorial_rules
 from occupancy_lab.printing import json_text
 
 if TYPE_CHECKING:
-    from typing import TextIO
+    from typing import IO, TextIO
 
     import numpy as np
     import pandas as pd
@@ -125,6 +126,11 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
         columns = len(table.columns)
         msg = f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}"
         raise InputError(msg)
+    for column in (*REQUIRED, *OPTIONAL):
+        # pandas gives the second of two columns of one name another one.
+        if list(table.columns).count(column) > 1 or {column, f"{column}.1"} <= set(table.columns):
+            msg = f"{name}: line 1: the column {column} is there twice; keep one of them"
+            raise InputError(msg)
     missing = [column for column in REQUIRED if column not in table]
     if missing:
         msg = (
@@ -157,16 +163,31 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce")
+    if column.dtype in (bool, object):
+        numbers = numbers.mask(column.map(pd.api.types.is_bool))  # pandas takes True for 1
     if blank is not None:
         numbers = numbers.where(column.notna(), blank)
     bad = ~((numbers >= least) & (numbers <= UNLIMITED) & (numbers % 1 == 0))
     if bad.any():
         at = int(bad.to_numpy().argmax())
-        found = "blank" if pd.isna(column.iloc[at]) else column.iloc[at]
+        found = "blank" if pd.isna(column.iloc[at]) else shortened(str(column.iloc[at]))
         line = _line(column, at)
         msg = f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
         raise InputError(msg)
     return numbers.astype("int64")
+
+
+def _check_warps(table: pd.DataFrame, name: str) -> None:
+    """Raise InputError, naming the line, for a num_warps that no program of its target has."""
+    for target, warps in table.groupby("target", sort=False)["num_warps"]:
+        architecture = find_gpu(str(target)).architecture
+        for number in warps.unique():
+            try:
+                check_num_warps(int(number), architecture)
+            except InputError as error:
+                line = _line(warps, int(warps.eq(number).to_numpy().argmax()))
+                msg = f"{name}: line {line}: {error}"
+                raise InputError(msg) from error
 
 
 def _unreadable(error: Exception) -> str:
@@ -179,7 +200,7 @@ def _unreadable(error: Exception) -> str:
     return f"expected a CSV file in UTF-8: {text.strip()}"
 
 
-def read_points(file: TextIO, name: str) -> pd.DataFrame:
+def read_points(file: IO[str], name: str) -> pd.DataFrame:
     """Return the points of a CSV *file*; *name* is what errors call it.
 
     Blank lines are left out. Raises InputError with the line number where a row cannot be read.
@@ -199,7 +220,7 @@ def read_points(file: TextIO, name: str) -> pd.DataFrame:
     except pd.errors.EmptyDataError:
         msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
         raise InputError(msg) from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
         msg = f"{name}: {_unreadable(error)}"
         raise InputError(msg) from error
     table.columns = table.columns.str.removeprefix("\ufeff").str.strip()
@@ -212,10 +233,11 @@ def read_points(file: TextIO, name: str) -> pd.DataFrame:
     for column in OPTIONAL:
         if column in table:
             table[column] = _whole_numbers(table[column], name, least=0, blank=0)
+    _check_warps(table, name)
     return read_texts(table.reset_index(drop=True))
 
 
-def calculate_points(file: TextIO, name: str, output: TextIO, *, as_json: bool = False) -> None:
+def calculate_points(file: IO[str], name: str, output: TextIO, *, as_json: bool = False) -> None:
     """Read points from *file*, called *name* in errors, and write them with their occupancy.
 
     They are written as CSV, or *as_json* as a list of rows.

@@ -34,6 +34,17 @@ def calibration_path(key: str) -> Path:
     return store_directory() / "calibrations" / f"{key}.json"
 
 
+def keep_calibration(calibration: Calibration) -> Path:
+    """Keep *calibration* for this machine's predictions, this process's too; return its file.
+
+    Raises OSError where it cannot be written.
+    """
+    path = calibration_path(calibration.gpu)
+    calibration.write(path)
+    _calibrations.cache_clear()
+    return path
+
+
 def calibration_for(gpu: Gpu) -> Basis | None:
     """Return the constants for *gpu*; None where its clock, size or bandwidth is not known."""
     own = _calibrations().get(gpu.key)

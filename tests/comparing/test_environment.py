@@ -181,9 +181,9 @@ def test_what_cannot_be_made_is_told(
     """Where venv or pip fail, one sentence says why and what to give, and nothing is left."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(
-        subprocess,
+        environment.child,
         "run",
-        lambda command, **_: subprocess.CompletedProcess(command, 1, output, ""),
+        lambda command, _timeout: subprocess.CompletedProcess(command, 1, output),
     )
     with pytest.raises(InputError, match=rf"Triton 3\.4\.5 could be made: .*{reason}.*; give one"):
         triton_python("3.4.5")

@@ -110,7 +110,7 @@ def kernel_of(function: Any) -> Kernel:
         grid=Grid.ROWS,
         function=function,
         arguments=lambda problem: (Pointer(problem.dtype, problem.matrix_bytes), problem.cols),
-        constexprs=lambda config: {"BLOCK_SIZE": config.block_size},
+        constexprs=lambda _problem, config: {"BLOCK_SIZE": config.block_size},
         default_config=lambda _problem, _max_shared: CONFIG,
         memory_steps=lambda _problem: (),
         run=print,

@@ -121,9 +121,9 @@ def test_classes_are_those_of_the_compiled_kernel(cols: int, target: Target) -> 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 def test_problems_compile_alike_just_where_their_classes_are_equal(target: Target) -> None:
-    """Of every two problems Triton is asked for one binary if the lists are equal, else for two."""
+    """Of two problems Triton is asked for one binary if lists and constexprs are equal."""
     launches = [Launch.of(SOFTMAX, problem, CONFIG) for problem in PROBLEMS]
-    told = [launch.specialization(target) for launch in launches]
+    told = [(launch.specialization(target), launch.keywords) for launch in launches]
     requests = [asked_by_stand_ins(launch, SOFTMAX, target) for launch in launches]
     pairs = list(itertools.combinations(range(len(PROBLEMS)), 2))
     assert {told[one] == told[other] for one, other in pairs} == {True, False}
@@ -216,7 +216,7 @@ def test_options_reach_the_compiler(stages: int) -> None:
     """num_stages does where the kernel has no constexpr of the name, and so do its own options."""
     kernel = dataclasses.replace(
         load_kernel("vector_add"),
-        constexprs=lambda config: {"BLOCK_SIZE": config.block_size},
+        constexprs=lambda _problem, config: {"BLOCK_SIZE": config.block_size},
         options={"num_ctas": 1, "maxnreg": 40},
     )
     launch = Launch.of(kernel, Problem(4, 781), Config(1024, 8, stages))
@@ -228,7 +228,7 @@ def test_options_reach_the_compiler(stages: int) -> None:
 
 def test_options_are_part_of_the_key() -> None:
     """A kernel with another option, or another num_stages, has another key."""
-    plain = dataclasses.replace(SOFTMAX, constexprs=lambda _config: {"BLOCK_SIZE": 1024})
+    plain = dataclasses.replace(SOFTMAX, constexprs=lambda _problem, _config: {"BLOCK_SIZE": 1024})
     kernels = (plain, dataclasses.replace(plain, options={"maxnreg": 40}))
     keys = {
         key_digest(resource_key(kernel, Launch.of(kernel, PROBLEMS[0], config), SM_90))
@@ -241,7 +241,7 @@ def test_a_constexpr_that_json_lacks_can_be_in_a_key() -> None:
     """A constexpr that is no number, such as a dtype, tells keys apart too."""
     keys = set()
     for dtype in (tl.float16, tl.float32, "fp16"):
-        named = dataclasses.replace(SOFTMAX, constexprs=lambda _, dtype=dtype: {"DTYPE": dtype})
+        named = dataclasses.replace(SOFTMAX, constexprs=lambda *_, dtype=dtype: {"DTYPE": dtype})
         keys.add(key_digest(resource_key(named, Launch.of(named, PROBLEMS[0], CONFIG), SM_90)))
     assert len(keys) == 3
 
@@ -261,6 +261,7 @@ def test_keywords_are_complete() -> None:
     """A launch passes the constexprs, num_warps and the options that every compile has."""
     assert Launch.of(SOFTMAX, Problem(4, 781), CONFIG).keywords == {
         "BLOCK_SIZE": 1024,
+        "INT64_OFFSETS": False,
         "num_stages": 2,
         "num_warps": 4,
         "enable_fp_fusion": True,

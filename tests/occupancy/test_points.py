@@ -170,6 +170,13 @@ GOOD = "sm_90,32,16,8"
         ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},x"], "line 3: sgprs is x"),
         ([f"{HEADER},barriers", f"{GOOD},-", f"{GOOD},1"], "line 2: barriers is -"),
         ([f"{HEADER},static_shared", f"{GOOD},-5"], "line 2: static_shared is -5"),
+        ([HEADER, GOOD, "sm_90,32,16,3"], "line 3: num_warps is 3; Triton takes a power of two"),
+        ([HEADER, GOOD, "mi300x,32,16,32"], "line 3: num_warps is 32; a program on gfx942 has at"),
+        ([HEADER, "sm_90,True,16,8"], "line 2: n_regs is True, expected a whole number from 0"),
+        ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},True"], "line 3: sgprs is True"),
+        ([f"{HEADER},n_regs", f"{GOOD},64"], "line 1: the column n_regs is there twice"),
+        ([f"{HEADER}, n_regs ", f"{GOOD},64"], "line 1: the column n_regs is there twice"),
+        ([HEADER, f"sm_90,{'x' * 99},16,8"], f"line 2: n_regs is {'x' * 40}…, expected"),
     ],
 )
 def test_errors_name_the_file_and_the_line(lines: list[str], message: str) -> None:
