@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -154,8 +154,9 @@ class Failure:
     reason: str
     seconds: float | None = None
     """The time that was given to a compile that took longer."""
-    lasting: bool = True
-    """Whether another try would give the same; not so after a full disk or a killed process."""
+    lasting: bool = field(default=False, kw_only=True)
+    """Whether another try would give the same; not so after a full disk, a killed process, or a
+    time limit, which a busy machine reaches with any kernel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ def empty_kernel(output_ptr, BLOCK_SIZE: tl.constexpr):
 
 def run_empty(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
     """Launch one program that does nothing."""
-    empty_kernel[(1,)](x, num_warps=config.num_warps, BLOCK_SIZE=config.block_size, **OPTIONS)
+    keywords = empty_constexprs(Problem(*x.shape), config)
+    empty_kernel[(1,)](x, num_warps=config.num_warps, **keywords, **OPTIONS)
     return x
 
 
@@ -136,7 +137,7 @@ def run_rows(
         x.stride(0),
         x.shape[1],
         num_warps=config.num_warps,
-        **rows_constexprs(reductions, steps, Problem(*x.shape), config),
+        **work_constexprs(reductions, steps, Problem(*x.shape), config),
         **OPTIONS,
     )
     return y
@@ -156,24 +157,22 @@ def run_loop(
         x.shape[0],
         x.shape[1],
         num_warps=config.num_warps,
-        **loop_constexprs(reductions, steps, Problem(*x.shape), config),
+        **work_constexprs(reductions, steps, Problem(*x.shape), config),
         **OPTIONS,
     )
     return y
 
 
-def rows_constexprs(
+def work_constexprs(
     reductions: int, steps: int, problem: Problem, config: Config
 ) -> dict[str, int]:
-    """Return what `rows_kernel` takes by name."""
-    return {"BLOCK_SIZE": config.block_size, "REDUCTIONS": reductions, "STEPS": steps}
+    """Return what `rows_kernel` and `loop_kernel` take by name."""
+    return empty_constexprs(problem, config) | {"REDUCTIONS": reductions, "STEPS": steps}
 
 
-def loop_constexprs(
-    reductions: int, steps: int, problem: Problem, config: Config
-) -> dict[str, int]:
-    """Return what `loop_kernel` takes by name."""
-    return rows_constexprs(reductions, steps, problem, config) | {"num_stages": config.num_stages}
+def empty_constexprs(problem: Problem, config: Config) -> dict[str, int]:
+    """Return what `empty_kernel` takes by name."""
+    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
@@ -190,7 +189,7 @@ def work_kernel(grid: Grid, reductions: int, steps: int) -> Kernel:
         grid=grid,
         function=loop_kernel if loops else rows_kernel,
         arguments=loop_arguments if loops else rows_arguments,
-        constexprs=partial(loop_constexprs if loops else rows_constexprs, reductions, steps),
+        constexprs=partial(work_constexprs, reductions, steps),
         default_config=default_config,
         memory_steps=memory_steps,
         run=partial(run_loop if loops else run_rows, reductions, steps),
@@ -204,7 +203,7 @@ EMPTY = Kernel(
     grid=Grid.ROWS,
     function=empty_kernel,
     arguments=lambda problem: (Pointer(problem.dtype, problem.matrix_bytes),),
-    constexprs=lambda _problem, config: {"BLOCK_SIZE": config.block_size},
+    constexprs=empty_constexprs,
     default_config=default_config,
     memory_steps=lambda _problem: (),
     run=run_empty,

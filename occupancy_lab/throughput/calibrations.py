@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.store import store_directory
+from occupancy_lab.compiling.store import read_bytes, store_directory
 from occupancy_lab.gpus import find_device
 from occupancy_lab.throughput.constants import Calibration, Constants
 
@@ -72,7 +72,7 @@ def _all() -> Iterator[Calibration]:
             yield Calibration.read(entry.read_text(encoding="utf-8"))
     for path in sorted((store_directory() / "calibrations").glob("*.json")):
         try:
-            yield Calibration.read(path.read_text(encoding="utf-8"))
+            yield Calibration.read(read_bytes(path))
         except (OSError, ValueError):
             continue
 
