@@ -154,6 +154,7 @@ def binary(function: Any, launch: Launch, target: Target) -> bytes:
     taken = {name: value for name, value in launch.keywords.items() if name != "INT64_OFFSETS"}
     with offline(target), knobs.compilation.scope():
         knobs.compilation.disable_line_info = True
+        function.device_caches.clear()
         keywords = launch.keywords if function is KERNEL.function else taken
         compiled = function.warmup(*launch.stand_ins(), grid=(1,), **keywords)
     return compiled.asm["cubin" if target.backend == "cuda" else "hsaco"]
