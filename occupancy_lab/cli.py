@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from occupancy_lab import __version__, commands
+from occupancy_lab import __version__, commands, signals
 from occupancy_lab.options import (
     Integers,
     cache_options,
+    compile_timeout_option,
     format_options,
     gpu_option,
     launch_options,
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import print_json, print_markdown
+from occupancy_lab.printing import print_json, print_markdown, show_status
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -36,11 +37,12 @@ class LabGroup(click.Group):
         """Run the command line and exit."""
         debug = "--debug" in (kwargs.get("args") or sys.argv[1:])
         try:
-            super().main(*args, **{**kwargs, "standalone_mode": False})
+            with signals.handled():
+                super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
-        except (click.Abort, KeyboardInterrupt):
-            _fail("interrupted", 130)
+        except (click.Abort, KeyboardInterrupt) as error:
+            _fail("interrupted", signals.exit_status(error))
         except BrokenPipeError:
             # The reader of a pipe has seen enough; Python would complain again at exit.
             sys.stdout = None
@@ -95,6 +97,7 @@ for _command in (
 @gpu_option
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
+@compile_timeout_option
 @format_options
 @cache_options
 def explain(
@@ -107,7 +110,9 @@ def explain(
     """Compile a kernel and explain how it sits on a GPU: limits, num_programs, traffic."""
     from occupancy_lab.explaining import explain as explain_kernel
 
-    explanation = explain_kernel(**asked, gpu=",".join(gpus) or None, cache=not no_cache)
+    explanation = explain_kernel(
+        **asked, gpu=",".join(gpus) or None, cache=not no_cache, progress=show_status
+    )
     _print_answer(explanation, "json" if as_json else form)
 
 
@@ -132,13 +137,7 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
 @click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
-@click.option(
-    "--compile-timeout",
-    type=click.FloatRange(min=0),
-    default=120,
-    show_default=True,
-    help="Seconds a compile.",
-)
+@compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
 @click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'.")
 @click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending.")
@@ -175,6 +174,7 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, **asked: Any) -> None:
 @gpu_option
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
+@compile_timeout_option
 @format_options
 @cache_options
 def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
@@ -196,6 +196,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
         triton=triton.split(",") if triton else None,
         cache=not no_cache,
         progress=lambda sentence: click.echo(sentence, err=True),
+        compiling=show_status,
     )
     _print_answer(comparison, "json" if as_json else form)
 

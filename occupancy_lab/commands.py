@@ -10,13 +10,14 @@ import click
 from occupancy_lab.options import (
     Names,
     cache_options,
+    compile_timeout_option,
     grid_options,
     launch_options,
     problem_options,
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import print_json, print_markdown
+from occupancy_lab.printing import print_json, print_markdown, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="Of kernel,tutorial,torch,torch.compile,naive,copy.",
 )
 @runs_option
+@compile_timeout_option
 @_as_json
 @cache_options
 def measure(*, as_json: bool, no_cache: bool, **asked: Any) -> None:
@@ -46,7 +48,7 @@ def measure(*, as_json: bool, no_cache: bool, **asked: Any) -> None:
     from occupancy_lab.measuring.side_by_side import measure_side_by_side
     from occupancy_lab.measuring.side_by_side_view import side_by_side_document
 
-    found = measure_side_by_side(**asked, cache=not no_cache)
+    found = measure_side_by_side(**asked, cache=not no_cache, progress=show_status)
     if as_json:
         print_json(found.to_dict())
     else:

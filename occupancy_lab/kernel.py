@@ -120,11 +120,12 @@ def load_kernel(name: str) -> Kernel:
 
     Raises InputError where there is no such kernel or file, or the file holds no such thing.
     """
-    path, suffix, entry = name.partition(".py:")
+    path = kernel_file(name)
+    _, suffix, entry = name.partition(".py:")
     if name in kernel_names():
         module = import_module(f"occupancy_lab.kernels.{name}")
-    elif suffix or name.endswith(".py"):
-        module = _load_file(Path(f"{path}.py" if suffix else name).resolve())
+    elif path is not None:
+        module = load_file(path)
     else:
         known = ", ".join(kernel_names())
         msg = f"there is no kernel {name!r}; give one of {known}, or the path of a Python file"
@@ -137,8 +138,20 @@ def load_kernel(name: str) -> Kernel:
     return found
 
 
+def kernel_file(name: str) -> Path | None:
+    """Return the file that `load_kernel` imports for *name*; None where it imports none."""
+    path, suffix, _ = name.partition(".py:")
+    if name in kernel_names() or not (suffix or name.endswith(".py")):
+        return None
+    return Path(f"{path}.py" if suffix else name).resolve()
+
+
 @cache
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """Return the module of the Python file at *path*; what it prints goes to standard error.
+
+    Raises InputError where there is no such file or it cannot be imported.
+    """
     if not path.is_file():
         msg = f"there is no file {path}"
         raise InputError(msg)
@@ -149,10 +162,17 @@ def _load_file(path: Path) -> ModuleType:
         raise InputError(msg)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
+    from occupancy_lab.compiling.silence import Printed, captured
+
+    printed = Printed()
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        with captured() as printed:
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit, GeneratorExit) as error:
         del sys.modules[module_name]
-        msg = f"{path} cannot be imported: {type(error).__name__}: {error}"
+        msg = f"{path} cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
         raise InputError(msg) from error
+    finally:
+        if printed.text:
+            print(printed.text, end="", file=sys.stderr)  # noqa: T201 - the file prints it
     return module

@@ -98,6 +98,17 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return form(as_json(command))
 
 
+def compile_timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that says how long a compile may take."""
+    return click.option(
+        "--compile-timeout",
+        type=click.FloatRange(min=0),
+        default=120,
+        show_default=True,
+        help="Seconds a compile, or the import of a kernel's file, may take.",
+    )(command)
+
+
 def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the option that says how often a launch is timed."""
     return click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -19,3 +20,9 @@ def print_markdown(markdown: str) -> None:
     from occupancy_lab import terminal
 
     terminal.print_markdown(markdown)
+
+
+def show_status(sentence: str) -> None:
+    """Show *sentence* on standard error in place of the one before, where that is a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{sentence}", err=True, nl=False)

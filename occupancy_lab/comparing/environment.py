@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from occupancy_lab import child
 from occupancy_lab.compiling import store_directory, triton_version
 from occupancy_lab.compiling.store import make_directory
 from occupancy_lab.errors import InputError
@@ -30,11 +31,17 @@ VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 
 ASK = """
 import sys
+sys.path = [folder for folder in sys.path if folder]
 print(*sys.version_info[:2])
 import triton
 from importlib.metadata import version
 print(version("triton"))
 """
+"""Without the working directory on its path, for which an old Python has no option."""
+ANSWERING = 60.0
+"""Seconds that a Python may take to say which Triton it has."""
+MAKING = 1800.0
+"""Seconds that an environment may take to be made: Triton is 200 MB from the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +132,8 @@ def _make(version: str, directory: Path) -> None:
     directory.parent.mkdir(mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".") as folder:
         made = Path(folder) / version
-        _run([sys.executable, "-m", "venv", str(made)], version)
-        pip = [str(made / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+        _run([sys.executable, "-I", "-m", "venv", str(made)], version)
+        pip = [str(made / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check"]
         _run([*pip, "install", "--quiet", f"triton=={version}"], version)
         try:
             made.rename(directory)
@@ -137,19 +144,21 @@ def _make(version: str, directory: Path) -> None:
 
 
 def _run(command: list[str], version: str) -> None:
-    done = subprocess.run(  # noqa: S603 - this interpreter, or one that it made
-        command, capture_output=True, text=True, check=False, umask=0o022
-    )
-    if done.returncode:
+    try:
+        done = child.run(command, MAKING, umask=0o022)
+        reason = _reason(done) if done.returncode else None
+    except subprocess.TimeoutExpired:
+        reason = f"it takes longer than {MAKING:g} s"
+    if reason is not None:
         msg = (
-            f"no environment for Triton {version} could be made: {_reason(done)}; give one that has"
-            " it, as the path of its Python"
+            f"no environment for Triton {version} could be made: {reason}; give one that has it, as"
+            " the path of its Python"
         )
         raise InputError(msg)
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
     if any("Retrying (" in line for line in lines):
         return "the package index cannot be reached"
     errors = [line for line in lines if line.startswith("ERROR: ")]
@@ -158,13 +167,17 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _answer(python: Path) -> list[str] | None:
-    """Return what *python* says of itself: its version, its Triton's; None for no Python."""
+    """Return what *python* says of itself: its version, its Triton's; None for no Python.
+
+    Raises InputError where it says nothing for long.
+    """
     try:
-        done = subprocess.run(  # noqa: S603 - an interpreter that the user names, or was made here
-            [str(python), "-c", ASK], capture_output=True, text=True, check=False
-        )
+        done = child.run([str(python), "-c", ASK], ANSWERING, stderr=subprocess.DEVNULL)
     except OSError:
         return None
+    except subprocess.TimeoutExpired as error:
+        msg = f"{python} does not say within {ANSWERING:g} s which Triton it has"
+        raise InputError(msg) from error
     lines = done.stdout.splitlines()
     return lines if lines and re.fullmatch(r"\d+ \d+", lines[0]) else None
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.child import Child
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Problem
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 
 class InterruptedMeasuringError(KeyboardInterrupt):
@@ -34,6 +40,9 @@ class MeasuringProcess:
     def __init__(self, device: str | None = None, timeout: float | None = 600.0) -> None:
         """Measure on the GPU that *device* names, as CUDA_VISIBLE_DEVICES does; None: the first."""
         environment = {} if device is None else dict.fromkeys(VISIBLE, device)
+        # torch.compile would keep what it compiles in the temporary folder, a child's is its own.
+        cache = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+        environment[INDUCTOR] = os.environ.get(INDUCTOR, str(cache))
         self._child = Child("occupancy_lab.measuring.server", environment=environment)
         self._timeout = timeout
 
@@ -45,20 +54,30 @@ class MeasuringProcess:
         """
         line = self._child.ask(request.to_json(), self._timeout)
         if line:
-            measurements = measurements_from_json(line)
+            measurements = self._measurements(line, len(request.launches))
             if any(measurement.status == "device lost" for measurement in measurements):
                 self._child.end()
             return measurements
         if self._child.closed:
             return [Measurement("launch failed", None, "interrupted") for _ in request.launches]
         if len(request.launches) == 1:
-            reason = "the process died" if line == "" else f"no end in {self._timeout:g} s"
+            died = f"the process died: {self._child.last_words}"
+            reason = died if line == "" else f"no end in {self._timeout:g} s"
             return [Measurement("device lost", None, reason)]
         return [
             measurement
             for launch in request.launches
             for measurement in self.measure(replace(request, launches=(launch,)))
         ]
+
+    def _measurements(self, line: str, count: int) -> list[Measurement]:
+        with contextlib.suppress(ValueError):
+            found = measurements_from_json(line)
+            if len(found) == count:
+                return found
+        self._child.end()
+        reason = f"the measuring process answers what is no answer: {line.strip()[:40]!r}"
+        return [Measurement("launch failed", None, reason)] * count
 
     def close(self) -> None:
         """End the process for good."""

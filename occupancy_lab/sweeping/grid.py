@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.checking import check_problem
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import key_digest
 from occupancy_lab.errors import InputError
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "sweep"]
 
-COMPILE_TIMEOUT = 120.0
-"""Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
 NUM_STAGES = (1, 2, 3, 4)
 
@@ -160,6 +159,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     problems = [Problem(*shape) for shape in _shapes(rows, cols, dtype)]
     for problem in problems:
         check_problem(problem)
+    check_files([kernel], store_directory() if cache else None, compile_timeout)
     found = chosen_kernel(kernel)
     gpus = [one for one, _ in chosen_gpus(gpu)]
     here, names = _measured_on(gpus, devices) if measure else (None, ())

@@ -13,6 +13,8 @@ from occupancy_lab.choosing import (
     chosen_gpus,
     chosen_kernel,
 )
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import check_files
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.devices import chosen_devices
@@ -92,6 +94,7 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     device, names = _tuned_gpu(gpu, measure=measure)
     basis = _basis(device)
     kernels = (kernel,) if isinstance(kernel, str) else kernel
+    check_files(kernels, store_directory() if cache else None)
     tasks = list(_tasks(kernels or KERNELS, problem, device, num_warps, num_stages))
     compiled = run_tasks(tasks, cache=cache, retry_failed=retry_failed, progress=progress)
     table, ranked = _ranked(compiled, tasks)

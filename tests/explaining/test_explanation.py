@@ -341,7 +341,7 @@ def test_measuring_needs_the_gpu(
 ) -> None:
     """A GPU that is not here cannot be measured, and nothing is compiled to find out."""
     put_here(monkeypatch, *here)
-    monkeypatch.setattr("occupancy_lab.record.compile_resources", None)
+    monkeypatch.setattr("occupancy_lab.compiling.process.CompileProcess.compile", None)
     with pytest.raises(InputError, match=part):
         occupancy_lab.explain(cols=781, gpu=asked, measure=True)
 

@@ -103,8 +103,9 @@ def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path:
     """A compile that ends its process each time is a failure, but not one to remember."""
     file = tmp_path / "deadly.py"
     file.write_text("import os\nos.abort()\n")
+    reason = "the compiling process died 3 times: Aborted"
     failure = process.compile(request(kernel=str(file)), 60)
-    assert failure == Failure("compile failed", "the compiling process died 3 times", lasting=False)
+    assert failure == Failure("compile failed", reason, lasting=False)
 
 
 def test_compile_here_gives_every_outcome() -> None:
