@@ -130,19 +130,16 @@ def test_an_environment_is_the_users_alone_whatever_the_umask(
 ) -> None:
     """What the lab itself makes with a umask that lets others write is fine to be run."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
-    real = subprocess.run
+    real = environment.child.run
 
-    def run(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], timeout: float, **how: Any) -> subprocess.CompletedProcess[str]:
         if "venv" in command:
             made = Path(command[-1])
-            command = [
-                "sh",
-                "-c",
-                f"mkdir -p {made}/bin && ln -s {sys.executable} {made}/bin/python",
-            ]
-        return real(["true"] if "pip" in command else command, **how)
+            link = f"ln -s {sys.executable} {made}/bin/python"
+            command = ["sh", "-c", f"mkdir -p {made}/bin && {link}"]
+        return real(["true"] if "pip" in command else command, timeout, **how)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(environment.child, "run", run)
     before = os.umask(0)
     try:
         made = triton_python("3.4.5")
@@ -184,7 +181,7 @@ def test_what_cannot_be_made_is_told(
     monkeypatch.setattr(
         environment.child,
         "run",
-        lambda command, _timeout: subprocess.CompletedProcess(command, 1, output),
+        lambda command, _timeout, **_: subprocess.CompletedProcess(command, 1, output),
     )
     with pytest.raises(InputError, match=rf"Triton 3\.4\.5 could be made: .*{reason}.*; give one"):
         triton_python("3.4.5")

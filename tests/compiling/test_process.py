@@ -55,6 +55,7 @@ KERNEL = dataclasses.replace(
     name="odd",
     function=odd_kernel,
     arguments=lambda problem: (Pointer(problem.dtype, 4096),),
+    constexprs=lambda problem, config: {{"BLOCK_SIZE": config.block_size}},
 )
 """
 """A kernel whose compiler runs a Python statement."""
@@ -83,6 +84,7 @@ KERNEL = dataclasses.replace(
     name="bits",
     function=bits_kernel,
     arguments=lambda problem: (Pointer(problem.dtype, 4096),),
+    constexprs=lambda problem, config: {"BLOCK_SIZE": config.block_size},
 )
 """
 """A kernel in NVIDIA's assembly, of which LLVM for AMD ends its process."""
