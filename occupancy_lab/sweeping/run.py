@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import calculate
+from occupancy_lab.choosing import chosen_gpus
 from occupancy_lab.errors import InputError
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring.process import InterruptedMeasuringError
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
@@ -15,9 +15,12 @@ from occupancy_lab.sweeping.progress import shown_progress
 from occupancy_lab.throughput.table import row_resources
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from occupancy_lab.calculator import Calculation
+    from occupancy_lab.gpus import Gpu
 
 INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT."""
@@ -56,13 +59,14 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
     ]
     for path, _ in exports:
         views.check_export(path)
+    gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
     table, interrupted = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     for path, form_of in exports:
         views.export(path, form_of(chosen))
     if plot is not None:
-        _plot(chosen, Path(plot))
-    text = forms[form](chosen) if form else views.to_screen(chosen)
+        _plot(chosen, Path(plot), gpus)
+    text = forms[form](chosen) if form else views.to_screen(chosen, gpus)
     if interrupted:
         return text, INTERRUPTED
     return text, 0 if (table["status"] == "ok").any() else 1
@@ -77,7 +81,7 @@ def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, bool]:
             return interrupt.finished, True
 
 
-def _plot(table: pd.DataFrame, directory: Path) -> None:
+def _plot(table: pd.DataFrame, directory: Path, gpus: Mapping[str, Gpu]) -> None:
     """Draw a heat map of each GPU's rows, and the curves of its first configuration that is ok.
 
     Raises InputError where the pictures cannot be written.
@@ -90,7 +94,7 @@ def _plot(table: pd.DataFrame, directory: Path) -> None:
             figures = {f"heatmap-{gpu}": draw_heatmap(rows)}
             fine = rows[rows["status"] == "ok"]
             if len(fine):
-                figures[f"curves-{gpu}"] = draw_curves(calculate_row(fine.iloc[0]))
+                figures[f"curves-{gpu}"] = draw_curves(calculate_row(fine.iloc[0], gpus[str(gpu)]))
             for name, figure in figures.items():
                 for suffix in ("svg", "png"):
                     save(figure, directory / f"{name}.{suffix}")
@@ -99,6 +103,6 @@ def _plot(table: pd.DataFrame, directory: Path) -> None:
         raise InputError(msg) from error
 
 
-def calculate_row(row: pd.Series[Any]) -> Calculation:
-    """Return the calculation of a row's resources on its GPU."""
-    return calculate(row_resources(row.to_dict()), find_gpu(str(row["gpu"])))
+def calculate_row(row: pd.Series[Any], gpu: Gpu) -> Calculation:
+    """Return the calculation of a row's resources on *gpu*."""
+    return calculate(row_resources(row.to_dict()), gpu)
