@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking import check_fits, check_num_warps
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.values import Resources
@@ -106,4 +106,9 @@ def calculate_for(
     calculations = tuple(calculate(resources, gpu) for gpu in gpus)
     for calculation in calculations:
         check_fits(calculation)
+    counted = {limit.resource for one in calculations for limit in one.occupancy.limits}
+    for name in ("sgprs", "barriers"):
+        if others.get(name) is not None and name not in counted:
+            msg = f"{name} is {others[name]}, and no limit of {quoted(names)} depends on it"
+            raise InputError(msg)
     return calculations

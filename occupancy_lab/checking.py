@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.kernel import Grid
 from occupancy_lab.values import ITEM_BYTES
 
@@ -40,7 +40,7 @@ def check_problem(problem: Problem) -> None:
             msg = f"{name} is {number}; a matrix has at least 1"
             raise InputError(msg)
     if problem.dtype not in ITEM_BYTES:
-        msg = f"dtype {problem.dtype!r} is not known; give one of {', '.join(ITEM_BYTES)}"
+        msg = f"dtype {quoted(problem.dtype)} is not known; give one of {', '.join(ITEM_BYTES)}"
         raise InputError(msg)
     if problem.matrix_bytes > MAX_MATRIX_BYTES:
         most = MAX_MATRIX_BYTES // problem.item_bytes

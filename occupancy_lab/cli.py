@@ -2,63 +2,87 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from occupancy_lab import __version__, commands, signals
+from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.options import (
+    Command,
+    File,
+    Ignored,
     Integers,
     cache_options,
     compile_timeout_option,
+    debug_option,
     format_options,
     gpu_option,
     launch_options,
+    resume_option,
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import print_json, print_markdown, show_status
+from occupancy_lab.printing import (
+    open_streams,
+    print_json,
+    print_markdown,
+    print_text,
+    show_status,
+)
 
 if TYPE_CHECKING:
-    from typing import TextIO
+    from collections.abc import Sequence
 
     from occupancy_lab.comparing import Comparison
     from occupancy_lab.explaining import Explanation
 
 NAME = "occupancy-lab"
+_LONG_QUOTE = re.compile(r"""(['"])((?:(?!\1).){40})(?:(?!\1).)+\1""", re.DOTALL)
+_LONG_WORD = re.compile(r"(\S{50})\S+")
 _NEEDED = ("n_regs", "shared", "num_warps")
+_ONE_KERNEL = (
+    *("--gpu", "--n-regs", "--shared", "--num-warps"),
+    *("--sgprs", "--static-shared", "--barriers"),
+)
+_ONE_FORM = Ignored(("--format",), beside="--json")
 
 
 class LabGroup(click.Group):
     """Prints every error as one sentence on standard error and exits with 2; --debug raises it."""
 
-    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+    command_class = Command
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **kwargs: Any) -> NoReturn:
         """Run the command line and exit."""
-        debug = "--debug" in (kwargs.get("args") or sys.argv[1:])
+        open_streams()
+        arguments = sys.argv[1:] if args is None else list(args)
+        debug = "--debug" in arguments
         try:
             with signals.handled():
-                super().main(*args, **{**kwargs, "standalone_mode": False})
+                super().main(arguments, *others, **{**kwargs, "standalone_mode": False})
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
         except (click.Abort, KeyboardInterrupt) as error:
             _fail("interrupted", signals.exit_status(error))
-        except BrokenPipeError:
-            # The reader of a pipe has seen enough; Python would complain again at exit.
-            sys.stdout = None
-            sys.exit(0)
         except Exception as error:
             if debug:
                 raise
             _fail(_sentence(error), 2)
         sys.exit(0)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return what is left of *args* for the command; the help is what nothing asks for."""
+        return super().parse_args(ctx, args or ["--help"])
+
 
 def _sentence(error: Exception) -> str:
-    from occupancy_lab.errors import OccupancyLabError
-
     if isinstance(error, click.ClickException):
-        return error.format_message()
+        # click quotes all of an input.
+        message = _LONG_QUOTE.sub(r"\1\2…\1", error.format_message())
+        return _LONG_WORD.sub(r"\1…", message)
     if isinstance(error, OccupancyLabError):
         return str(error)
     return f"unexpected {type(error).__name__}: {error}; --debug shows where"
@@ -70,11 +94,12 @@ def _fail(sentence: str, code: int) -> NoReturn:
 
 
 @click.group(
-    cls=LabGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=LabGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=[debug_option()],
 )
 @click.version_option(__version__, prog_name=NAME)
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:
+def main() -> None:
     """Know how a Triton kernel will sit on a GPU, and why, before launching it."""
 
 
@@ -89,7 +114,7 @@ for _command in (
     main.add_command(_command)
 
 
-@main.command()
+@main.command(ignored=(_ONE_FORM,))
 @launch_options
 @click.option(
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
@@ -118,14 +143,20 @@ def explain(
 
 def _print_answer(answer: Explanation | Comparison, form: str) -> None:
     if form == "json":
-        click.echo(answer.to_json())
+        print_text(answer.to_json() + "\n")
     elif form == "markdown":
-        click.echo(answer.to_markdown(), nl=False)
+        print_text(answer.to_markdown())
     else:
         print_markdown(answer.to_markdown())
 
 
-@main.command()
+@main.command(
+    ignored=(
+        Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
+        Ignored(("--jobs",), beside="--scheduler"),
+        Ignored(("--no-resume",), beside="--no-cache"),
+    )
+)
 @click.option("--cols", type=Integers(), required=True, help="Columns of the matrix.")
 @click.option("--rows", type=Integers(), default="4096", show_default=True, help="Rows of it.")
 @click.option("--dtype", default="float32", show_default=True, help="Of float32,float16,bfloat16.")
@@ -141,34 +172,37 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
 @click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'.")
 @click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending.")
-@click.option("--top", type=int, help="Show this many rows.")
+@click.option("--top", type=click.IntRange(min=1), help="Show this many rows.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV.")
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
-@click.option("--export-csv", type=click.Path(dir_okay=False), help="Write CSV to a file too.")
-@click.option("--export-json", type=click.Path(dir_okay=False), help="Write JSON to a file too.")
-@click.option("--export-markdown", type=click.Path(dir_okay=False), help="Write markdown too.")
+@click.option("--export-csv", type=File(), help="Write CSV to a file too.")
+@click.option("--export-json", type=File(), help="Write JSON to a file too.")
+@click.option("--export-markdown", type=File(), help="Write markdown too.")
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
 @runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
+@resume_option
 @retry_option
 @cache_options
-def sweep(gpus: tuple[str, ...], no_cache: bool, **asked: Any) -> None:
+def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
-    from occupancy_lab.sweeping import run
+    from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.sweeping.run import run
 
-    text, status = run.run(gpu=",".join(gpus) or None, cache=not no_cache, **asked)
-    if asked["form"] is None:
-        print_markdown(text)
-    else:
-        click.echo(text, nl=False)
-    if status == run.INTERRUPTED:
-        _fail("interrupted; what was measured before is above", status)
-    sys.exit(status)
+    with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
+        swept = run(gpu=",".join(gpus) or None, cache=not no_cache, journal=journal, **asked)
+        if asked["form"] is None:
+            print_markdown(swept.text)
+        else:
+            print_text(swept.text)
+        if swept.complaints:
+            _fail("; ".join(swept.complaints), swept.status)
+    sys.exit(swept.status)
 
 
-@main.command()
+@main.command(ignored=(_ONE_FORM,))
 @launch_options
 @click.option("--kernel", default="softmax", show_default=True, help="One or several, with commas.")
 @gpu_option
@@ -201,7 +235,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
     _print_answer(comparison, "json" if as_json else form)
 
 
-@main.command()
+@main.command(ignored=(Ignored(_ONE_KERNEL, beside="--points"),))
 @gpu_option
 @click.option("--n-regs", type=int, help="Registers a thread (VGPRs a lane on AMD).")
 @click.option("--shared", type=int, help="Dynamic shared memory a program, bytes.")
@@ -211,17 +245,20 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
 @click.option("--barriers", type=int, help="Named barriers a program (NVIDIA).")
 @click.option(
     "--points",
-    type=click.File("r", encoding="utf-8"),
+    type=File(exists=True, allow_dash=True),
     help="A CSV file of target, n_regs, shared, num_warps and optionally sgprs, static_shared,"
-    " barriers; - is standard input. Prints CSV.",
+    " barriers; - is standard input. Prints CSV, or JSON.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def occupancy(gpus: tuple[str, ...], points: TextIO | None, as_json: bool, **usage: Any) -> None:
+def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage: Any) -> None:
     """Work out an occupancy without compiling anything, for one kernel or a table of them."""
     if points is not None:
         from occupancy_lab.occupancy.points import calculate_points
 
-        calculate_points(points, points.name, sys.stdout)
+        name = "standard input" if points == "-" else points
+        with click.open_file(points, encoding="utf-8") as file:
+            calculate_points(file, name, sys.stdout, as_json=as_json)
+        sys.stdout.flush()
         return
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]
     missing = missing if gpus else ["--target", *missing]

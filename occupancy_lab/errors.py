@@ -11,6 +11,19 @@
 Each message is one sentence that says what was found, what was expected and what would do.
 """
 
+LONGEST_QUOTE = 40
+"""The characters of an input that an error quotes."""
+
+
+def shortened(text: str) -> str:
+    """Return *text*, or as much of its beginning as an error quotes."""
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+
+
+def quoted(value: object) -> str:
+    """Return *value* in quotes, shortened, as an error shows what it was given."""
+    return repr(shortened(str(value)))
+
 
 class OccupancyLabError(Exception):
     """Anything a user can act on."""

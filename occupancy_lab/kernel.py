@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import importlib.util
 import pkgutil
+import re
 import sys
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,6 +114,17 @@ def kernel_names() -> tuple[str, ...]:
     )
 
 
+def own_kernel(name: str) -> Kernel:
+    """Return the kernel called *name* that comes with the lab; no file is imported.
+
+    Raises InputError where there is no such kernel.
+    """
+    if name not in kernel_names():
+        msg = f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}"
+        raise InputError(msg)
+    return load_kernel(name)
+
+
 def load_kernel(name: str) -> Kernel:
     """Return the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
 
@@ -128,12 +140,17 @@ def load_kernel(name: str) -> Kernel:
         module = load_file(path)
     else:
         known = ", ".join(kernel_names())
-        msg = f"there is no kernel {name!r}; give one of {known}, or the path of a Python file"
+        msg = (
+            f"there is no kernel {quoted(name)}; give one of {known}, or the path of a Python file"
+        )
         raise InputError(msg)
     found = getattr(module, "KERNELS", {}).get(entry) if suffix else getattr(module, "KERNEL", None)
     if not isinstance(found, Kernel):
-        held = f"no kernel {entry!r} in KERNELS" if suffix else "no KERNEL"
+        held = f"no kernel {quoted(entry)} in KERNELS" if suffix else "no KERNEL"
         msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
+        raise InputError(msg)
+    if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
+        msg = f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and ."
         raise InputError(msg)
     return found
 

@@ -1,14 +1,91 @@
-"""Options that several commands share, and the types of their values."""
+"""Options that several commands share, the types of their values, and what is refused of them."""
 
 from __future__ import annotations
 
+import math
 import os
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from occupancy_lab.errors import quoted
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+LONGEST_TIMEOUT = 1_000_000.0
+"""Seconds; the operating system waits for no more than some 2,000,000."""
+OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
+"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Options that would do nothing beside another, without another, or both."""
+
+    options: tuple[str, ...]
+    beside: str | None = None
+    without: str | None = None
+
+    def check(self, given: Sequence[str]) -> None:
+        """Raise UsageError where one of the options is *given* and would do nothing."""
+        found = [option for option in self.options if option in given]
+        beside = self.beside is None or self.beside in given
+        without = self.without is None or self.without not in given
+        if found and beside and without:
+            why = f" beside {self.beside}" if self.beside else ""
+            why += f" without {self.without}" if self.without else ""
+            msg = f"{found[0]} would be ignored{why}"
+            raise click.UsageError(msg)
+
+
+class Command(click.Command):
+    """A command that refuses what it would ignore: an option twice, an empty value, or `ignored`.
+
+    It takes --debug too, which `LabGroup` looks for.
+    """
+
+    def __init__(self, *args: Any, ignored: Sequence[Ignored] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ignored = ignored
+        self.params.append(debug_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return what is left of *args*; UsageError where something would be ignored."""
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        given = [param.opts[0] for param in order]
+        if not any(option in given for option in ctx.help_option_names):
+            _check_given(order, values)
+            for one in self.ignored:
+                one.check(given)
+        return super().parse_args(ctx, args)
+
+
+def _check_given(order: Sequence[click.Parameter], values: Mapping[str, Any]) -> None:
+    """Raise UsageError where an option is given twice, against another one, or empty."""
+    first = {param.name: param.opts[0] for param in reversed(order)}
+    for param, count in Counter(order).items():
+        flag, value = param.opts[0], values.get(param.name or "")
+        if first[param.name] != flag:
+            msg = f"{first[param.name]} and {flag} contradict each other; give one of them"
+            raise click.UsageError(msg)
+        if count > 1 and not param.multiple:
+            msg = f"{flag} is given {count} times, and only one of them counts; give it once"
+            raise click.UsageError(msg)
+        if "" in (value if isinstance(value, list | tuple) else [value]):
+            msg = f"{flag} is empty; give a value, or leave it out"
+            raise click.UsageError(msg)
+
+
+def debug_option() -> click.Option:
+    """Return the option --debug, which takes effect wherever it is given."""
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
+    )
 
 
 class Integers(click.ParamType[tuple[int, ...]]):
@@ -23,7 +100,48 @@ class Integers(click.ParamType[tuple[int, ...]]):
         try:
             return tuple(int(part) for part in str(value).split(",") if value)
         except ValueError:
-            self.fail(f"{value!r} is not whole numbers with commas between them", param, ctx)
+            self.fail(f"{quoted(value)} is not whole numbers with commas between them", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number of a range; NaN is in none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return *value* as a number."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{quoted(value)} is not a number", param, ctx)
+        return number
+
+
+class File(click.Path):
+    """The path of a regular file: to read where it must exist, else to write.
+
+    Named pipes are refused, which may wait for ever, and devices to read, which may never end.
+    """
+
+    def __init__(self, *, exists: bool = False, allow_dash: bool = False) -> None:
+        super().__init__(exists=exists, allow_dash=allow_dash, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path *value*."""
+        path = str(super().convert(value, param, ctx))
+        if (path == "-" and self.allow_dash) or path.startswith(OPEN_FILES):
+            return path
+        mode = _mode(path)
+        if stat.S_ISFIFO(mode) or (self.exists and not stat.S_ISREG(mode)):
+            self.fail(f"{quoted(path)} is not a regular file", param, ctx)
+        return path
+
+
+def _mode(path: str) -> int:
+    """Return the mode of the file at *path*; 0 where there is none."""
+    try:
+        return Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -102,7 +220,7 @@ def compile_timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the option that says how long a compile may take."""
     return click.option(
         "--compile-timeout",
-        type=click.FloatRange(min=0),
+        type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
         default=120,
         show_default=True,
         help="Seconds a compile, or the import of a kernel's file, may take.",
@@ -117,6 +235,15 @@ def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
         default=30,
         show_default=True,
         help="Launches timed of each, at the least.",
+    )(command)
+
+
+def resume_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that leaves what an interrupted run has measured."""
+    return click.option(
+        "--no-resume",
+        is_flag=True,
+        help="Measure anew what the same command measured before it was interrupted.",
     )(command)
 
 

@@ -1,18 +1,94 @@
-"""How commands print what they give."""
+"""How commands print what they give, wherever the standard streams lead."""
 
 from __future__ import annotations
 
+import io
+import math
+import os
 import sys
 from typing import Any
 
 import click
 
+_STANDARD_ERROR = 2
+
+
+class _Stream(io.FileIO):
+    """A standard stream, whose errors are told from those of other files."""
+
+    def write(self, data: Any, /) -> int:
+        """Write *data*; exit with 0 where the reader of standard output has seen enough.
+
+        Raises ClickException where standard output cannot be written. What standard error cannot
+        take is lost.
+        """
+        try:
+            return super().write(data)
+        except OSError as error:
+            # What the buffers still hold would fail once more when Python exits.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if self.fileno() == _STANDARD_ERROR:
+                return memoryview(data).nbytes
+            if isinstance(error, BrokenPipeError):
+                sys.exit(0)
+            msg = f"standard output cannot be written: {error.strerror}"
+            raise click.ClickException(msg) from error
+
+
+def open_streams() -> None:
+    """Make the standard streams of this process ones that can be written, whatever they are.
+
+    What an encoding lacks is replaced, and a stream that was closed leads nowhere. A stream that is
+    not the process's own, such as a test's, stays as it is.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The next file that is opened would have its number, and get what is printed.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", closefd=False))
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__"):
+            raw = _Stream(stream.fileno(), "w", closefd=False)
+            own = io.TextIOWrapper(
+                io.BufferedWriter(raw),
+                encoding=stream.encoding,
+                errors="replace",
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, own)
+
+
+def print_text(text: str) -> None:
+    """Print *text*, and be sure that all of it is written."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
 
 def print_json(values: Any) -> None:
-    """Print plain *values* as indented JSON."""
+    """Print plain *values* as `json_text` has them."""
+    print_text(json_text(values) + "\n")
+
+
+def json_text(values: Any) -> str:
+    """Return plain *values* as indented, strict JSON: a number that is not finite is null."""
     import json
 
-    click.echo(json.dumps(values, indent=2))
+    try:
+        return json.dumps(values, indent=2, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(values), indent=2, allow_nan=False)
+
+
+def _finite(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def print_markdown(markdown: str) -> None:
@@ -20,6 +96,11 @@ def print_markdown(markdown: str) -> None:
     from occupancy_lab import terminal
 
     terminal.print_markdown(markdown)
+
+
+def print_note(sentence: str) -> None:
+    """Print *sentence* on standard error, where it disturbs no output."""
+    click.echo(f"occupancy-lab: {sentence}", err=True)
 
 
 def show_status(sentence: str) -> None:

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.markdown import Markdown, TableElement
 from rich.table import Table
 
+from occupancy_lab.printing import print_text
+
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderResult
 
@@ -37,4 +39,4 @@ def print_markdown(markdown: str) -> None:
     with console.capture() as capture:
         console.print(_FoldingMarkdown(markdown, justify="left"))
     lines = (line.rstrip() for line in capture.get().splitlines())
-    console.file.write("\n".join(lines) + "\n")
+    print_text("\n".join(lines) + "\n")

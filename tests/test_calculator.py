@@ -71,6 +71,8 @@ def test_other_resources_count() -> None:
         ("h100", {"num_warps": -4}, "num_warps is -4; "),
         ("h100", {"num_warps": 6}, "power of two"),
         ("h100,mi300x", {"num_warps": 32}, "a program on gfx942 has at most 16 waves"),
+        ("h100,gfx1100", {"sgprs": 5}, "sgprs is 5, and no limit of 'h100,gfx1100' depends on it"),
+        ("mi300x", {"barriers": 5}, "barriers is 5, and no limit of 'mi300x' depends on it"),
         ("h1000", {}, "No GPU is called 'h1000'"),
         ("h100,,mi300x", {}, "empty part"),
     ],

@@ -51,14 +51,14 @@ class CompileProcess:
     def _ask(self, request: Request | Import, kind: Any, timeout: float | None) -> Any:
         for _ in range(ATTEMPTS):
             if self._child.closed:
-                return Failure("compile failed", "interrupted", lasting=False)
+                return Failure("compile failed", "interrupted")
             line = self._child.ask(to_line(request), timeout)
             if line is None:
                 return Failure("timed out", f"longer than {timeout:g} s", timeout)
             if line:
                 return self._answer(kind, line)
         reason = f"the compiling process died {ATTEMPTS} times: {self._child.last_words}"
-        return Failure("compile failed", reason, lasting=False)
+        return Failure("compile failed", reason)
 
     def _answer(self, kind: Any, line: str) -> Any:
         try:
@@ -66,7 +66,7 @@ class CompileProcess:
         except ValueError:
             self._child.end()
             reason = f"the compiling process answers what is no answer: {line.strip()[:40]!r}"
-            return Failure("compile failed", reason, lasting=False)
+            return Failure("compile failed", reason)
 
     def close(self) -> None:
         """End the process for good, from any thread and in the middle of a compile too."""

@@ -27,6 +27,8 @@ class Request:
     """The store's directory; None where the process that compiles is to keep nothing."""
     present: bool = False
     """Whether the target's GPU is here, and what is compiled is to be loaded on it."""
+    key: str | None = None
+    """The `resource_key` that it must have where it is compiled, as JSON; None takes any."""
 
     def to_json(self) -> str:
         """Return the request as one line of JSON."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.child import serve
-from occupancy_lab.compiling.compile import compile_resources, would_fail_again
+from occupancy_lab.compiling.compile import compile_resources, resource_key, would_fail_again
+from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.request import Import, Request
-from occupancy_lab.compiling.store import Store
+from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.kernel import load_file, load_kernel
 from occupancy_lab.plain import from_line, to_line
@@ -19,6 +22,8 @@ from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from occupancy_lab.kernel import Kernel
 
 
 class _NoTorch(ModuleType):
@@ -49,6 +54,14 @@ def answer(request: Request) -> Resources | Failure:
     store = Store(None if request.store is None else Path(request.store))
     try:
         kernel = load_kernel(request.kernel)
+        with _without_torch():
+            differences = _differences(kernel, request)
+    except OccupancyLabError as error:
+        return Failure("compile failed", str(error))
+    if differences:
+        reason = f"on {socket.gethostname()} {' and '.join(differences)}"
+        return Failure("compile failed", reason)
+    try:
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
             return compile_resources(
@@ -79,6 +92,27 @@ def answer_line(line: str) -> str:
     """Return the answer to a line that is a Request or an Import."""
     asked: Request | Import = from_line(Request | Import, line)
     return to_line(import_file(asked.file) if isinstance(asked, Import) else answer(asked))
+
+
+def _differences(kernel: Kernel, request: Request) -> list[str]:
+    """Return in words what would compile another binary here than where it was asked for."""
+    if request.key is None:
+        return []
+    asked = json.loads(request.key)
+    launch = Launch.of(kernel, request.problem, request.config)
+    own = json.loads(key_as_json(resource_key(kernel, launch, request.target)))
+    words = {
+        "triton": f"Triton is {own['triton']}, not {asked['triton']}",
+        "environment": f"the environment differs ({_changed(own, asked)})",
+    }
+    names = [name for name in own if own[name] != asked.get(name)]
+    return list(dict.fromkeys(words.get(name, "the kernel file differs") for name in names))
+
+
+def _changed(own: dict[str, Any], asked: dict[str, Any]) -> str:
+    """Return the names of the environment's variables that differ, with commas."""
+    pairs = own["environment"].items() ^ asked["environment"].items()
+    return ", ".join(sorted({name for name, _ in pairs}))
 
 
 def main() -> None:

@@ -8,10 +8,11 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.files import replace_file
 from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ def store_directory() -> Path:
     """Return the store's directory: $OCCUPANCY_LAB_CACHE_DIR, or occupancy-lab in the XDG cache."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError as error:
+            msg = f"{quoted(chosen)} cannot keep compiled resources: nobody has this home folder"
+            raise InputError(msg) from error
     from platformdirs import user_cache_path
 
     return user_cache_path("occupancy-lab")
@@ -169,7 +174,12 @@ def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
 
 def key_digest(key: Any) -> str:
     """Return a short name for *key*: equal keys have equal names."""
-    return hashlib.sha256(json.dumps(key, sort_keys=True, default=repr).encode()).hexdigest()
+    return hashlib.sha256(key_as_json(key).encode()).hexdigest()
+
+
+def key_as_json(key: Any) -> str:
+    """Return *key* as JSON that is the same for equal keys."""
+    return json.dumps(key, sort_keys=True, default=repr)
 
 
 def _is_whole(fields: dict[str, Any]) -> bool:
@@ -188,14 +198,7 @@ def _is_failure(fields: dict[str, Any]) -> bool:
 
 
 def _write(path: Path, entry: bytes) -> None:
-    """Write *entry* beside *path* and move it there in one step."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(entry)
-        if path.is_dir():
-            path.rmdir()
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write *entry* to *path*, where an empty folder may have taken its place."""
+    if path.is_dir():
+        path.rmdir()
+    replace_file(path, entry)

@@ -51,9 +51,9 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         "worst_loss": max_worst_loss,
         "rank": min_rank,
     }
-    table = recorded_table() if file is None else read_table(file)
     check_files(kernels, store_directory())
     own = {kernel.name: kernel for kernel in map(load_kernel, kernels)}
+    table = recorded_table() if file is None else read_table(file, kernels=own)
     evaluation = evaluate(choose(table, gpus, uses), kernels=own, top=top)
     given = {name: limit for name, limit in limits.items() if limit is not None}
     return evaluation, tuple(broken_limits(evaluation, given))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from occupancy_lab.explaining.live import gpu_to_measure, with_times
 from occupancy_lab.explaining.memory import the_memory
 from occupancy_lab.explaining.words import listed
 from occupancy_lab.notebook import ShownAsTables
+from occupancy_lab.printing import json_text
 from occupancy_lab.record import compile_record
 from occupancy_lab.values import Config, Problem
 
@@ -55,7 +55,7 @@ class Explanation(ShownAsTables):
 
     def to_json(self) -> str:
         """Return records and words as a JSON document."""
-        return json.dumps(self.to_dict(), indent=2)
+        return json_text(self.to_dict())
 
 
 def _case(  # noqa: PLR0913 - the values that a record starts from

@@ -8,7 +8,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import LONGEST_QUOTE, InputError, quoted, shortened
 from occupancy_lab.gpus.table import aliases, bare_gpus, devices
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _BRANDS = frozenset({"nvidia", "geforce", "tesla", "amd", "instinct", "radeon", "graphics"})
 _CUDA = re.compile(r"(?:cuda:?|sm|compute)([0-9]{2,3})[af]?(?::([0-9]+))?")
 _HIP = re.compile(r"(?:hip:?)?(gfx[0-9a-f]{3,})(?::(?:sramecc|xnack)\+?)*(?::([0-9]+))?")
-_LONGEST_NAME = 80
 
 
 def find_gpu(text: str) -> Gpu:
@@ -51,7 +50,7 @@ def find_gpus(text: str) -> tuple[Gpu, ...]:
     """
     parts = text.split(",")
     if not all(part.strip() for part in parts):
-        message = f"The list of GPUs {_quoted(text)} has an empty part; write it like h100,mi300x."
+        message = f"The list of GPUs {quoted(text)} has an empty part; write it like h100,mi300x."
         raise InputError(message)
     return tuple({gpu.key: gpu for gpu in map(find_gpu, parts)}.values())
 
@@ -82,29 +81,21 @@ def _bare_gpu(name: str, warp_size: str | None) -> Gpu:
     gpu = bare_gpus().get(name)
     if gpu is None:
         known = ", ".join(other for other in bare_gpus() if other[:2] == name[:2])
-        message = f"The architecture {name[:_LONGEST_NAME]} is not in the table, which has {known}."
+        message = f"The architecture {shortened(name)} is not in the table, which has {known}."
         raise InputError(message)
     architecture = gpu.architecture
     if warp_size not in {None, str(architecture.warp_size)}:
         message = (
             f"Triton compiles {name} for {architecture.warp_word}s of {architecture.warp_size}, "
-            f"not {_shortened(warp_size)}; write {gpu.target}."
+            f"not {shortened(str(warp_size))}; write {gpu.target}."
         )
         raise InputError(message)
     return gpu
 
 
 def _unknown(text: str) -> str:
-    normalized = _normalized(text)[:_LONGEST_NAME]
+    normalized = _normalized(text)[:LONGEST_QUOTE]
     names = {**_keys(), **{_normalized(name): name for name in bare_gpus()}}
     close = [names[name] for name in difflib.get_close_matches(normalized, names, n=5)]
     question = f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else "."
-    return f"No GPU is called {_quoted(text)}{question} `occupancy-lab gpus` lists those it knows."
-
-
-def _quoted(text: str) -> str:
-    return repr(_shortened(text))
-
-
-def _shortened(text: str | None) -> str:
-    return text[:_LONGEST_NAME] if text else ""
+    return f"No GPU is called {quoted(text)}{question} `occupancy-lab gpus` lists those it knows."

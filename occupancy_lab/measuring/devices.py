@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.gpus import present_gpus
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def chosen_devices(
     return chosen[0].gpu, tuple(dict.fromkeys(map(_visible_name, chosen)))
 
 
+def device_names() -> tuple[str, ...]:
+    """Return every GPU of this machine by its name and its own UUID."""
+    return tuple(f"{one.name} {one.uuid}" for one in present_gpus())
+
+
 def _check_torch(purpose: str, present: PresentGpu) -> None:
     import torch
 
@@ -57,7 +62,7 @@ def _check_torch(purpose: str, present: PresentGpu) -> None:
 def _numbers(asked: str | Sequence[int]) -> list[int]:
     parts = asked.split(",") if isinstance(asked, str) else [str(number) for number in asked]
     if not parts or not all(part.strip().isdecimal() for part in parts):
-        msg = f"{asked!r} names no GPUs; give all, or their numbers with commas, such as 0,1"
+        msg = f"{quoted(asked)} names no GPUs; give all, or their numbers with commas, such as 0,1"
         raise InputError(msg)
     return [int(part) for part in parts]
 

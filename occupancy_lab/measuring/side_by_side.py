@@ -16,7 +16,7 @@ from occupancy_lab.choosing import (
 )
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.providers import PROVIDERS
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.record import Record
     from occupancy_lab.values import Config, LaunchPlan, Prediction
 
@@ -105,6 +106,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
     num_stages: int | None = None,
     runs: int = DEFAULT_RUNS,
     cache: bool = True,
+    journal: Journal | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> SideBySide:
@@ -122,6 +124,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         num_stages: Stages of the loop over rows.
         runs: Launches timed of each, at the least.
         cache: Whether to use the store of compiled resources.
+        journal: Where measurements are kept as they come; None keeps them nowhere.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
             waits.
         progress: Told what takes long before it is done, and "" after it.
@@ -144,7 +147,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         record = compile_record(kernel, found, problem, config, gpu, compiler=compiler)
         waiting = [_untimed(provider, kernel, record, compiler) for provider in asked]
     launches = [(problem, launch) for _, launch in waiting if launch is not None]
-    measured = iter(measure_launches(launches, runs=runs, devices=devices))
+    measured = iter(measure_launches(launches, runs=runs, devices=devices, journal=journal))
     timed = (
         row if launch is None else dataclasses.replace(row, measurement=next(measured))
         for row, launch in waiting
@@ -158,7 +161,7 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
     own = ALL if is_softmax else (KERNEL, COPY)
     for provider in providers:
         if provider not in ALL:
-            msg = f"there is no provider {provider!r}; give all, or some of {', '.join(ALL)}"
+            msg = f"there is no provider {quoted(provider)}; give all, or some of {', '.join(ALL)}"
             raise InputError(msg)
         if provider not in own:
             msg = (

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.checking import check_num_warps
+from occupancy_lab.errors import InputError, shortened
+from occupancy_lab.files import plain_rows, read_texts, write_csv
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.evaluate import programs
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED
 from occupancy_lab.occupancy.tutorial import tutorial_rules
+from occupancy_lab.printing import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TextIO
+    from typing import IO, TextIO
 
     import numpy as np
     import pandas as pd
@@ -130,6 +133,11 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
         columns = len(table.columns)
         msg = f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}"
         raise InputError(msg)
+    for column in (*REQUIRED, *OPTIONAL):
+        # pandas gives the second of two columns of one name another one.
+        if list(table.columns).count(column) > 1 or {column, f"{column}.1"} <= set(table.columns):
+            msg = f"{name}: line 1: the column {column} is there twice; keep one of them"
+            raise InputError(msg)
     missing = [column for column in REQUIRED if column not in table]
     if missing:
         msg = (
@@ -162,16 +170,31 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce")
+    if column.dtype in (bool, object):
+        numbers = numbers.mask(column.map(pd.api.types.is_bool))  # pandas takes True for 1
     if blank is not None:
         numbers = numbers.where(column.notna(), blank)
     bad = ~((numbers >= least) & (numbers <= UNLIMITED) & (numbers % 1 == 0))
     if bad.any():
         at = int(bad.to_numpy().argmax())
-        found = "blank" if pd.isna(column.iloc[at]) else column.iloc[at]
+        found = "blank" if pd.isna(column.iloc[at]) else shortened(str(column.iloc[at]))
         line = _line(column, at)
         msg = f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
         raise InputError(msg)
     return numbers.astype("int64")
+
+
+def _check_warps(table: pd.DataFrame, name: str) -> None:
+    """Raise InputError, naming the line, for a num_warps that no program of its target has."""
+    for target, warps in table.groupby("target", sort=False)["num_warps"]:
+        architecture = find_gpu(str(target)).architecture
+        for number in warps.unique():
+            try:
+                check_num_warps(int(number), architecture)
+            except InputError as error:
+                line = _line(warps, int(warps.eq(number).to_numpy().argmax()))
+                msg = f"{name}: line {line}: {error}"
+                raise InputError(msg) from error
 
 
 def _unreadable(error: Exception) -> str:
@@ -184,7 +207,7 @@ def _unreadable(error: Exception) -> str:
     return f"expected a CSV file in UTF-8: {text.strip()}"
 
 
-def read_points(file: TextIO, name: str) -> pd.DataFrame:
+def read_points(file: IO[str], name: str) -> pd.DataFrame:
     """Return the points of a CSV *file*; *name* is what errors call it.
 
     Blank lines are left out. Raises InputError with the line number where a row cannot be read.
@@ -204,10 +227,10 @@ def read_points(file: TextIO, name: str) -> pd.DataFrame:
     except pd.errors.EmptyDataError:
         msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
         raise InputError(msg) from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
         msg = f"{name}: {_unreadable(error)}"
         raise InputError(msg) from error
-    table.columns = table.columns.str.strip()
+    table.columns = table.columns.str.removeprefix("\ufeff").str.strip()
     _check_columns(table, name)
     table = table.dropna(how="all")
     _check_targets(table["target"], name)
@@ -217,12 +240,19 @@ def read_points(file: TextIO, name: str) -> pd.DataFrame:
     for column in OPTIONAL:
         if column in table:
             table[column] = _whole_numbers(table[column], name, least=0, blank=0)
-    return table.reset_index(drop=True)
+    _check_warps(table, name)
+    return read_texts(table.reset_index(drop=True))
 
 
-def calculate_points(file: TextIO, name: str, output: TextIO) -> None:
-    """Read points from *file*, called *name* in errors, and write them with their occupancy as CSV.
+def calculate_points(file: IO[str], name: str, output: TextIO, *, as_json: bool = False) -> None:
+    """Read points from *file*, called *name* in errors, and write them with their occupancy.
+
+    They are written as CSV, or *as_json* as a list of rows.
 
     Raises InputError, with the line number, before anything is written.
     """
-    evaluate_points(read_points(file, name)).to_csv(output, index=False)
+    table = evaluate_points(read_points(file, name))
+    if as_json:
+        output.write(json_text(plain_rows(table)) + "\n")
+    else:
+        write_csv(table, output)

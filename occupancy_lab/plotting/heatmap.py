@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, styled
 from occupancy_lab.sweeping.rows import COLUMNS
 
@@ -58,7 +58,7 @@ def _check(table: pd.DataFrame, value: str) -> None:
         msg = "there is no row to draw"
         raise InputError(msg)
     if value not in table:
-        msg = f"there is no column {value!r} to draw; there are {', '.join(map(str, table))}"
+        msg = f"there is no column {quoted(value)} to draw; there are {', '.join(map(str, table))}"
         raise InputError(msg)
     known = table[value].dropna().infer_objects()
     if len(known) and (is_bool_dtype(known) or not is_numeric_dtype(known)):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.calculator import calculate
 from occupancy_lab.checking import check_fits
 from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling.flow import COUNTERS
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.occupancy.points import evaluate_points
 from occupancy_lab.planning import plan_launch
@@ -31,7 +32,7 @@ COLUMNS: Mapping[str, str] = {
     "BLOCK_SIZE": "elements that a program holds at once",
     "num_warps": "warps (waves) a program",
     "num_stages": "stages of the loop",
-    "status": "ok, does not fit, compile failed, timed out, skipped",
+    "status": "ok, does not fit, compile failed, timed out, skipped, interrupted",
     "reason": "why the status is not ok",
     "n_regs": "registers a thread (VGPRs a lane)",
     "n_spills": "4-byte words of local memory a thread, spilled or not",
@@ -83,18 +84,7 @@ INTEGERS = (
     "load_bytes",
     "store_bytes",
     "local_bytes",
-    "instructions",
-    "loop_instructions",
-    "local_traffic",
-    "shuffles",
-    "barrier_waits",
-    "shared_accesses",
-    "global_accesses",
-    "async_copies",
-    "half_rate",
-    "special_functions",
-    "local_loads",
-    "local_stores",
+    *COUNTERS,
     "programs_per_multiprocessor",
     "num_programs",
     "tutorial_programs",

@@ -38,7 +38,10 @@ def made(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     put_here(monkeypatch, "h200")
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
 
-    def timed(_gpu: object, *, progress: Callable[[int, int], None]) -> pd.DataFrame:
+    def timed(
+        _gpu: object, *, progress: Callable[[int, int], None], journal: object
+    ) -> pd.DataFrame:
+        assert journal is None
         progress(1, 1)
         return table
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,3 +79,22 @@ def test_unknown_number_keeps_no_limit(
 def test_percent_has_one_decimal(share: float, text: str) -> None:
     """Shares are written as percent with one decimal, large ones too."""
     assert percent(share) == text
+
+
+def test_uses_of_a_file_are_text(
+    make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
+) -> None:
+    """What a file calls the use of its launches is shown as it is."""
+    say([10.0])
+    table = make_table({"use": "<b>*mine*|\n# x"})
+    text = evaluate(table, basis_of=lambda _gpu: BASIS).to_markdown()
+    assert r"\<b\>\*mine\*| \# x" in text
+    assert "<b>" not in text
+
+
+def test_json_is_strict(evaluation: Evaluation) -> None:
+    """A number that is not finite is null, which every reader of JSON takes."""
+    (result,) = evaluation.results
+    strange = dataclasses.replace(result.worst[0], error=float("inf"))
+    text = Evaluation((dataclasses.replace(result, worst=(strange,)),)).to_json()
+    assert json.loads(text, parse_constant=pytest.fail)["results"][0]["worst"][0]["error"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import signal
@@ -249,9 +250,12 @@ def entries(store: Path) -> int:
     return len(list(store.glob("resources/*/*.json")))
 
 
-@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, with_signal: int) -> None:
-    """Ctrl-C or kill -9 in the middle loses nothing finished; the rows are an undisturbed run's."""
+    """A signal in the middle loses nothing finished; the next run's rows are an undisturbed run's.
+
+    Ctrl-C and SIGTERM print what is finished, and the rest as interrupted.
+    """
     disturbed, calm = tmp_path / "disturbed", tmp_path / "calm"
     with subprocess.Popen(
         SWEEP, env=environment(disturbed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -260,12 +264,16 @@ def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, with_signal: int) ->
         while entries(disturbed) < 3 and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(with_signal)
-        _, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=60)
     kept = entries(disturbed)
     assert kept >= 3
     assert "Traceback" not in errors
-    if with_signal == signal.SIGINT:
-        assert (process.returncode, errors.strip()) == (130, "occupancy-lab: interrupted")
+    if with_signal != signal.SIGKILL:
+        assert process.returncode == 128 + with_signal
+        assert errors == "occupancy-lab: interrupted; what was finished is above\n"
+        rows = pd.read_csv(io.StringIO(printed))
+        assert len(rows) == 32
+        assert set(rows["status"]) == {"ok", "interrupted"}
     again = subprocess.run(SWEEP, env=environment(disturbed), capture_output=True, check=True)
     undisturbed = subprocess.run(SWEEP, env=environment(calm), capture_output=True, check=True)
     assert again.stdout == undisturbed.stdout

@@ -1,0 +1,280 @@
+"""Command lines that nobody thought of: each ends with an answer, or with one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import click
+import pandas as pd
+import pytest
+import small_table
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stand_ins import CALIBRATION, Launches, values_of
+
+from occupancy_lab.calibrating.run import Calibrated
+from occupancy_lab.cli import NAME, main
+from occupancy_lab.compiling import compile as compiling
+from occupancy_lab.compiling.process import CompileProcess
+from occupancy_lab.errors import CompileError
+from occupancy_lab.evaluating.score import Errors
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.measuring.checks import Check
+from occupancy_lab.reporting.page import Page
+from occupancy_lab.values import Config, Failure, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from occupancy_lab.compiling.request import Request
+
+EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
+"""Command lines; .ci/run asks for 2000, which take a minute."""
+SECONDS = 20
+"""What one command line may take: it hangs that takes longer."""
+
+POINTS = "target,n_regs,shared,num_warps\nsm_90,32,12320,8\nmi300x,91,32,8\n"
+KERNEL = "from occupancy_lab.kernels.softmax import KERNEL\n"
+FILES = {
+    "points.csv": POINTS.encode(),
+    "bad.csv": b"target,n_regs,shared,num_warps\nsm_90,True,0,3\n",
+    "kernel.py": KERNEL.encode(),
+    "broken.py": b"raise SystemExit(7)\n",
+    "empty": b"",
+    "binary": bytes(range(256)) * 9,
+}
+VALUES = {
+    "cols": ["781", "100", "1", "781,100", "1048576", "1048577"],
+    "rows": ["4096", "1", "7,8"],
+    "dtype": ["float32", "bfloat16", "float32,float16", "int8"],
+    "kernel": ["softmax", "softmax_row", "vector_add", "softmax_naive", "softmax,softmax_row"],
+    "kernels": ["{in}/kernel.py"],
+    "gpu": ["h100", "mi300x", "h200", "sm_90", "h100,a100"],
+    "gpus": ["h100", "mi300x", "h200", "sm_90", "gfx942", "h100,mi300x", "cuda:90:32", "h10"],
+    "names": ["h100", "mi300x,sm_90", "gfx1250", "h10"],
+    "block_size": ["1024", "1000", "2048", "1048576"],
+    "num_warps": ["8", "4", "4,8", "16", "32", "3", "64"],
+    "num_stages": ["1", "2", "1,2", "4", "40"],
+    "form": ["terminal", "markdown", "json", "html"],
+    "providers": ["all", "kernel", "kernel,copy", "torch"],
+    "runs": ["1", "30"],
+    "top": ["1", "5", "1000000"],
+    "jobs": ["1", "2"],
+    "compile_timeout": ["1", "0.5"],
+    "devices": ["all", "0", "1"],
+    "where": ["occupancy > 0.5", "status != 'ok'", "nonsense ==", "cols"],
+    "sort": ["-occupancy", "us", "gpu", "nonsense"],
+    "points": ["-", "{in}/points.csv", "{in}/bad.csv"],
+    "n_regs": ["32", "256", "0"],
+    "shared": ["0", "12320", "300000"],
+    "sgprs": ["0", "100"],
+    "static_shared": ["0", "64"],
+    "barriers": ["1", "16"],
+    "file": ["{in}/measured.csv", "{in}/points.csv"],
+    "uses": ["tuning", "held out", "published"],
+    "cache_dir": ["{out}/cache", "/dev/null/cache", "~nobody-here/cache"],
+    "triton": ["/bin/ls", "{in}/empty", "/bin/ls,/bin/cat"],
+    **{f"max_{name}": ["0", "0.5", "1"] for name in ("median", "p90", "mean_loss", "worst_loss")},
+    "min_rank": ["-1", "0.5", "1"],
+}
+"""What an option may well be given, by the name of its value."""
+NEEDED = {
+    **{name: [("cols",)] for name in ("explain", "sweep", "tune", "measure")},
+    "compare": [("cols", "gpus"), ("cols", "kernel"), ("cols", "num_stages")],
+    "occupancy": [("points",), ("gpus", "n_regs", "shared", "num_warps")],
+}
+"""What a command does nothing without, each way."""
+WRITTEN = ("export_csv", "export_json", "export_markdown", "output", "plot")
+TO_WRITE = ["{out}/file.csv", "{out}/file.html", "{out}/missing/file", "{in}", "{in}/pipe", "x"]
+TO_READ = [*(f"{{in}}/{name}" for name in FILES), "{in}", "{in}/pipe", "{in}/missing", "/dev/zero"]
+STRANGE = [
+    *("", " ", ",", "-", "--", "0", "-1", "1e3", "1.5", "nan", "inf", "-inf", "True", "1_0", "٣"),
+    *("1" + "0" * 30, str(2**31), str(2**63), "-" + "9" * 40, "9" * 5000, "x" * 500, "x,y " * 100),
+    *("é∞🙂", "\udcff", "\u202e", "a\nb", "'", '"', "$(id)", "`", "{}", "%s", "@x", "\x1b[31m"),
+]
+"""What hardly any option means."""
+COUNTS = dict.fromkeys(
+    (
+        *("local_bytes", "load_bytes", "store_bytes", "instructions", "loop_instructions"),
+        *("local_traffic", "shuffles", "barrier_waits", "shared_accesses", "global_accesses"),
+        *("async_copies", "half_rate", "special_functions", "local_loads", "local_stores"),
+    ),
+    8,
+)
+"""What was counted in the binary of a kernel that was never compiled."""
+CHECKS = (Check(Config(1024, 8, 2), "programs an SM", 8, 7, agrees=False, source="driver"),)
+HERE = tuple(
+    PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate([find_gpu("h200")] * 2)
+)
+
+
+def _outcome(config: Config) -> Resources | Failure:
+    """Return what a configuration is said to compile to: 16 warps to nothing."""
+    if config.num_warps == 16:
+        return Failure("compile failed", "no luck")
+    pipeline = (config.num_stages - 1) * config.block_size * 4
+    shared = pipeline + 4 * config.num_warps
+    return Resources(32, config.num_warps, shared, pipeline_shared=pipeline, **COUNTS)
+
+
+def _compiled(_kernel: object, launch: Any, *_others: object, **_options: object) -> Resources:
+    words = launch.keywords
+    config = Config(words["BLOCK_SIZE"], words["num_warps"], words.get("num_stages", 1))
+    outcome = _outcome(config)
+    if isinstance(outcome, Failure):
+        raise CompileError(outcome.reason)
+    return outcome
+
+
+def _in_process(_self: object, request: Request, timeout: float | None) -> Resources | Failure:
+    assert timeout is None or timeout > 0
+    return _outcome(request.config)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Return the folder of files to read and the one to write in, with every slow thing replaced.
+
+    Nothing is compiled, launched, drawn or asked of a GPU: what stands in for it answers at once.
+    """
+    patch = pytest.MonkeyPatch()
+    there, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
+    for name, content in FILES.items():
+        (there / name).write_bytes(content)
+    os.mkfifo(there / "pipe")
+    table = pd.DataFrame(small_table.rows())
+    table.to_csv(there / "measured.csv", index=False)
+    patch.chdir(out)
+    patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(out / "store"))
+    patch.setattr(compiling, "_compile", _compiled)
+    patch.setattr(compiling, "_read", lambda compiled, _target: compiled)
+    patch.setattr(CompileProcess, "compile", _in_process)
+    replaced = {
+        "doctor.can_compile": lambda _target: True,
+        "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
+        "calibrating.run.calibrate_here": lambda _progress: _calibrated(out),
+        "evaluating.run.recorded_table": lambda: table,
+        "reporting.source.recorded_table": lambda: table,
+        "reporting.contents.write_page": lambda source: Page(source.gpu.title, ()),
+        "plotting.save": _saved,
+    }
+    for module in ("sweeping.measured", "measuring.side_by_side", "measuring.process"):
+        replaced[f"{module}.measure_launches"] = Launches()
+    for name, stand_in in replaced.items():
+        patch.setattr(f"occupancy_lab.{name}", stand_in)
+    yield {"in": str(there), "out": str(out)}
+    patch.undo()
+
+
+def _saved(_figure: object, path: Path) -> None:
+    path.write_text("a picture")
+
+
+def _calibrated(folder: Path) -> Calibrated:
+    errors = Errors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
+    return Calibrated(CALIBRATION, folder / "h200.json", 1.0, errors, pd.DataFrame({"us": [2.5]}))
+
+
+def _words(param: click.Parameter) -> st.SearchStrategy[list[str]]:
+    """Return an option as a command line has it, mostly with a value that makes sense."""
+    flags = st.sampled_from([*param.opts, *param.secondary_opts])
+    if isinstance(param, click.Option) and param.is_flag:
+        return st.builds(lambda flag: [flag], flags)
+    others = TO_WRITE if param.name in WRITTEN else TO_READ
+    usual = VALUES.get(str(param.name)) or others
+    values = st.sampled_from([*usual * (200 // len(usual)), *STRANGE, *others])
+    if isinstance(param, click.Argument):
+        return st.builds(lambda value: [value], values)
+    return st.builds(lambda flag, value: [flag, value], flags, values)
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """Return the words of a command line: what a command needs mostly, and a few of its options.
+
+    --debug is left out, which is there to show a traceback.
+    """
+    name = draw(st.sampled_from(sorted(main.commands)))
+    params = [one for one in main.commands[name].params if one.name != "debug"]
+    names = draw(st.sampled_from(NEEDED.get(name, [()])))
+    needed = [one for one in params if one.name in names]
+    chosen = [one for one in needed if draw(st.integers(0, 19))]
+    others = [one for one in params if one not in needed]
+    chosen += draw(st.lists(st.sampled_from(others), max_size=3, unique_by=id))
+    words = [name, *itertools.chain.from_iterable(draw(_words(one)) for one in chosen)]
+    rare = draw(st.integers(0, 39))
+    if rare == 1:
+        words.insert(draw(st.integers(0, len(words))), draw(st.sampled_from(STRANGE)))
+    elif rare == 2:
+        words.append(draw(st.sampled_from(["--help", "--nonsense", "--version", "-h"])))
+    elif rare == 3:
+        words += draw(_words(draw(st.sampled_from(params))))
+    elif rare == 4:
+        words = words[: draw(st.integers(0, len(words)))]
+    return words
+
+
+def _run(words: list[str], *, gpu: bool) -> tuple[int, str, str]:
+    """Return exit status, standard output and standard error of the tool in this process."""
+    here = HERE if gpu else ()
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ))
+        stack.enter_context(
+            mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(POINTS.encode())))
+        )
+        stack.enter_context(mock.patch("torch.cuda.is_available", return_value=gpu))
+        for module in ("choosing", "doctor", "gpus", "measuring.devices", "measuring.verify"):
+            name = f"occupancy_lab.{module}.present_gpus"
+            stack.enter_context(mock.patch(name, return_value=here))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        raised = stack.enter_context(pytest.raises(SystemExit))
+        signal.alarm(SECONDS)
+        stack.callback(signal.alarm, 0)
+        main(words)
+    return int(raised.value.code or 0), out.getvalue(), err.getvalue()
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(words=command_lines(), gpu=st.booleans())
+def test_any_command_line_is_answered(folders: dict[str, str], words: list[str], gpu: bool) -> None:  # noqa: FBT001 - hypothesis passes what it draws
+    """A command line gives an answer, or exit 2 and one sentence that is no accident; never both.
+
+    What is printed for --json is strict JSON.
+    """
+    words = [word.replace("{in}", folders["in"]).replace("{out}", folders["out"]) for word in words]
+    _check(words, *_run(words, gpu=gpu))
+
+
+def _check(words: list[str], status: int, out: str, err: str) -> None:
+    assert status in {0, 1, 2}
+    assert "Traceback" not in err
+    if status == 2:
+        assert out == ""
+        assert err.startswith(f"{NAME}: ")
+        assert err.count("\n") == 1
+        assert err.endswith("\n")
+        assert "--debug shows where" not in err
+        assert len(err) < 1000
+        return
+    assert out
+    assert not err or status == 1
+    asks_help = {"--help", "-h", "--version"} & set(words)
+    if ("--json" in words or "json" in words) and not asks_help:
+        values_of(out)
