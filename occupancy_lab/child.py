@@ -79,10 +79,12 @@ def run(
     environment: Mapping[str, str] | None = None,
     *,
     stderr: int = subprocess.STDOUT,
+    umask: int = -1,
 ) -> subprocess.CompletedProcess[str]:
     """Return how *command* ended and what it printed, with standard error among it.
 
-    *stderr* sends that elsewhere, as subprocess has it. Nothing that it started outlives it.
+    *stderr* sends that elsewhere, and *umask* is another than this process's, as subprocess has
+    them. Nothing that it started outlives it.
 
     Raises OSError where it cannot be started, and subprocess.TimeoutExpired after *timeout* s.
     """
@@ -95,6 +97,7 @@ def run(
         errors="replace",
         env=os.environ | dict(environment or {}),
         start_new_session=True,  # so that all it starts can be ended together
+        umask=umask,
     ) as process:
         try:
             printed, _ = process.communicate(timeout=timeout)

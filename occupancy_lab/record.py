@@ -215,6 +215,7 @@ def compile_record(  # noqa: PLR0913 - the values that a record starts from
     With *present* the GPU is here and Triton's own driver is used. Raises as `make_record` does.
     """
     check_config(kernel, problem, config, gpu)
+    check_stages(kernel, problem, config, gpu)
     resources = compiler.resources(name, kernel, problem, config, gpu.target, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 

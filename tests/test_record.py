@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +12,12 @@ from stand_ins import CONDITIONS, put_calibration
 
 from occupancy_lab.calculator import calculate
 from occupancy_lab.compiling import Store, compile_resources, triton_version
+from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.planning import plan_launch, traffic
-from occupancy_lab.record import Record, make_record, record_of
+from occupancy_lab.record import Record, compile_record, make_record, record_of
 from occupancy_lab.throughput.predict import predict
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
@@ -215,3 +217,5 @@ def test_what_does_not_fit_has_no_record() -> None:
     made = (load_kernel("softmax"), Problem(4096, 16384), Config(16384, 8, 5))
     with pytest.raises(DoesNotFitError, match="num_stages 4 is the most that can fit"):
         make_record(*made, find_gpu("h100"), Store(None))
+    with closing(Compiler(None)) as compiler, pytest.raises(DoesNotFitError, match="can fit"):
+        compile_record("softmax", *made, find_gpu("h100"), compiler=compiler)

@@ -145,7 +145,7 @@ def _make(version: str, directory: Path) -> None:
 
 def _run(command: list[str], version: str) -> None:
     try:
-        done = child.run(command, MAKING)
+        done = child.run(command, MAKING, umask=0o022)
         reason = _reason(done) if done.returncode else None
     except subprocess.TimeoutExpired:
         reason = f"it takes longer than {MAKING:g} s"

@@ -268,9 +268,11 @@ def _lasts(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException, printed: str) -> str:
-    """Return in one line what a compiler printed, or else what *error* came from."""
+    """Return in one line what the system refused, a compiler printed, or *error* came from."""
     while error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     # Triton's own errors begin with the source of the kernel; their message comes after it.
     said = getattr(error, "error_message", None) or str(error)
     return _telling_line(printed) or _telling_line(said) or type(error).__name__

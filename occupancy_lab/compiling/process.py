@@ -12,7 +12,7 @@ from occupancy_lab.child import Child
 from occupancy_lab.compiling.compile import resource_key, triton_version
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.request import Import, Request
-from occupancy_lab.compiling.store import Store
+from occupancy_lab.compiling.store import Store, make_directory
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.kernel import kernel_file
 from occupancy_lab.plain import from_line, to_line
@@ -117,7 +117,8 @@ class Compiler:
             raise InputError(_why_not_imported(file, failure))
         if known is not None:
             with contextlib.suppress(OSError):
-                known.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(known.parent.parent)
+                known.parent.mkdir(exist_ok=True)
                 known.touch()
 
     def resources(  # noqa: PLR0913 - what a compile depends on

@@ -216,7 +216,7 @@ def test_options_reach_the_compiler(stages: int) -> None:
     """num_stages does where the kernel has no constexpr of the name, and so do its own options."""
     kernel = dataclasses.replace(
         load_kernel("vector_add"),
-        constexprs=lambda _problem, config: {"BLOCK_SIZE": config.block_size},
+        constexprs=lambda _problem, _config: {"BLOCK_SIZE": 1024, "INT64_OFFSETS": False},
         options={"num_ctas": 1, "maxnreg": 40},
     )
     launch = Launch.of(kernel, Problem(4, 781), Config(1024, 8, stages))
