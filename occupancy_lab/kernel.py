@@ -117,7 +117,7 @@ def load_kernel(name: str) -> Kernel:
     if name in kernel_names():
         module = import_module(f"occupancy_lab.kernels.{name}")
     elif suffix or name.endswith(".py"):
-        module = _load_file(Path(f"{path}.py" if suffix else name).resolve())
+        module = _load_file(_resolved(f"{path}.py" if suffix else name))
     else:
         known = ", ".join(kernel_names())
         msg = (
@@ -130,6 +130,14 @@ def load_kernel(name: str) -> Kernel:
         msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
         raise InputError(msg)
     return found
+
+
+def _resolved(path: str) -> Path:
+    try:
+        return Path(path).resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # none there, no working folder, a loop of links
+        msg = f"there is no file {path}"
+        raise InputError(msg) from error
 
 
 @cache
