@@ -129,6 +129,9 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
     check_problem(problem)
     found = chosen_kernel(kernel)
     chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
+    if KERNEL not in _known(providers, found) and any(chosen.values()):
+        msg = f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
+        raise InputError(msg)
     config = chosen_config(found, problem, gpu, chosen)
     store = Store(store_directory() if cache else None)
     record = make_record(found, problem, config, gpu, store)
