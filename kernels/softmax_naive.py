@@ -36,7 +36,7 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     return (Pointer(problem.dtype, problem.matrix_bytes),)
 
 
-def constexprs(config: Config) -> dict[str, int]:
+def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     """Return nothing: no configuration reaches PyTorch's operations."""
     return {}
 

@@ -9,12 +9,10 @@ import triton.language as tl
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
-
-    from occupancy_lab.values import Problem
 
 
 @triton.jit
@@ -25,18 +23,19 @@ def softmax_row_kernel(
     output_row_stride,
     n_cols,
     BLOCK_SIZE: tl.constexpr,
+    INT64_OFFSETS: tl.constexpr,
 ):
-    """Softmax of row `program_id`, held in BLOCK_SIZE."""
-    # A row's offset passes 2**31 in a large matrix, where 32 bits would wrap.
-    row = tl.program_id(0).to(tl.int64)
+    """Softmax of row `program_id`, in one block."""
+    row = tl.program_id(0)
+    offset = tl.cast(row, tl.int64) if INT64_OFFSETS else row
+    row_ptr = input_ptr + offset * input_row_stride
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
-    input_ptrs = input_ptr + row * input_row_stride + cols
-    x = tl.load(input_ptrs, mask=mask, other=-float("inf")).to(tl.float32)
+    x = tl.load(row_ptr + cols, mask=mask, other=-float("inf")).to(tl.float32)
     numerator = tl.exp(x - tl.max(x, axis=0))
     y = numerator / tl.sum(numerator, axis=0)
-    output_ptrs = output_ptr + row * output_row_stride + cols
-    tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
+    output_row_ptr = output_ptr + offset * output_row_stride
+    tl.store(output_row_ptr + cols, y.to(output_ptr.dtype.element_ty), mask=mask)
 
 
 def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
@@ -66,7 +65,7 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
             y.stride(0),
             cols,
             num_warps=config.num_warps,
-            **constexprs(config),
+            **constexprs(Problem(rows, max(cols, x.stride(0))), config),
             **OPTIONS,
         )
     return y
@@ -78,9 +77,13 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     return (matrix, matrix, problem.cols, problem.cols, problem.cols)
 
 
-def constexprs(config: Config) -> dict[str, int]:
+def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     """Return what `softmax_row` passes by name."""
-    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
+    return {
+        "BLOCK_SIZE": config.block_size,
+        "INT64_OFFSETS": problem.needs_int64_offsets,
+        "num_stages": config.num_stages,
+    }
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:

@@ -8,20 +8,21 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer, ProgramRow
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
 
-    from occupancy_lab.values import Problem
-
 
 @triton.jit
-def vector_add_kernel(x_ptr, y_ptr, z_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
+def vector_add_kernel(
+    x_ptr, y_ptr, z_ptr, n_elements, BLOCK_SIZE: tl.constexpr, INT64_OFFSETS: tl.constexpr
+):
     """Add block `program_id` of two vectors; the mask cuts off what lies past the last element."""
-    # 64 bits: the last blocks of more than 2**31 elements start where 32 bits would wrap.
-    block_start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE
-    offsets = block_start + tl.arange(0, BLOCK_SIZE)
+    pid = tl.program_id(0)
+    if INT64_OFFSETS:
+        pid = pid.to(tl.int64)
+    offsets = pid * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     mask = offsets < n_elements
     x = tl.load(x_ptr + offsets, mask=mask)
     y = tl.load(y_ptr + offsets, mask=mask)
@@ -45,7 +46,13 @@ def vector_add(
     n_elements = z.numel()
     if n_elements > 0:
         vector_add_kernel[(triton.cdiv(n_elements, config.block_size),)](
-            x, y, z, n_elements, num_warps=config.num_warps, **constexprs(config), **OPTIONS
+            x,
+            y,
+            z,
+            n_elements,
+            num_warps=config.num_warps,
+            **constexprs(Problem(1, n_elements), config),
+            **OPTIONS,
         )
     return z
 
@@ -67,9 +74,13 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     return (vector, vector, vector, problem.rows * problem.cols)
 
 
-def constexprs(config: Config) -> dict[str, int]:
+def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     """Return what `vector_add` passes by name."""
-    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
+    return {
+        "BLOCK_SIZE": config.block_size,
+        "INT64_OFFSETS": problem.needs_int64_offsets,
+        "num_stages": config.num_stages,
+    }
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:

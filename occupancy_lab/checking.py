@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 MAX_BLOCK_SIZE = 1_048_576
 """The most elements of one tensor in a Triton kernel: TRITON_MAX_TENSOR_NUMEL."""
+MAX_STAGES = 64
+"""The most stages of a loop. Triton writes each out before the loop, so that the time of a compile
+grows with their square; what is in flight in 64 covers the latency of any GPU's memory."""
+MAX_MATRIX_BYTES = 2**63 - 1
+FIRST_CAPABILITY_THAT_COPIES_AHEAD = 80
 
 
 def _is_power_of_two(number: int) -> bool:
@@ -36,6 +41,13 @@ def check_problem(problem: Problem) -> None:
             raise InputError(msg)
     if problem.dtype not in ITEM_BYTES:
         msg = f"dtype {quoted(problem.dtype)} is not known; give one of {', '.join(ITEM_BYTES)}"
+        raise InputError(msg)
+    if problem.matrix_bytes > MAX_MATRIX_BYTES:
+        most = MAX_MATRIX_BYTES // problem.item_bytes
+        msg = (
+            f"rows times cols is more than {most}, and Triton counts the bytes of a {problem.dtype}"
+            " matrix in 64 bits; give fewer rows or cols"
+        )
         raise InputError(msg)
 
 
@@ -58,6 +70,12 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
     check_num_warps(config.num_warps, gpu.architecture)
     if config.num_stages < 1:
         msg = f"num_stages is {config.num_stages}; a loop has at least 1 stage"
+        raise InputError(msg)
+    if config.num_stages > MAX_STAGES:
+        msg = (
+            f"num_stages is {config.num_stages}; at most {MAX_STAGES} stages are compiled, more"
+            " than any GPU needs to keep its memory busy"
+        )
         raise InputError(msg)
     block_size = config.block_size
     needed = 1 if kernel.grid is Grid.BLOCKS else next_power_of_two(problem.cols)
@@ -83,6 +101,28 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
             " program"
         )
         raise InputError(msg)
+
+
+def check_stages(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
+    """Raise DoesNotFitError, before a compile, where the stages alone take too much shared memory.
+
+    A configuration that passes may still not fit; `check_fits` knows once it is compiled.
+    """
+    copies = gpu.target.backend == "cuda" and (
+        int(gpu.target.arch) >= FIRST_CAPABILITY_THAT_COPIES_AHEAD
+    )
+    if kernel.stage_bytes is None or not copies:
+        return
+    available = gpu.architecture.max_shared
+    buffer = kernel.stage_bytes(problem, config)
+    needed = (config.num_stages - 1) * buffer
+    if needed > available:
+        msg = (
+            f"{gpu.title} gives a program at most {available} B of shared memory, and num_stages"
+            f" {config.num_stages} takes {needed} B or more; num_stages {1 + available // buffer}"
+            f" is the most that can fit, at {buffer} B a stage after the first"
+        )
+        raise DoesNotFitError(msg, needed=needed, available=available)
 
 
 def check_fits(calculation: Calculation, num_stages: int = 1) -> None:

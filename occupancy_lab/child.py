@@ -3,6 +3,9 @@
 A process pool of multiprocessing's kind would do on one machine, but a Dask worker is a daemon and
 may have no such children, another Triton needs another interpreter, and a GPU that is lost is lost
 to its process for good; a plain child serves all.
+
+Each child has a process group and a temporary folder of its own. Both are gone when it ends: what
+it started, as the ptxas of a compile, and what that left.
 """
 
 from __future__ import annotations
@@ -10,29 +13,99 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import selectors
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 BOOTSTRAP = """
-import importlib, importlib.util, pathlib, sys
-server, home, *others = sys.argv[1:]
-home = pathlib.Path(home)
+import importlib, importlib.util, os, sys
+module, folders, *arguments = sys.argv[1:]
+sys.argv[1:] = arguments
+folders = folders.split(os.pathsep)
 spec = importlib.util.spec_from_file_location(
-    "occupancy_lab", home / "__init__.py", submodule_search_locations=[str(home), *others]
+    "occupancy_lab", folders[0] + "/__init__.py", submodule_search_locations=folders
 )
 package = importlib.util.module_from_spec(spec)
 sys.modules["occupancy_lab"] = package
 spec.loader.exec_module(package)
-importlib.import_module(server).main()
+importlib.import_module(module).main()
 """
 """Gives another interpreter this package and nothing else of this environment."""
+START_TIMEOUT = 120.0
+"""Seconds until a process has imported what it needs: torch takes many from a cold disk."""
+FOLDER = "occupancy-lab-"
+"""What the name of a child's temporary folder begins with."""
+PRINTED = "printed-"
+"""What the name of a file begins with that keeps what is printed in the folder of a child."""
+DYING = 1.0
+"""Seconds that a process may take to end after its last word: a core may be written."""
+TAIL_BYTES = 65536
+"""The end of a child's standard error that is kept."""
+MOST_BYTES = 1 << 26
+"""An answer of more bytes is none."""
+MOST_CHARACTERS = 300
+"""A line that is quoted is cut here."""
+FOREVER = 1e7
+"""A time limit of more seconds is none."""
+
+
+def command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
+    """Return the command that runs the `main` of this package's *module* with *python*.
+
+    The working directory is not on its sys.path.
+    """
+    import occupancy_lab.kernels
+
+    # The package's own folder, and in an editable install the one that kernels/ is in.
+    folders = Path(__file__).parent, Path(occupancy_lab.kernels.__path__[0]).parent
+    return [python, "-P", "-c", BOOTSTRAP, module, os.pathsep.join(map(str, folders)), *arguments]
+
+
+def run(
+    command: Sequence[str],
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+    *,
+    stderr: int = subprocess.STDOUT,
+) -> subprocess.CompletedProcess[str]:
+    """Return how *command* ended and what it printed, with standard error among it.
+
+    *stderr* sends that elsewhere, as subprocess has it. Nothing that it started outlives it.
+
+    Raises OSError where it cannot be started, and subprocess.TimeoutExpired after *timeout* s.
+    """
+    with subprocess.Popen(  # noqa: S603 - a program that the user names or has installed
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        env=os.environ | dict(environment or {}),
+        start_new_session=True,  # so that all it starts can be ended together
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=timeout)
+        finally:
+            _kill_group(process.pid)
+    return subprocess.CompletedProcess(command, process.returncode, printed)
+
+
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 class Child:
@@ -46,23 +119,26 @@ class Child:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Run *server*'s `main`, with the interpreter *python* and *environment* added to it."""
-        self._command = [python, "-c", BOOTSTRAP, server]
+        self._server = server
+        self._python = python
         self._environment = {} if environment is None else dict(environment)
-        self._process: subprocess.Popen[str] | None = None
+        self._process: _Process | None = None
         self._asking = threading.Lock()
         self.closed = False
+        self.last_words = ""
+        """What a process that died left: the last line it printed, or what ended it."""
 
     def ask(self, line: str, timeout: float | None = None) -> str | None:
         """Return the answer to *line*: "" where the process died, None after *timeout* s."""
         with self._asking:
             if self.closed:
                 return ""
-            process = self._process or self._start()
             answer: str | None = ""
             with contextlib.suppress(OSError, ValueError):  # a killed process reads nothing
-                answer = _exchange(process, line, timeout)
+                process = self._process or self._start()
+                answer = process.answer(line, timeout)
             if not answer:
-                self._forget()
+                self._forget(died=answer is not None)
             return answer
 
     def close(self) -> None:
@@ -71,7 +147,7 @@ class Child:
         self.end()
 
     def end(self) -> None:
-        """Kill the process; the next question starts another."""
+        """Kill the process and all it started; the next question starts another."""
         process = self._process
         if process is not None:
             process.kill()
@@ -79,51 +155,119 @@ class Child:
         with self._asking:
             self._forget()
 
-    def _forget(self) -> None:
+    def _forget(self, *, died: bool = False) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    stream.close()
+        if process is not None:
+            self.last_words = process.end(died=died)
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> _Process:
         """Start the process and wait until it is ready, or dead."""
-        process = self._process = subprocess.Popen(  # noqa: S603 - the caller's own interpreter
-            [*self._command, *_package_folders()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | self._environment,
-            start_new_session=True,  # Ctrl-C is for the process that asked
-        )
-        if process.stdout is not None:
-            with contextlib.suppress(OSError, ValueError):
-                process.stdout.readline()
+        made = command(self._server, python=self._python)
+        self._process = process = _Process(made, self._environment)
+        process.wait_until_ready()
         return process
 
 
-def _exchange(process: subprocess.Popen[str], line: str, timeout: float | None) -> str | None:
-    if process.stdin is None or process.stdout is None:
-        return ""
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        if not selector.select(timeout):
-            return None
-    return process.stdout.readline()
+class _Process:
+    """A process that was started, with its pipes and its folder for temporary files."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True)
+        self._process = subprocess.Popen(  # noqa: S603 - the caller's own interpreter
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | dict(environment) | {"TMPDIR": self._folder.name},
+            start_new_session=True,  # Ctrl-C is for the process that asked
+        )
+        self.pid = self._process.pid
+        self._tail = b""
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def wait_until_ready(self) -> None:
+        if self._line(START_TIMEOUT) is None:
+            self.kill()
+            self._tail += f"\nit was not ready within {START_TIMEOUT:g} s".encode()
+
+    def answer(self, line: str, timeout: float | None) -> str | None:
+        if self._process.stdin is not None:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        return self._line(timeout)
+
+    def _line(self, timeout: float | None) -> str | None:
+        """Return the next line: "" at the end of all, None where it takes *timeout* s."""
+        if self._process.stdout is None:
+            return ""
+        limited = timeout is not None and timeout < FOREVER
+        end = time.monotonic() + timeout if timeout is not None and limited else None
+        line = bytearray()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                left = None if end is None else end - time.monotonic()
+                if (left is not None and left <= 0) or not selector.select(left):
+                    return None
+                part = os.read(self._process.stdout.fileno(), 1 << 16)
+                line += part
+                if not part or len(line) > MOST_BYTES:
+                    return ""
+        return line.decode(errors="replace")
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while self._process.stderr and (
+                part := os.read(self._process.stderr.fileno(), 1 << 16)
+            ):
+                self._tail = (self._tail + part)[-TAIL_BYTES:]
+
+    def kill(self) -> None:
+        _kill_group(self.pid)
+
+    def end(self, *, died: bool) -> str:
+        """Kill the process and all it started; return the last words of one that *died* itself."""
+        status = None
+        if died:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(DYING)
+        self.kill()
+        self._process.wait()
+        self._listener.join(DYING)
+        words = self._last_words(status) if died else ""
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    stream.close()
+        self._folder.cleanup()
+        return words
+
+    def _last_words(self, status: int | None) -> str:
+        printed = [_tail_of(path) for path in Path(self._folder.name).glob(f"{PRINTED}*")]
+        line = next(filter(None, map(_last_line, (*printed, self._tail))), "")
+        if status is None or (status >= 0 and line):
+            return line
+        by_signal = signal.strsignal(-status) if status < 0 else None
+        how = by_signal or f"exit status {status}"
+        return f"{line} ({how})" if line else how
 
 
-def _package_folders() -> list[str]:
-    """Return the folders that the package is in: its own, and in an editable install kernels/'s."""
-    import occupancy_lab.kernels
+def _tail_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
+            return file.read()
+    except OSError:
+        return b""
 
-    return [str(Path(__file__).parent), str(Path(occupancy_lab.kernels.__path__[0]).parent)]
+
+def _last_line(printed: bytes) -> str:
+    """Return the last error of what LLVM printed, which may draw its stack below, or last line."""
+    lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
+    errors = [line for line in lines if re.search(r"\bLLVM ERROR: ", line)]
+    line = next(filter(None, reversed(errors or lines)), "")
+    return "".join(filter(str.isprintable, line))[:MOST_CHARACTERS]
 
 
 def serve(answer: Callable[[str], str]) -> None:
@@ -132,18 +276,40 @@ def serve(answer: Callable[[str], str]) -> None:
     A first line says that the process is ready. What else is printed goes to standard error; the
     process ends with its standard input, so that no work outlives the process that asked for it.
     """
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    answers.write("ready\n")
-    answers.flush()
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
-    while True:
-        answers.write(answer(lines.get()) + "\n")
-        answers.flush()
+    try:
+        said = "ready"
+        while True:
+            answers.write(said + "\n")
+            answers.flush()
+            said = answer(lines.get())
+    except BrokenPipeError:
+        _end_alone()
+    except BaseException:  # noqa: BLE001 - whatever it is, the process that asked is told
+        traceback.print_exc()
+    finally:
+        # Python itself would wait for the thread that reads.
+        os._exit(1)
 
 
 def _read_lines(lines: queue.SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        lines.put(line)
+    try:
+        for line in sys.stdin.buffer:
+            lines.put(line.decode(errors="replace"))
+    finally:
+        _end_alone()
+
+
+def _end_alone() -> None:
+    """End this process, whose parent is gone, with all it started and all that left."""
+    folder = Path(tempfile.gettempdir())
+    if os.getsid(0) == os.getpid() and folder.name.startswith(FOLDER):
+        # `serve` heeds no SIGHUP, which ends all others that would still write there.
+        os.killpg(os.getpgrp(), signal.SIGHUP)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(0)

@@ -8,23 +8,30 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from occupancy_lab import __version__, commands
+from occupancy_lab import __version__, commands, signals
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.options import (
-    LONGEST_TIMEOUT,
     Command,
     File,
     Ignored,
     Integers,
-    Number,
     cache_options,
+    compile_timeout_option,
     debug_option,
     format_options,
     gpu_option,
     launch_options,
+    resume_option,
+    retry_option,
     runs_option,
 )
-from occupancy_lab.printing import open_streams, print_json, print_markdown, print_text
+from occupancy_lab.printing import (
+    open_streams,
+    print_json,
+    print_markdown,
+    print_text,
+    show_status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +62,12 @@ class LabGroup(click.Group):
         arguments = sys.argv[1:] if args is None else list(args)
         debug = "--debug" in arguments
         try:
-            super().main(arguments, *others, **{**kwargs, "standalone_mode": False})
+            with signals.handled():
+                super().main(arguments, *others, **{**kwargs, "standalone_mode": False})
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
-        except (click.Abort, KeyboardInterrupt):
-            _fail("interrupted", 130)
+        except (click.Abort, KeyboardInterrupt) as error:
+            _fail("interrupted", signals.exit_status(error))
         except Exception as error:
             if debug:
                 raise
@@ -124,6 +132,7 @@ for _command in (
 @gpu_option
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
+@compile_timeout_option
 @format_options
 @cache_options
 def explain(
@@ -136,7 +145,9 @@ def explain(
     """Compile a kernel and explain how it sits on a GPU: limits, num_programs, traffic."""
     from occupancy_lab.explaining import explain as explain_kernel
 
-    explanation = explain_kernel(**asked, gpu=",".join(gpus) or None, cache=not no_cache)
+    explanation = explain_kernel(
+        **asked, gpu=",".join(gpus) or None, cache=not no_cache, progress=show_status
+    )
     _print_answer(explanation, "json" if as_json else form)
 
 
@@ -151,8 +162,9 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 
 @main.command(
     ignored=(
-        Ignored(("--runs", "--devices"), without="--measure"),
+        Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
         Ignored(("--jobs",), beside="--scheduler"),
+        Ignored(("--no-resume",), beside="--no-cache"),
     )
 )
 @click.option("--cols", type=Integers(), required=True, help="Columns of the matrix.")
@@ -166,13 +178,7 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
 @click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
-@click.option(
-    "--compile-timeout",
-    type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
-    default=120,
-    show_default=True,
-    help="Seconds a compile.",
-)
+@compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
 @click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'.")
 @click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending.")
@@ -187,19 +193,23 @@ def _print_answer(answer: Explanation | Comparison, form: str) -> None:
 @click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
 @runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
+@resume_option
+@retry_option
 @cache_options
-def sweep(gpus: tuple[str, ...], no_cache: bool, **asked: Any) -> None:
+def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
-    from occupancy_lab.sweeping import run
+    from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.sweeping.run import run
 
-    text, status = run.run(gpu=",".join(gpus) or None, cache=not no_cache, **asked)
-    if asked["form"] is None:
-        print_markdown(text)
-    else:
-        print_text(text)
-    if status == run.INTERRUPTED:
-        _fail("interrupted; what was measured before is above", status)
-    sys.exit(status)
+    with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
+        swept = run(gpu=",".join(gpus) or None, cache=not no_cache, journal=journal, **asked)
+        if asked["form"] is None:
+            print_markdown(swept.text)
+        else:
+            print_text(swept.text)
+        if swept.complaints:
+            _fail("; ".join(swept.complaints), swept.status)
+    sys.exit(swept.status)
 
 
 @main.command(ignored=(_ONE_FORM,))
@@ -208,6 +218,7 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, **asked: Any) -> None:
 @gpu_option
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
+@compile_timeout_option
 @format_options
 @cache_options
 def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
@@ -229,6 +240,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
         triton=triton.split(",") if triton else None,
         cache=not no_cache,
         progress=lambda sentence: click.echo(sentence, err=True),
+        compiling=show_status,
     )
     _print_answer(comparison, "json" if as_json else form)
 
@@ -245,7 +257,7 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
     "--points",
     type=File(exists=True, allow_dash=True),
     help="A CSV file of target, n_regs, shared, num_warps and optionally sgprs, static_shared,"
-    " barriers; - is standard input. Prints CSV.",
+    " barriers; - is standard input. Prints CSV, or JSON.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage: Any) -> None:
@@ -255,7 +267,7 @@ def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage:
 
         name = "standard input" if points == "-" else points
         with click.open_file(points, encoding="utf-8") as file:
-            calculate_points(file, name, sys.stdout)
+            calculate_points(file, name, sys.stdout, as_json=as_json)
         sys.stdout.flush()
         return
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]

@@ -14,20 +14,25 @@ from occupancy_lab.options import (
     Names,
     Number,
     cache_options,
+    compile_timeout_option,
     grid_options,
     launch_options,
     problem_options,
+    resume_option,
+    retry_option,
     runs_option,
 )
-from occupancy_lab.printing import print_json, print_markdown, print_text
+from occupancy_lab.printing import print_json, print_markdown, print_text, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pandas as pd
+
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, ignored=(Ignored(("--no-resume",), beside="--no-cache"),))
 @launch_options
 @click.option(
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
@@ -42,24 +47,31 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="Of kernel,tutorial,torch,torch.compile,naive,copy.",
 )
 @runs_option
+@compile_timeout_option
 @_as_json
+@resume_option
 @cache_options
-def measure(*, as_json: bool, no_cache: bool, **asked: Any) -> None:
+def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Time a kernel and what it is compared with, in turns, on the GPU of this machine."""
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.measuring.side_by_side import measure_side_by_side
     from occupancy_lab.measuring.side_by_side_view import side_by_side_document
 
-    found = measure_side_by_side(**asked, cache=not no_cache)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        print_markdown(side_by_side_document(found).to_markdown())
+    with Journal("measure", keep=not no_cache, resume=not no_resume) as journal:
+        found = measure_side_by_side(
+            **asked, cache=not no_cache, journal=journal, progress=show_status
+        )
+        if as_json:
+            print_json(found.to_dict())
+        else:
+            print_markdown(side_by_side_document(found).to_markdown())
 
 
 @click.command(
     cls=Command,
     ignored=(
-        Ignored(("--runs",), without="--measure"),
+        Ignored(("--runs", "--no-resume"), without="--measure"),
+        Ignored(("--no-resume",), beside="--no-cache"),
         Ignored(("--top",), beside="--json", without="--measure"),
     ),
 )
@@ -82,49 +94,67 @@ def measure(*, as_json: bool, no_cache: bool, **asked: Any) -> None:
 @runs_option
 @_as_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@resume_option
+@retry_option
 @cache_options
-def tune(*, as_json: bool, no_cache: bool, quiet: bool, top: int, **asked: Any) -> None:
+def tune(
+    *, as_json: bool, no_cache: bool, no_resume: bool, quiet: bool, top: int, **asked: Any
+) -> None:
     """Choose a configuration by prediction; with --measure launch only the best predicted."""
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.progress import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
     from occupancy_lab.tuning.view import tuning_document
 
-    with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
-        tuning = tune_kernels(
-            **asked,
-            top=top,
-            cache=not no_cache,
-            progress=compiling,
-            measuring_progress=measuring,
-        )
-    if as_json:
-        print_json(tuning.to_dict())
-    else:
-        print_markdown(tuning_document(tuning, top).to_markdown())
+    with Journal("tune", keep=not no_cache, resume=not no_resume) as journal:
+        with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
+            tuning = tune_kernels(
+                **asked,
+                top=top,
+                cache=not no_cache,
+                journal=journal,
+                progress=compiling,
+                measuring_progress=measuring,
+            )
+        if as_json:
+            print_json(tuning.to_dict())
+        else:
+            print_markdown(tuning_document(tuning, top).to_markdown())
 
 
 @click.command(cls=Command)
 @click.option("--export-csv", type=File(), help="Write each launch to a file.")
 @_as_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool) -> None:
+@resume_option
+def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: bool) -> None:
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
     from pathlib import Path
 
     from occupancy_lab.calibrating.run import calibrate_here, calibration_document
+    from occupancy_lab.files import check_outputs, export
+    from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.spread import UnfinishedError
     from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.progress import shown_progress
 
-    if export_csv is not None:
-        views.check_export(Path(export_csv))
-    with shown_progress("calibrating", quiet=quiet) as (progress,):
-        made = calibrate_here(progress)
-    if export_csv is not None:
-        views.export(Path(export_csv), views.to_csv(made.table))
-    if as_json:
-        print_json(made.to_dict())
-    else:
-        print_markdown(calibration_document(made).to_markdown())
+    def write(table: pd.DataFrame) -> None:
+        if export_csv is not None:
+            export(Path(export_csv), views.to_csv(table))
+
+    check_outputs({"--export-csv": export_csv})
+    with Journal("calibrate", resume=not no_resume) as journal:
+        try:
+            with shown_progress("calibrating", quiet=quiet) as (progress,):
+                made = calibrate_here(progress, journal=journal)
+        except UnfinishedError as interrupt:
+            write(interrupt.finished)
+            raise
+        if as_json:
+            print_json(made.to_dict())
+        else:
+            print_markdown(calibration_document(made).to_markdown())
+        write(made.table)
 
 
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -186,8 +216,12 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
     type=click.Choice(["markdown", "html"]),
     help="[default: what --output ends in, or markdown]",
 )
-def report(*, output: str | None, form: str | None, **asked: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, hidden=True)
+def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any) -> None:
     """Write what was measured on a GPU, beside what was predicted, as a page with pictures."""
+    if as_json:
+        msg = "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
+        raise click.UsageError(msg)
     from occupancy_lab.reporting.output import run
     from occupancy_lab.sweeping.progress import shown_progress
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab import __version__
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compile import can_compile
-from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.explaining.document import Document, Section, Table, literal
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.measuring.ncu import find_ncu
 from occupancy_lab.throughput.calibrations import known_calibrations
@@ -83,6 +83,9 @@ def _compilers() -> Iterator[Finding]:
         except ImportError as error:
             yield Finding(subject, "problem", f"Triton cannot be imported: {error}")
             continue
+        except Exception as error:  # noqa: BLE001 - whatever keeps Triton from compiling now
+            yield Finding(subject, "problem", f"cannot be tried: {error}")
+            continue
         detail = "compiles without a GPU" if works else "the installed Triton has none"
         yield Finding(subject, "ok" if works else "problem", detail)
 
@@ -140,7 +143,7 @@ def write_findings(findings: tuple[Finding, ...]) -> Document:
     answer = (
         f"Needs attention: {', '.join(problems)}." if problems else "Everything needed is here."
     )
-    rows = tuple((item.subject, item.status, item.detail) for item in findings)
+    rows = tuple((item.subject, item.status, literal(item.detail)) for item in findings)
     return Document(
         "doctor", (answer,), (Section("Found", (Table(("", "", ""), rows, prose=True),)),)
     )

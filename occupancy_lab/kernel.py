@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import importlib.util
 import pkgutil
+import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -64,14 +65,19 @@ class Kernel:
     """What the lab needs to know of a kernel; a kernel file holds one as `KERNEL`.
 
     `arguments` gives the launch's positional arguments for a problem (Pointer for a tensor),
-    `constexprs` its keyword arguments for a configuration, `default_config` the configuration
-    its author would launch on a GPU that gives one program `max_shared` bytes. `memory_steps`
-    lists the global memory traffic. `run` launches it on a torch tensor, and on further ones after
-    num_programs where `operands` is more than 1; `reference` gives from the same tensors in
-    float64 what `run` must give. `function` is None for a kernel that Triton does not compile.
-    `compared_with` names the kernel whose traffic an
-    explanation sets beside this one's; `program_table` shows a small launch program by program,
-    given the number of elements and BLOCK_SIZE.
+    `constexprs` its keyword arguments for a problem and a configuration, `default_config` the
+    configuration its author would launch on a GPU that gives one program `max_shared` bytes.
+    `memory_steps` lists the global memory traffic. `run` launches it on a torch tensor, and on
+    further ones after num_programs where `operands` is more than 1; `reference` gives from the
+    same tensors in float64 what `run` must give. `function` is None for a kernel that Triton does
+    not compile. `compared_with` names the kernel whose traffic an explanation sets beside this
+    one's; `program_table` shows a small launch program by program, given the number of elements
+    and BLOCK_SIZE.
+
+    It is compiled with the configuration's num_warps and num_stages, with its own `options`
+    (num_ctas, waves_per_eu, ..., as plain values) and with OPTIONS: `run` launches with the same.
+    `stage_bytes` gives the least shared memory that each stage after the first takes where Triton
+    copies ahead through it, as on NVIDIA from sm_80 on; None is not known.
     """
 
     name: str
@@ -79,7 +85,7 @@ class Kernel:
     grid: Grid
     function: Any | None
     arguments: Callable[[Problem], tuple[Pointer | int, ...]]
-    constexprs: Callable[[Config], Mapping[str, int]]
+    constexprs: Callable[[Problem, Config], Mapping[str, int]]
     default_config: Callable[[Problem, int], Config]
     memory_steps: Callable[[Problem], tuple[MemoryStep, ...]]
     run: Callable[..., Any]
@@ -87,6 +93,8 @@ class Kernel:
     operands: int = 1
     compared_with: str | None = None
     program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    stage_bytes: Callable[[Problem, Config], int] | None = None
 
 
 OPTIONS = {"enable_fp_fusion": True}
@@ -106,6 +114,17 @@ def kernel_names() -> tuple[str, ...]:
     )
 
 
+def own_kernel(name: str) -> Kernel:
+    """Return the kernel called *name* that comes with the lab; no file is imported.
+
+    Raises InputError where there is no such kernel.
+    """
+    if name not in kernel_names():
+        msg = f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}"
+        raise InputError(msg)
+    return load_kernel(name)
+
+
 def load_kernel(name: str) -> Kernel:
     """Return the kernel called *name*, or the `KERNEL` of the Python file at the path *name*.
 
@@ -113,11 +132,12 @@ def load_kernel(name: str) -> Kernel:
 
     Raises InputError where there is no such kernel or file, or the file holds no such thing.
     """
-    path, suffix, entry = name.partition(".py:")
+    path = kernel_file(name)
+    _, suffix, entry = name.partition(".py:")
     if name in kernel_names():
         module = import_module(f"occupancy_lab.kernels.{name}")
-    elif suffix or name.endswith(".py"):
-        module = _load_file(_resolved(f"{path}.py" if suffix else name))
+    elif path is not None:
+        module = load_file(path)
     else:
         known = ", ".join(kernel_names())
         msg = (
@@ -129,19 +149,30 @@ def load_kernel(name: str) -> Kernel:
         held = f"no kernel {quoted(entry)} in KERNELS" if suffix else "no KERNEL"
         msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
         raise InputError(msg)
+    if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
+        msg = f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and ."
+        raise InputError(msg)
     return found
 
 
-def _resolved(path: str) -> Path:
+def kernel_file(name: str) -> Path | None:
+    """Return the file that `load_kernel` imports for *name*; None where it imports none."""
+    path, suffix, _ = name.partition(".py:")
+    if name in kernel_names() or not (suffix or name.endswith(".py")):
+        return None
     try:
-        return Path(path).resolve(strict=True)
+        return Path(f"{path}.py" if suffix else name).resolve(strict=True)
     except (OSError, RuntimeError) as error:  # none there, no working folder, a loop of links
-        msg = f"there is no file {path}"
+        msg = f"there is no file {path}.py" if suffix else f"there is no file {name}"
         raise InputError(msg) from error
 
 
 @cache
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """Return the module of the Python file at *path*; what it prints goes to standard error.
+
+    Raises InputError where there is no such file or it cannot be imported.
+    """
     if not path.is_file():
         msg = f"there is no file {path}"
         raise InputError(msg)
@@ -152,10 +183,17 @@ def _load_file(path: Path) -> ModuleType:
         raise InputError(msg)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
+    from occupancy_lab.compiling.silence import Printed, captured
+
+    printed = Printed()
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        with captured() as printed:
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit, GeneratorExit) as error:
         del sys.modules[module_name]
-        msg = f"{path} cannot be imported: {type(error).__name__}: {error}"
+        msg = f"{path} cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
         raise InputError(msg) from error
+    finally:
+        if printed.text:
+            print(printed.text, end="", file=sys.stderr)  # noqa: T201 - the file prints it
     return module

@@ -182,7 +182,9 @@ def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     The directory is no argument of it: it is put into the environment.
     """
-    no_cache = click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing.")
+    no_cache = click.option(
+        "--no-cache", is_flag=True, help="Compile anew and keep nothing, nor in Triton's cache."
+    )
     directory = click.option(
         "--cache-dir",
         type=click.Path(file_okay=False),
@@ -191,6 +193,13 @@ def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Where compiled resources are kept [default: $OCCUPANCY_LAB_CACHE_DIR or XDG cache].",
     )
     return no_cache(directory(command))
+
+
+def retry_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that forgets which kernels did not compile."""
+    return click.option(
+        "--retry-failed", is_flag=True, help="Compile again what is remembered as failed."
+    )(command)
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,6 +216,17 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return form(as_json(command))
 
 
+def compile_timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that says how long a compile may take."""
+    return click.option(
+        "--compile-timeout",
+        type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
+        default=120,
+        show_default=True,
+        help="Seconds a compile, or the import of a kernel's file, may take.",
+    )(command)
+
+
 def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the option that says how often a launch is timed."""
     return click.option(
@@ -215,6 +235,15 @@ def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
         default=30,
         show_default=True,
         help="Launches timed of each, at the least.",
+    )(command)
+
+
+def resume_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that leaves what an interrupted run has measured."""
+    return click.option(
+        "--no-resume",
+        is_flag=True,
+        help="Measure anew what the same command measured before it was interrupted.",
     )(command)
 
 

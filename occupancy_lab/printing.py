@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
 from typing import Any
@@ -68,10 +69,26 @@ def print_text(text: str) -> None:
 
 
 def print_json(values: Any) -> None:
-    """Print plain *values* as indented JSON."""
+    """Print plain *values* as `json_text` has them."""
+    print_text(json_text(values) + "\n")
+
+
+def json_text(values: Any) -> str:
+    """Return plain *values* as indented, strict JSON: a number that is not finite is null."""
     import json
 
-    print_text(json.dumps(values, indent=2) + "\n")
+    try:
+        return json.dumps(values, indent=2, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(values), indent=2, allow_nan=False)
+
+
+def _finite(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def print_markdown(markdown: str) -> None:
@@ -79,3 +96,14 @@ def print_markdown(markdown: str) -> None:
     from occupancy_lab import terminal
 
     terminal.print_markdown(markdown)
+
+
+def print_note(sentence: str) -> None:
+    """Print *sentence* on standard error, where it disturbs no output."""
+    click.echo(f"occupancy-lab: {sentence}", err=True)
+
+
+def show_status(sentence: str) -> None:
+    """Show *sentence* on standard error in place of the one before, where that is a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{sentence}", err=True, nl=False)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import Calculation, calculate
-from occupancy_lab.checking import check_config, check_fits, check_problem
+from occupancy_lab.checking import check_config, check_fits, check_problem, check_stages
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.planning import plan_launch, traffic
 from occupancy_lab.throughput.predict import predict
 
 if TYPE_CHECKING:
+    from occupancy_lab.compiling.process import Compiler
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import (
@@ -185,7 +186,7 @@ def make_record(  # noqa: PLR0913 - the values that a record starts from
     *,
     present: bool = False,
 ) -> Record:
-    """Compile *kernel* for *gpu* and work out how it will sit there.
+    """Compile *kernel* for *gpu* in this process and work out how it will sit there.
 
     With *present* the GPU is here and Triton's own driver is used.
 
@@ -194,7 +195,27 @@ def make_record(  # noqa: PLR0913 - the values that a record starts from
     """
     check_problem(problem)
     check_config(kernel, problem, config, gpu)
+    check_stages(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
+    return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
+
+
+def compile_record(  # noqa: PLR0913 - the values that a record starts from
+    name: str,
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    gpu: Gpu,
+    *,
+    compiler: Compiler,
+    present: bool = False,
+) -> Record:
+    """Return the record of *kernel* as *compiler* compiles it; `load_kernel` finds it by *name*.
+
+    With *present* the GPU is here and Triton's own driver is used. Raises as `make_record` does.
+    """
+    check_config(kernel, problem, config, gpu)
+    resources = compiler.resources(name, kernel, problem, config, gpu.target, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 
 

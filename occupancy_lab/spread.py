@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from occupancy_lab import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+
+class UnfinishedError(KeyboardInterrupt):
+    """A signal in the middle of the work; raised from it, with what was finished before."""
+
+    def __init__(self, finished: Any) -> None:
+        super().__init__("interrupted")
+        self.finished = finished
 
 
 class Closable(Protocol):
@@ -24,7 +34,7 @@ Worker = TypeVar("Worker", bound=Closable)
 
 def spread(
     tasks: Mapping[Name, Task], workers: Sequence[Worker], do: Callable[[Worker, Task], Outcome]
-) -> Iterator[tuple[Name, Outcome]]:
+) -> Generator[tuple[Name, Outcome]]:
     """Have *workers* do *tasks*, and give each name with its outcome as soon as it is there.
 
     However the caller ends, every worker is closed.
@@ -44,6 +54,9 @@ def spread(
                     name, worker = running.pop(future)
                     free.append(worker)
                     yield name, future.result()
+        except KeyboardInterrupt:
+            signals.arrived()
+            raise
         finally:
             for worker in workers:
                 worker.close()

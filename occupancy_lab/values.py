@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Problem:
     def matrix_bytes(self) -> int:
         """Bytes of the whole matrix, without padding."""
         return self.rows * self.cols * self.item_bytes
+
+    @property
+    def needs_int64_offsets(self) -> bool:
+        """Whether the offset of an element, counted in elements, does not fit 32 bits."""
+        return self.rows * self.cols > INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +154,9 @@ class Failure:
     reason: str
     seconds: float | None = None
     """The time that was given to a compile that took longer."""
-    lasting: bool = True
-    """Whether another try would give the same; not so after a full disk or a killed process."""
+    lasting: bool = field(default=False, kw_only=True)
+    """Whether another try would give the same; not so after a full disk, a killed process, or a
+    time limit, which a busy machine reaches with any kernel."""
 
 
 @dataclass(frozen=True, slots=True)

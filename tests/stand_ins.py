@@ -73,6 +73,7 @@ class Launches:
         runs: int = 30,
         devices: Sequence[str | None] = (None,),
         progress: Callable[[int, int], None] = lambda _done, _of: None,
+        journal: object = None,  # noqa: ARG002 - the signature of measure_launches
     ) -> list[Measurement]:
         """Return a measurement for each of *launches*."""
         self.asked += launches

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.calculator import calculate
@@ -15,9 +16,10 @@ from occupancy_lab.checking import (
     check_fits,
     check_num_warps,
     check_problem,
+    check_stages,
     next_power_of_two,
 )
-from occupancy_lab.compiling import Store
+from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.kernel import load_kernel
@@ -50,6 +52,10 @@ def test_next_power_of_two(number: int) -> None:
         (Problem(4096, -1), "cols is -1;"),
         (Problem(4096, 781, "float64"), "'float64' is not known; give one of float32, float16, b"),
         (Problem(4096, 781, ""), "dtype '' is not known"),
+        (Problem(10**30, 781), "rows times cols is more than 2305843009213693951, and Triton"),
+        (Problem(1, 10**5000), "give fewer rows or cols"),
+        (Problem(2**63, 1, "float16"), "a float16 matrix in 64 bits"),
+        (Problem(2**31, 2**30), "rows times cols is more than"),
     ],
 )
 def test_impossible_problems(problem: Problem, part: str) -> None:
@@ -86,6 +92,8 @@ def test_possible_problems(dtype: str) -> None:
         (MOST_ELEMENTS + 1, Config(2 * MOST_ELEMENTS, 8, 4), f"at most {MOST_ELEMENTS} elements"),
         (781, Config(1024, 8, 0), "num_stages is 0;"),
         (781, Config(1024, 8, -2), "num_stages is -2;"),
+        (781, Config(1024, 8, 65), "num_stages is 65; at most 64 stages are compiled"),
+        (781, Config(1024, 8, 10**9), "num_stages is 1000000000; at most 64"),
         (781, Config(1024, 0, 4), "num_warps is 0; Triton takes a power of two"),
         (781, Config(1024, -8, 4), "num_warps is -8;"),
         (781, Config(1024, 12, 4), "num_warps is 12; Triton takes a power of two"),
@@ -153,12 +161,16 @@ def test_a_program_has_at_most_1024_threads(gpu: Gpu) -> None:
     ],
 )
 def test_the_stages_said_to_fit_do(gpu: str, cols: int, num_warps: int, num_stages: int) -> None:
-    """Of too many stages the message names the most that really fit: one more does not."""
+    """Of too many stages the message names the most that really fit: one more does not.
+
+    The kernel is one that does not say beforehand what a stage takes.
+    """
     problem, block_size = Problem(4096, cols), next_power_of_two(cols)
+    unknown = dataclasses.replace(SOFTMAX, stage_bytes=None)
 
     def record(stages: int) -> int:
         config = Config(block_size, num_warps, stages)
-        return make_record(SOFTMAX, problem, config, find_gpu(gpu), Store(None)).resources.shared
+        return make_record(unknown, problem, config, find_gpu(gpu), Store(None)).resources.shared
 
     with pytest.raises(DoesNotFitError) as caught:
         record(num_stages)
@@ -174,6 +186,52 @@ def test_the_stages_said_to_fit_do(gpu: str, cols: int, num_warps: int, num_stag
     with pytest.raises(DoesNotFitError) as one_more:
         record(fits + 1)
     assert one_more.value.needed == record(fits) + stage_bytes
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "cols", "num_warps"),
+    [
+        ("sm_80", "float32", 12672, 8),
+        ("sm_89", "float32", 3000, 4),
+        ("rtx5090", "float32", 32768, 32),
+        ("h100", "float16", 32768, 16),
+        ("sm_86", "bfloat16", 4096, 4),
+    ],
+)
+def test_stages_that_cannot_fit_need_no_compile(
+    gpu: str, dtype: str, cols: int, num_warps: int
+) -> None:
+    """More stages than fit are refused by what a stage takes, and the most that can fit do."""
+    problem, block_size = Problem(4096, cols, dtype), next_power_of_two(cols)
+    with pytest.raises(DoesNotFitError) as caught:
+        check_stages(SOFTMAX, problem, Config(block_size, num_warps, 64), find_gpu(gpu))
+    said = re.search(r"num_stages (\d+) is the most that can fit", str(caught.value))
+    assert said is not None
+    config = Config(block_size, num_warps, int(said[1]))
+    fits = make_record(SOFTMAX, problem, config, find_gpu(gpu), Store(None)).resources
+    assert fits.shared <= caught.value.available < caught.value.needed
+    assert fits.shared + block_size * problem.item_bytes > caught.value.available
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    gpu=st.sampled_from(["sm_80", "sm_90", "sm_120"]),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    cols=st.sampled_from([1, 2, 16, 48, 64, 784, 1024]) | st.integers(1, 2048),
+    num_warps=st.sampled_from([1, 2, 4, 8]),
+)
+def test_a_stage_takes_what_is_said(gpu: str, dtype: str, cols: int, num_warps: int) -> None:
+    """A compiled row in flight takes at least what the kernel says that it will."""
+    problem, config = Problem(4096, cols, dtype), Config(next_power_of_two(cols), num_warps, 3)
+    resources = compile_resources(SOFTMAX, problem, config, find_gpu(gpu).target, Store(None))
+    assert SOFTMAX.stage_bytes is not None
+    assert 2 * SOFTMAX.stage_bytes(problem, config) <= (resources.pipeline_shared or 0)
+
+
+@pytest.mark.parametrize("gpu", ["sm_75", "mi300x", "gfx1100"])
+def test_stages_in_registers_are_compiled(gpu: str) -> None:
+    """Where rows in flight take no shared memory none is asked for beforehand."""
+    check_stages(SOFTMAX, Problem(4096, 12672), Config(16384, 8, 64), find_gpu(gpu))
 
 
 @pytest.mark.parametrize("gpu", bare_gpus().values(), ids=lambda gpu: gpu.key)

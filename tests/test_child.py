@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from occupancy_lab.child import Child
+from occupancy_lab.child import Child, command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SERVER = """
+SERVER = r"""
+import contextlib
 import os
+import subprocess
+import tempfile
 import time
 
 from occupancy_lab.child import serve
+from occupancy_lab.compiling.silence import captured
 
 
 def answer(line):
@@ -33,6 +37,25 @@ def answer(line):
         time.sleep(600)
     if word == "print":
         print("this is no answer")
+    if word == "abort":
+        os.abort()
+    if word == "complain":
+        os.write(2, b"first\n\nit does not work\n")
+        os._exit(3)
+    if word == "raise":
+        raise ValueError("this is the reason")
+    if word == "llvm":
+        with captured():
+            os.write(2, b"warning: a\nLLVM ERROR: no register\nStack dump:\n#0 0x1\n")
+            os._exit(1)
+    if word == "half":
+        for descriptor in range(3, 20):
+            with contextlib.suppress(OSError):
+                os.write(descriptor, b"no end")
+        time.sleep(600)
+    if word == "start":
+        started = subprocess.Popen(["/bin/sleep", "600"])
+        return f"{started.pid} {tempfile.gettempdir()}"
     return {"pid": str(os.getpid()), "where": os.environ["WHERE"]}.get(word, word.upper())
 
 
@@ -48,6 +71,11 @@ def child(tmp_path: Path) -> Iterator[Child]:
     child = Child("capitals", environment={"PYTHONPATH": str(tmp_path), "WHERE": "far away"})
     yield child
     child.close()
+
+
+def pid_of(child: Child) -> int:
+    """Return the number of the child's process; a child that does not answer has none."""
+    return int(child.ask("pid") or "none")
 
 
 def gone(pid: int) -> bool:
@@ -81,12 +109,12 @@ def test_what_is_printed_is_no_answer(child: Child) -> None:
 
 def test_timeout_kills_and_the_next_question_works(child: Child) -> None:
     """An answer that takes too long is None at its limit; the next has a fresh process."""
-    pid = child.ask("pid")
+    pid = pid_of(child)
     start = time.monotonic()
     assert child.ask("sleep", 0.5) is None
     assert time.monotonic() - start < 30
-    assert gone(int(pid or 0))
-    assert child.ask("pid") not in {pid, "", None}
+    assert gone(pid)
+    assert pid_of(child) != pid
 
 
 def test_dead_process_gives_nothing_and_is_replaced(child: Child) -> None:
@@ -98,7 +126,7 @@ def test_dead_process_gives_nothing_and_is_replaced(child: Child) -> None:
 
 def test_killed_between_questions(child: Child) -> None:
     """A process that was killed while idle gives one "", and the next question an answer."""
-    pid = int(child.ask("pid") or 0)
+    pid = pid_of(child)
     os.kill(pid, signal.SIGKILL)
     assert child.ask("hello") == ""
     assert child.ask("hello") == "HELLO\n"
@@ -106,7 +134,7 @@ def test_killed_between_questions(child: Child) -> None:
 
 def test_close_ends_the_middle_of_an_answer(child: Child) -> None:
     """Closed from another thread, a child that is busy is gone, and it says that it is closed."""
-    pid = int(child.ask("pid") or 0)
+    pid = pid_of(child)
     threading.Timer(0.3, child.close).start()
     assert child.ask("sleep", 60) == ""
     assert child.closed
@@ -133,3 +161,129 @@ def test_child_ends_with_its_parent(tmp_path: Path) -> None:
         pid = int(one.stdout.readline())
         one.kill()
     assert gone(pid)
+
+
+def test_working_directory_is_not_searched(
+    child: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that lies in the working directory is not imported in place of another."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "queue.py").write_text("raise SystemExit('this is no queue')\n")
+    (tmp_path / "here" / "capitals.py").write_text("raise SystemExit('these are no capitals')\n")
+    monkeypatch.chdir(tmp_path / "here")
+    assert child.ask("hello") == "HELLO\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("die", "exit status 3"),
+        ("abort", "Aborted"),
+        ("complain", "it does not work"),
+        ("raise", "ValueError: this is the reason"),
+        ("llvm", "LLVM ERROR: no register"),
+    ],
+)
+def test_last_words_are_kept(child: Child, line: str, words: str) -> None:
+    """Of a process that died there is the last line it printed, or how it ended."""
+    assert child.ask(line) == ""
+    assert child.last_words == words
+    assert child.ask("hello") == "HELLO\n"
+
+
+def test_answer_without_an_end_is_timed_out(child: Child) -> None:
+    """A line that begins and does not end is no answer at the time limit."""
+    start = time.monotonic()
+    assert child.ask("half", 1) is None
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+def test_endless_time_limits_are_none(child: Child, timeout: float) -> None:
+    """A limit that no clock can count to is no limit."""
+    assert child.ask("hello", timeout) == "HELLO\n"
+
+
+def test_process_that_is_never_ready_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interpreter that hangs before it serves is a process that died, and says so."""
+    monkeypatch.setattr("occupancy_lab.child.START_TIMEOUT", 0.5)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nsleep 600\n")
+    python.chmod(0o755)
+    child = Child("capitals", python=str(python))
+    assert child.ask("hello") == ""
+    assert "not ready within 0.5 s" in child.last_words
+
+
+@pytest.mark.parametrize("how", ["timeout", "close", "death"])
+def test_all_that_a_process_started_ends_with_it(child: Child, how: str) -> None:
+    """A time limit, the end and the death of a child end its children, with what they left."""
+    pid, folder = (child.ask("start") or "").split()
+    assert os.path.isdir(folder)  # noqa: PTH112 - a text from another process
+    if how == "timeout":
+        child.ask("sleep", 0.1)
+    elif how == "close":
+        child.close()
+    else:
+        child.ask("die")
+    assert gone(int(pid))
+    assert not os.path.exists(folder)  # noqa: PTH110 - the same
+
+
+def test_bytes_that_are_no_text_are_a_line_too(tmp_path: Path) -> None:
+    """A child that is sent what is no UTF-8 answers all the same, and ends with its input."""
+    (tmp_path / "capitals.py").write_text(SERVER)
+    with subprocess.Popen(
+        command("capitals"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "WHERE": ""},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\xff\xfe\nhello\n")
+        process.stdin.flush()
+        answers = [process.stdout.readline() for _ in range(3)]
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert answers == [b"ready\n", "\ufffd\ufffd\n".encode(), b"HELLO\n"]
+
+
+def test_nothing_of_a_killed_parent_is_left(tmp_path: Path) -> None:
+    """Where the parent is killed, the child ends what it started, and leaves no file."""
+    (tmp_path / "capitals.py").write_text(SERVER)
+    code = (
+        "from occupancy_lab.child import Child\n"
+        f"child = Child('capitals', environment={{'PYTHONPATH': {str(tmp_path)!r}, 'WHERE': ''}})\n"
+        "print(child.ask('start').strip(), flush=True)\n"
+        "child.ask('sleep')\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        pid, folder = one.stdout.readline().split()
+        one.kill()
+    assert gone(int(pid))
+    end = time.monotonic() + 30
+    while os.path.exists(folder):  # noqa: PTH110 - a text from another process
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_no_child_outlives_a_parent_that_never_asked_on(tmp_path: Path) -> None:
+    """A parent that is killed before its child is ready leaves nothing of it either."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\n" + SERVER)
+    code = (
+        "import os, threading, time\n"
+        "from occupancy_lab.child import Child\n"
+        f"child = Child('slow', environment={{'PYTHONPATH': {str(tmp_path)!r}, 'WHERE': ''}})\n"
+        "threading.Thread(target=child.ask, args=('pid',), daemon=True).start()\n"
+        "while child._process is None: time.sleep(0.01)\n"
+        "print(child._process.pid, child._process._folder.name, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pid, folder = done.stdout.split()
+    assert gone(int(pid))
+    assert not os.path.exists(folder)  # noqa: PTH110 - a text from another process

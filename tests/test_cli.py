@@ -139,6 +139,7 @@ BAD = {
     "tune --cols 781 --gpu h100 --kernel softmax_naive": "torch",
     "calibrate --export-csv nowhere/rows.csv": "no directory",
     "verify --num-warps a": "whole numbers",
+    "report --json": "evaluate --json",
     "nonsense": "nonsense",
     "--nonsense": "--nonsense",
 }

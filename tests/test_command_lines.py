@@ -22,9 +22,7 @@ from stand_ins import CALIBRATION, Launches, values_of
 
 from occupancy_lab.calibrating.run import Calibrated
 from occupancy_lab.cli import NAME, main
-from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.errors import CompileError
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
@@ -134,15 +132,6 @@ def _outcome(config: Config) -> Resources | Failure:
     return Resources(32, config.num_warps, shared, pipeline_shared=pipeline, **COUNTS)
 
 
-def _compiled(_kernel: object, launch: Any, *_others: object, **_options: object) -> Resources:
-    words = launch.keywords
-    config = Config(words["BLOCK_SIZE"], words["num_warps"], words.get("num_stages", 1))
-    outcome = _outcome(config)
-    if isinstance(outcome, Failure):
-        raise CompileError(outcome.reason)
-    return outcome
-
-
 def _in_process(_self: object, request: Request, timeout: float | None) -> Resources | Failure:
     assert timeout is None or timeout > 0
     return _outcome(request.config)
@@ -164,13 +153,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     table.to_csv(there / "measured.csv", index=False)
     patch.chdir(out)
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(out / "store"))
-    patch.setattr(compiling, "_compile", _compiled)
-    patch.setattr(compiling, "_read", lambda compiled, _target: compiled)
     patch.setattr(CompileProcess, "compile", _in_process)
+    patch.setattr(CompileProcess, "import_file", lambda *_asked: None)
     replaced = {
         "doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.run.calibrate_here": lambda _progress: _calibrated(out),
+        "calibrating.run.calibrate_here": lambda *_asked, **_options: _calibrated(out),
         "evaluating.run.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),
@@ -230,7 +218,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
         words += draw(_words(draw(st.sampled_from(params))))
     elif rare == 4:
         words = words[: draw(st.integers(0, len(words)))]
-    return [word for word in words if word != "--json" or "--points" not in words]
+    return words
 
 
 def _hang(_number: int, _frame: object) -> None:

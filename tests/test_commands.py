@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -12,7 +13,8 @@ from occupancy_lab.calibrating.run import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.measuring.checks import Check
-from occupancy_lab.measuring.process import InterruptedMeasuringError
+from occupancy_lab.signals import Interrupted
+from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.measuring.request import Launch
-    from occupancy_lab.values import Measurement, Problem
+from occupancy_lab.values import Measurement, Problem
 
 
 @pytest.fixture
@@ -98,14 +100,14 @@ def test_interrupted_sweep_prints_and_says_so(
     def interrupted(
         asked: Sequence[tuple[Problem, Launch]], **options: object
     ) -> list[Measurement]:
-        raise InterruptedMeasuringError(dict(enumerate(launches(asked[:1], **options))))  # type: ignore[arg-type] # passed on
+        raise UnfinishedError(dict(enumerate(launches(asked[:1], **options))))  # type: ignore[arg-type] # passed on
 
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
     asked = ("sweep", "--cols", "781", "--num-warps", "4", "--num-stages", "1,2", "--quiet")
     assert run(*asked, "--measure", "--json") == 130
     captured = capsys.readouterr()
     assert [row["us"] for row in values_of(captured.out)] == [10.0, None]
-    assert captured.err == "occupancy-lab: interrupted; what was measured before is above\n"
+    assert captured.err == "occupancy-lab: interrupted; what was finished is above\n"
 
 
 def test_calibrate_exports_its_launches(
@@ -115,13 +117,30 @@ def test_calibrate_exports_its_launches(
     errors = Errors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
     table = pd.DataFrame({"us": [2.5]})
     made = Calibrated(CALIBRATION, tmp_path / "h200.json", 184.4, errors, table)
-    monkeypatch.setattr("occupancy_lab.calibrating.run.calibrate_here", lambda _progress: made)
+    monkeypatch.setattr(
+        "occupancy_lab.calibrating.run.calibrate_here", lambda _progress, **_options: made
+    )
     exported = tmp_path / "rows.csv"
     assert run("calibrate", "--export-csv", str(exported)) == 0
     assert "launch_us" in capsys.readouterr().out
     assert exported.read_text() == "us\n2.5\n"
     assert run("calibrate", "--json") == 0
     assert values_of(capsys.readouterr().out)["device"] == "NVIDIA H200"
+
+
+def test_interrupted_calibration_writes_its_launches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A signal in the middle of a calibration writes the launches that are finished."""
+
+    def interrupted(*_asked: object, **_options: object) -> None:
+        raise UnfinishedError(pd.DataFrame({"us": [2.5, None]})) from Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr("occupancy_lab.calibrating.run.calibrate_here", interrupted)
+    exported = tmp_path / "rows.csv"
+    assert run("calibrate", "--export-csv", str(exported)) == 143
+    assert exported.read_text() == 'us\n2.5\n""\n'
+    assert capsys.readouterr().err.strip() == "occupancy-lab: interrupted"
 
 
 @pytest.mark.parametrize(("agrees", "status"), [(True, 0), (None, 0), (False, 1)])

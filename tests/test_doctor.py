@@ -13,6 +13,7 @@ from stand_ins import CALIBRATION
 import occupancy_lab
 from occupancy_lab import doctor
 from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.probe import probe_kernel
 from occupancy_lab.doctor import Finding, examine, write_findings
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
@@ -95,6 +96,18 @@ def test_a_triton_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(doctor, "can_compile", broken)
     found = finding("compiler for sm_90")
     assert (found.status, "file too short" in found.detail) == ("problem", True)
+
+
+def test_a_cache_that_cannot_be_written_is_no_missing_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where Triton cannot keep what it compiles, that is the problem that is told."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
+    probe_kernel.device_caches.clear()
+    found = finding("compiler for sm_90")
+    assert (found.status, "Not a directory" in found.detail) == ("problem", True)
+    assert "none" not in found.detail
 
 
 def test_no_gpu_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:

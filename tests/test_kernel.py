@@ -51,7 +51,10 @@ KERNEL = Kernel(
     grid=Grid.ROWS,
     function=scale_kernel,
     arguments=arguments,
-    constexprs=lambda config: {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages},
+    constexprs=lambda _problem, config: {
+        "BLOCK_SIZE": config.block_size,
+        "num_stages": config.num_stages,
+    },
     default_config=lambda problem, max_shared: Config(1024, 4, 1),
     memory_steps=memory_steps,
     run=print,
@@ -178,3 +181,12 @@ def test_files_that_fail(tmp_path: Path, source: str, reason: str) -> None:
     assert not {name for name in set(sys.modules) - before if "failing" in name}
     file.write_text(OWN_KERNEL, encoding="utf-8")
     assert load_kernel(str(file)).default_config(Problem(1, 1), 0) == Config(1024, 4, 1)
+
+
+@pytest.mark.parametrize("name", ["=1+1", "a|b", "<b>", "*a*", "a\nb", ""])
+def test_names_that_tables_would_misread_are_refused(tmp_path: Path, name: str) -> None:
+    """A kernel's name goes into tables, pages and files, so it has no signs of theirs."""
+    path = tmp_path / "own.py"
+    path.write_text(OWN_KERNEL.replace('"scale",\n    title', f"{name!r},\n    title"))
+    with pytest.raises(InputError, match="calls its kernel"):
+        load_kernel(str(path))

@@ -213,5 +213,5 @@ def test_nothing_impossible_is_compiled(
 def test_what_does_not_fit_has_no_record() -> None:
     """A GPU that holds not one program gives an error, not a record of zeros."""
     made = (load_kernel("softmax"), Problem(4096, 16384), Config(16384, 8, 5))
-    with pytest.raises(DoesNotFitError, match="num_stages 4 would fit"):
+    with pytest.raises(DoesNotFitError, match="num_stages 4 is the most that can fit"):
         make_record(*made, find_gpu("h100"), Store(None))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.evaluating.score import Errors
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.throughput.constants import Constants
     from occupancy_lab.throughput.features import Features
 
@@ -50,11 +51,15 @@ def time_calibration(
     *,
     jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
+    journal: Journal | None = None,
 ) -> pd.DataFrame:
-    """Launch every micro-benchmark on *gpu*, which is here, and give a table with a row each."""
+    """Launch every micro-benchmark on *gpu*, which is here, and give a table with a row each.
+
+    Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
+    """
     tasks = tasks_of(gpu)
     table = run_tasks(tasks, jobs=jobs, progress=progress)
-    return measure_table(table, tasks, runs=RUNS, progress=progress)
+    return measure_table(table, tasks, runs=RUNS, progress=progress, journal=journal)
 
 
 def calibration_of(table: pd.DataFrame, gpu: Gpu) -> Calibration:

@@ -13,12 +13,10 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, Pointer
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
-
-    from occupancy_lab.values import Problem
 
 
 @triton.jit
@@ -51,7 +49,7 @@ def rows_kernel(
     STEPS: tl.constexpr,
 ):
     """The work on row `program_id`."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0)
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     x = tl.load(input_ptr + row * row_stride + cols, mask=mask, other=-float("inf"))
@@ -75,10 +73,9 @@ def loop_kernel(
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=num_stages):
-        row_64 = tl.cast(row, tl.int64)
-        x = tl.load(input_ptr + row_64 * row_stride + cols, mask=mask, other=-float("inf"))
+        x = tl.load(input_ptr + row * row_stride + cols, mask=mask, other=-float("inf"))
         y = work(x.to(tl.float32), REDUCTIONS, STEPS)
-        output_ptrs = output_ptr + row_64 * row_stride + cols
+        output_ptrs = output_ptr + row * row_stride + cols
         tl.store(output_ptrs, y.to(output_ptr.dtype.element_ty), mask=mask)
 
 
@@ -89,7 +86,8 @@ def empty_kernel(output_ptr, BLOCK_SIZE: tl.constexpr):
 
 def run_empty(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
     """Launch one program that does nothing."""
-    empty_kernel[(1,)](x, num_warps=config.num_warps, BLOCK_SIZE=config.block_size, **OPTIONS)
+    keywords = empty_constexprs(Problem(*x.shape), config)
+    empty_kernel[(1,)](x, num_warps=config.num_warps, **keywords, **OPTIONS)
     return x
 
 
@@ -139,7 +137,7 @@ def run_rows(
         x.stride(0),
         x.shape[1],
         num_warps=config.num_warps,
-        **rows_constexprs(reductions, steps, config),
+        **work_constexprs(reductions, steps, Problem(*x.shape), config),
         **OPTIONS,
     )
     return y
@@ -159,20 +157,22 @@ def run_loop(
         x.shape[0],
         x.shape[1],
         num_warps=config.num_warps,
-        **loop_constexprs(reductions, steps, config),
+        **work_constexprs(reductions, steps, Problem(*x.shape), config),
         **OPTIONS,
     )
     return y
 
 
-def rows_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
-    """Return what `rows_kernel` takes by name."""
-    return {"BLOCK_SIZE": config.block_size, "REDUCTIONS": reductions, "STEPS": steps}
+def work_constexprs(
+    reductions: int, steps: int, problem: Problem, config: Config
+) -> dict[str, int]:
+    """Return what `rows_kernel` and `loop_kernel` take by name."""
+    return empty_constexprs(problem, config) | {"REDUCTIONS": reductions, "STEPS": steps}
 
 
-def loop_constexprs(reductions: int, steps: int, config: Config) -> dict[str, int]:
-    """Return what `loop_kernel` takes by name."""
-    return rows_constexprs(reductions, steps, config) | {"num_stages": config.num_stages}
+def empty_constexprs(problem: Problem, config: Config) -> dict[str, int]:
+    """Return what `empty_kernel` takes by name."""
+    return {"BLOCK_SIZE": config.block_size, "num_stages": config.num_stages}
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
@@ -189,7 +189,7 @@ def work_kernel(grid: Grid, reductions: int, steps: int) -> Kernel:
         grid=grid,
         function=loop_kernel if loops else rows_kernel,
         arguments=loop_arguments if loops else rows_arguments,
-        constexprs=partial(loop_constexprs if loops else rows_constexprs, reductions, steps),
+        constexprs=partial(work_constexprs, reductions, steps),
         default_config=default_config,
         memory_steps=memory_steps,
         run=partial(run_loop if loops else run_rows, reductions, steps),
@@ -203,7 +203,7 @@ EMPTY = Kernel(
     grid=Grid.ROWS,
     function=empty_kernel,
     arguments=lambda problem: (Pointer(problem.dtype, problem.matrix_bytes),),
-    constexprs=lambda config: {"BLOCK_SIZE": config.block_size},
+    constexprs=empty_constexprs,
     default_config=default_config,
     memory_steps=lambda _problem: (),
     run=run_empty,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -13,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating.calibrate import calibration_of, fit_errors, time_calibration
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.explaining.document import Document, Section, Table, literal
 from occupancy_lab.explaining.words import percent
 from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.throughput.calibrations import calibration_path
+from occupancy_lab.throughput.calibrations import calibration_path, keep_calibration
 from occupancy_lab.throughput.constants import Calibration, Constants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     import pandas as pd
 
     from occupancy_lab.evaluating.score import Errors
+    from occupancy_lab.measuring.journal import Journal
 
 UNITS = {"us": "us", "gbs": "GB/s", "cycles": "cycles"}
 """The unit of a constant, by the last word of its name; a number without one has no unit."""
@@ -55,26 +57,37 @@ class Calibrated:
 
 def calibrate_here(
     progress: Callable[[int, int], None] = lambda _done, _of: None,
+    journal: Journal | None = None,
 ) -> Calibrated:
     """Find the constants of the first GPU of this machine, and keep them for predictions.
 
-    *progress* is called with what is done and to do, first of the compiles, then of the launches.
+    *progress* is called with what is done and to do, first of the compiles, then of the launches;
+    measurements are kept in *journal* as they come.
 
-    Raises InputError where there is no GPU or the calibration cannot be kept, and DriverError
-    where no launch gave a time.
+    Raises InputError where there is no GPU or the calibration cannot be kept, DriverError where no
+    launch gave a time, and UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
     start = time.monotonic()
     gpu, _ = chosen_devices("calibrate")
-    table = time_calibration(gpu, progress=progress)
-    calibration = calibration_of(table, gpu)
     path = calibration_path(gpu.key)
+    with _written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    table = time_calibration(gpu, progress=progress, journal=journal)
+    calibration = calibration_of(table, gpu)
+    with _written(path):
+        keep_calibration(calibration)
+    errors = fit_errors(table, gpu, calibration.constants)
+    return Calibrated(calibration, path, time.monotonic() - start, errors, table)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Raise InputError where the block cannot write to *path*."""
     try:
-        calibration.write(path)
+        yield
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror}"
         raise InputError(msg) from error
-    errors = fit_errors(table, gpu, calibration.constants)
-    return Calibrated(calibration, path, time.monotonic() - start, errors, table)
 
 
 def calibration_document(made: Calibrated) -> Document:
@@ -86,7 +99,7 @@ def calibration_document(made: Calibrated) -> Document:
         for name, value in dataclasses.asdict(calibration.constants).items()
     )
     kept = (
-        f"It took {made.seconds:.0f} s and is kept in {made.path}; predictions for"
+        f"It took {made.seconds:.0f} s and is kept in {literal(str(made.path))}; predictions for"
         f" {calibration.gpu} use it from now on."
     )
     fits = (

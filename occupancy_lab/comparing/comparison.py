@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import sys
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.checking import check_config, check_problem
+from occupancy_lab.checking import check_config, check_problem, check_stages
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
 from occupancy_lab.comparing.differences import write_comparison
 from occupancy_lab.comparing.entry import make_entries
-from occupancy_lab.comparing.environment import Environment, find_environment
-from occupancy_lab.compiling import Store, compile_resources, store_directory
-from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.compiling.request import Request
-from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.comparing.environment import find_environment
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.record import record_of
-from occupancy_lab.values import Config, Failure, Problem
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
+    from occupancy_lab.comparing.environment import Environment
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Resources
@@ -53,33 +52,6 @@ class _Cell:
     asked_stages: int | None
 
 
-class _Compilers:
-    """Compiles cells, each with the Triton of an environment, one process an environment."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
-        self._processes: dict[str, CompileProcess] = {}
-
-    def close(self) -> None:
-        """End the processes."""
-        for process in self._processes.values():
-            process.close()
-
-    def compile(self, cell: _Cell, environment: Environment) -> Resources:
-        """Return what *cell* compiles to with the Triton of *environment*."""
-        kernel, problem, config, target = cell.kernel, cell.problem, cell.config, cell.gpu.target
-        if environment.is_running:
-            store = Store(self._directory)
-            return compile_resources(kernel, problem, config, target, store, present=cell.present)
-        directory = None if self._directory is None else str(self._directory)
-        process = self._processes.setdefault(environment.python, CompileProcess(environment.python))
-        request = Request(cell.kernel_name, problem, config, target, directory)
-        outcome = process.compile(request, timeout=None)
-        if isinstance(outcome, Failure):
-            raise CompileError(outcome.reason)
-        return outcome
-
-
 def compare(  # noqa: PLR0913 - one argument an option of the command line, all but one by name
     cols: int,
     *,
@@ -93,6 +65,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command line, all 
     num_stages: int | Iterable[int] | None = None,
     cache: bool = True,
     progress: Callable[[str], None] = lambda _said: None,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    compiling: Callable[[str], None] = lambda _said: None,
 ) -> Comparison:
     """Compile a kernel each way that is asked for, side by side, and say what differs and why.
 
@@ -112,25 +86,31 @@ def compare(  # noqa: PLR0913 - one argument an option of the command line, all 
         num_stages: Stages of the loop over rows, one number or several.
         cache: Whether to use the store of compiled resources.
         progress: Told what takes long before it is done.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
+            waits.
+        compiling: Told what is compiled before it is, and "" after it.
 
     Raises:
         InputError: what is asked for makes no sense; the message says what would.
-        CompileError: a Triton cannot compile a kernel for a target.
+        CompileError: a Triton cannot compile a kernel for a target, or takes longer than it may.
         DoesNotFitError: a GPU holds not one program of a kernel.
     """
     problem = Problem(rows, cols, dtype)
     check_problem(problem)
     stages = (num_stages,) if isinstance(num_stages, int | None) else tuple(num_stages)
     chosen = {"block_size": block_size, "num_warps": num_warps}
-    cells = list(_cells(problem, _several(kernel), gpu, tuple(dict.fromkeys(stages)), chosen))
+    kernels = _several(kernel)
     wanted = (sys.executable,) if triton is None else _several(triton)
-    _check_number(len(cells) * len(wanted))
-    environments = _environments(wanted, progress)
     directory = store_directory() if cache else None
-    with contextlib.closing(_Compilers(directory)) as compilers:
+    with closing(Compiler(directory, timeout=compile_timeout, progress=compiling)) as compiler:
+        for name in kernels:
+            compiler.check_file(name)
+        cells = list(_cells(problem, kernels, gpu, tuple(dict.fromkeys(stages)), chosen))
+        _check_number(len(cells) * len(wanted))
+        environments = _environments(wanted, progress)
         entries = make_entries(
             [
-                (_case(cell, environment, compilers), cell.kernel_name, cell.asked_stages)
+                (_case(cell, environment, compiler), cell.kernel_name, cell.asked_stages)
                 for cell, environment in itertools.product(cells, environments)
             ]
         )
@@ -170,6 +150,7 @@ def _cells(
     for (one, present), (name, kernel), number in itertools.product(gpus, found, stages):
         config = chosen_config(kernel, problem, one, {**chosen, "num_stages": number})
         check_config(kernel, problem, config, one)
+        check_stages(kernel, problem, config, one)
         yield _Cell(name, kernel, problem, config, one, present, number)
 
 
@@ -190,11 +171,19 @@ def _environments(wanted: tuple[str, ...], progress: Callable[[str], None]) -> l
     return environments
 
 
-def _case(cell: _Cell, environment: Environment, compilers: _Compilers) -> Case:
-    resources = single = compilers.compile(cell, environment)
-    kernel, config = cell.kernel, cell.config
-    record = record_of(kernel, cell.problem, config, cell.gpu, resources, triton=environment.triton)
-    if config.num_stages > 1:
-        one_stage = Config(config.block_size, config.num_warps, 1)
-        single = compilers.compile(replace(cell, config=one_stage), environment)
-    return Case(record, single)
+def _case(cell: _Cell, environment: Environment, compiler: Compiler) -> Case:
+    name, kernel, problem, config = cell.kernel_name, cell.kernel, cell.problem, cell.config
+
+    def resources(of: Config) -> Resources:
+        present = cell.present and environment.is_running
+        return compiler.resources(
+            *(name, kernel, problem, of, cell.gpu.target),
+            present=present,
+            python=environment.python,
+        )
+
+    record = record_of(
+        kernel, problem, config, cell.gpu, resources(config), triton=environment.triton
+    )
+    single = Config(config.block_size, config.num_warps, 1)
+    return Case(record, record.resources if config == single else resources(single))

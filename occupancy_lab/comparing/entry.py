@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.document import literal
 from occupancy_lab.explaining.words import listed
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, 
     all_names = [
         {
             "gpu": case.record.gpu.title,
-            "kernel": case.record.kernel.name if unique else text,
+            "kernel": case.record.kernel.name if unique else literal(text),
             "triton": f"Triton {case.record.triton_version}",
             "num_stages": "" if stages is None else f"num_stages {stages}",
         }

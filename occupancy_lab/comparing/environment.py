@@ -5,8 +5,10 @@ Those that are made lie beside the store of compiled resources, one a version, a
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -14,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from occupancy_lab import child
 from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling.store import make_directory
 from occupancy_lab.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,11 +31,17 @@ VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 
 ASK = """
 import sys
+sys.path = [folder for folder in sys.path if folder]
 print(*sys.version_info[:2])
 import triton
 from importlib.metadata import version
 print(version("triton"))
 """
+"""Without the working directory on its path, for which an old Python has no option."""
+ANSWERING = 60.0
+"""Seconds that a Python may take to say which Triton it has."""
+MAKING = 1800.0
+"""Seconds that an environment may take to be made: Triton is 200 MB from the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +91,16 @@ def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
     """
     if version == triton_version():
         return sys.executable
-    directory = store_directory() / "triton" / version
+    root = store_directory()
+    directory = root / "triton" / version
     python = directory / "bin" / "python"
+    _check_owned(root, directory.parent, directory, python.parent, python)
     if directory.exists() and _answer(python) is None:
         shutil.rmtree(directory, ignore_errors=True)
     if not directory.exists():
         progress(f"making an environment with Triton {version} in {directory}")
         try:
+            make_directory(root)
             _make(version, directory)
         except OSError as error:
             msg = f"no environment for Triton {version} can be kept in {directory}: {error}"
@@ -95,13 +108,32 @@ def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
     return str(python)
 
 
+def _check_owned(*paths: Path) -> None:
+    """Raise InputError where somebody else can have put there what lies at one of *paths*.
+
+    It would be run: each must belong to the user or to root, and no others may write to it.
+    """
+    for path in paths:
+        try:
+            link, status = path.lstat(), path.stat()
+        except OSError:
+            continue
+        owners = {link.st_uid, status.st_uid}
+        if not owners <= {os.getuid(), 0} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            msg = (
+                f"{path} belongs to another user or can be written by others, who may have put"
+                " there what would be run; remove it, or make it yours alone (chmod go-w)"
+            )
+            raise InputError(msg)
+
+
 def _make(version: str, directory: Path) -> None:
     """Make an environment beside its place and move it there in one step."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.parent.mkdir(mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".") as folder:
         made = Path(folder) / version
-        _run([sys.executable, "-m", "venv", str(made)], version)
-        pip = [str(made / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+        _run([sys.executable, "-I", "-m", "venv", str(made)], version)
+        pip = [str(made / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check"]
         _run([*pip, "install", "--quiet", f"triton=={version}"], version)
         try:
             made.rename(directory)
@@ -112,17 +144,21 @@ def _make(version: str, directory: Path) -> None:
 
 
 def _run(command: list[str], version: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
+    try:
+        done = child.run(command, MAKING)
+        reason = _reason(done) if done.returncode else None
+    except subprocess.TimeoutExpired:
+        reason = f"it takes longer than {MAKING:g} s"
+    if reason is not None:
         msg = (
-            f"no environment for Triton {version} could be made: {_reason(done)}; give one that has"
-            " it, as the path of its Python"
+            f"no environment for Triton {version} could be made: {reason}; give one that has it, as"
+            " the path of its Python"
         )
         raise InputError(msg)
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
     if any("Retrying (" in line for line in lines):
         return "the package index cannot be reached"
     errors = [line for line in lines if line.startswith("ERROR: ")]
@@ -131,13 +167,17 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _answer(python: Path) -> list[str] | None:
-    """Return what *python* says of itself: its version, its Triton's; None for no Python."""
+    """Return what *python* says of itself: its version, its Triton's; None for no Python.
+
+    Raises InputError where it says nothing for long.
+    """
     try:
-        done = subprocess.run(  # noqa: S603 - an interpreter that the user names, or was made here
-            [str(python), "-c", ASK], capture_output=True, text=True, check=False
-        )
+        done = child.run([str(python), "-c", ASK], ANSWERING, stderr=subprocess.DEVNULL)
     except OSError:
         return None
+    except subprocess.TimeoutExpired as error:
+        msg = f"{python} does not say within {ANSWERING:g} s which Triton it has"
+        raise InputError(msg) from error
     lines = done.stdout.splitlines()
     return lines if lines and re.fullmatch(r"\d+ \d+", lines[0]) else None
 

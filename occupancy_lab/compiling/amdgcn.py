@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from occupancy_lab.compiling.assembly import amdgcn_scratch_width
+from occupancy_lab.compiling.assembly import TO_LDS, amdgcn_scratch_width
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
 
 LINE = re.compile(r"^(?:([\w.$]+):|[ \t]+([a-z]\w*)[ \t]*([^;\n]*))", re.MULTILINE)
@@ -17,13 +17,17 @@ BRANCHES = ("s_branch", "s_cbranch")
 END = "s_endpgm"
 KINDS = (
     (re.compile(r"ds_(?:bpermute|permute|swizzle)|v_permlane|v_readlane"), "shuffles"),
-    (re.compile(r"s_barrier(?:_wait)?$"), "barrier_waits"),
+    (re.compile(r"s_barrier(?:_wait)?\b"), "barrier_waits"),
     (re.compile(r"ds_(?:load|store|read|write)"), "shared_accesses"),
     (re.compile(r"(?:v|v_s)_(?:exp|log|rcp|rsq|sqrt|sin|cos)_"), "special_functions"),
-    (re.compile(r"(?:global|flat|buffer)_load_.*lds"), "async_copies"),
+    (re.compile(rf"(?:global|flat|buffer)_load_(?:\w*lds|.*{TO_LDS})"), "async_copies"),
     (re.compile(r"(?:global|flat|buffer)_(?:load|store)"), "global_accesses"),
 )
-"""What is counted by itself; a move between the lanes of a row (DPP) is an ordinary instruction."""
+"""What is counted by itself; a move between the lanes of a row (DPP) is an ordinary instruction.
+
+A load to LDS is what LDGSTS is to NVIDIA: one instruction that takes the way of a global access, no
+register, and nobody's time until it is waited for. Its write to LDS takes no issue slot of its own.
+"""
 UNKNOWN_TARGETS = ("s_setpc", "s_swappc", "s_call", "s_rfe")
 """Jumps to an address in registers, and calls of a function that is not inlined."""
 
@@ -49,7 +53,7 @@ def read_amdgcn(assembly: str, kernel_name: str) -> Issued:
         elif moved := amdgcn_scratch_width(f"{operation} {operands}"):
             local[length] = moved
             kinds[length] = "local_loads" if "load" in operation else "local_stores"
-        elif kind := next((kind for form, kind in KINDS if form.match(operation)), None):
+        elif kind := kind_of(f"{operation} {operands}"):
             kinds[length] = kind
         length += 1
     jumps = {
@@ -59,6 +63,11 @@ def read_amdgcn(assembly: str, kernel_name: str) -> Issued:
         for number, (operation, target) in branches.items()
     }
     return count_issued(length, jumps, local, kinds)
+
+
+def kind_of(instruction: str) -> str | None:
+    """Return the field that *instruction* counts in; None: only in those of all instructions."""
+    return next((kind for form, kind in KINDS if form.match(instruction)), None)
 
 
 def kernel_body(assembly: str, kernel_name: str) -> str:

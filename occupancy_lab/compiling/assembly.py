@@ -25,7 +25,7 @@ BUFFER_RANK = 2
 PTX_ACCESS = re.compile(r"(?<![\w.%$])(ldu?|st)((?:\.[\w:]+)+)")
 PTX_COPY = re.compile(
     r"(?<![\w.%$])cp\.async\.c[ag]\.shared(?:::\w+)?\.global[\w.:]*"
-    r"\s*\[[^]]*\]\s*,\s*\[[^]]*\]\s*,\s*(0x[0-9a-fA-F]+|\d+)"
+    r"\s*\[[^]\n]*\]\s*,\s*\[[^]\n]*\]\s*,\s*(0x[0-9a-fA-F]+|\d+)"
 )
 PTX_VECTOR = re.compile(r"\.v(\d+)(?=\.|$)")
 PTX_TYPE = re.compile(r"\.(?:[busf]|bf)(\d+)$")
@@ -33,6 +33,8 @@ PTX_TYPE = re.compile(r"\.(?:[busf]|bf)(\d+)$")
 AMDGCN_ACCESS = re.compile(
     r"^[ \t]*(global|flat|buffer|scratch)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
 )
+TO_LDS = r"\blds\b"
+"""The operand with which a load writes to LDS, where its name does not say so."""
 AMDGCN_WIDTHS = (
     (re.compile(r"(?:^|_)dword(?:x(\d+))?$"), 4),
     (re.compile(r"(?:^|_)[us]?short(?:_d16)?(?:_hi)?$"), 2),
@@ -113,10 +115,11 @@ def is_scratch(space: str, operands: str) -> bool:
     """Tell whether an access is to scratch.
 
     A buffer instruction whose address is `off` has none that differs between lanes: it is the
-    scratch of targets without scratch instructions (gfx908, gfx90a, gfx10.3).
+    scratch of targets without scratch instructions (gfx908, gfx90a, gfx10.3), unless it loads to
+    LDS, which nothing does from scratch.
     """
-    off = re.search(r"(^|,)\s*off\s*,", operands) is not None
-    return space == "scratch" or (space == "buffer" and off)
+    off = re.search(r"(^|,)\s*off\s*,", operands) and not re.search(TO_LDS, operands)
+    return space == "scratch" or (space == "buffer" and bool(off))
 
 
 def amdgcn_width(form: str) -> int | None:

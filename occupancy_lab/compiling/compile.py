@@ -10,6 +10,9 @@ import contextlib
 import dataclasses
 import os
 import re
+import shutil
+import subprocess
+import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +27,19 @@ from occupancy_lab.compiling.hsaco import read_hsaco
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.silence import Printed, captured
-from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
+from occupancy_lab.errors import (
+    BinaryError,
+    CompileError,
+    InputError,
+    OccupancyLabError,
+    TargetError,
+)
 from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
@@ -49,6 +60,15 @@ KEY_VARIABLES = (
     "TRITON_PTXAS_PATH",
 )
 """Variables that change a binary and that `get_cache_invalidating_env_vars` leaves out."""
+
+PASSING = (OSError, MemoryError, subprocess.SubprocessError)
+"""What a compile ends with for want of something that the machine may have the next time."""
+COMPLAINT = r"\berror *:|is not defined for option"
+"""What ptxas prints of a kernel or a target that it does not take. It also fails without."""
+CUT_OFF = (ValueError, KeyError)
+"""What Triton ends with where a file of its cache is cut off or gone."""
+WHOLE = {"ttgir": "{", "ptx": "{", "amdgcn": ".end_amdgpu_metadata"}
+"""By the kind of a text of a compiled kernel, what it has to hold."""
 
 
 def triton_version() -> str:
@@ -88,7 +108,8 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
     """Return what one program of *kernel* takes on *target*, from *store* or a compile.
 
     With *present* the target's GPU is here: where Triton can use it, its own driver compiles, the
-    kernel is loaded, and what the driver says of it must equal what the binary says.
+    kernel is loaded, and what the driver says of it must equal what the binary says. With a store
+    that keeps nothing, nothing is taken from Triton's own cache nor left there either.
 
     Raises TargetError where the installed Triton has no compiler for *target*, CompileError where
     it cannot compile this kernel, BinaryError where the binary and the driver disagree.
@@ -103,13 +124,63 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
     key = resource_key(kernel, launch, target)
     resources = store.get(key)
     if resources is None:
-        loadable = present and _has_active_driver()
-        compiled = _compile(kernel, launch, target, present=loadable)
-        resources = _read(compiled, target)
-        if loadable:
-            _check_loaded(compiled, resources)
+        with _COMPILING, contextlib.nullcontext() if store.keeps else _fresh_cache():
+            loadable = present and _has_active_driver()
+            compiled, resources = _compile_whole(kernel, launch, target, present=loadable)
+            if loadable:
+                _check_loaded(compiled, resources)
         store.put(key, resources)
     return resources
+
+
+@contextlib.contextmanager
+def _fresh_cache() -> Iterator[None]:
+    """Give Triton a cache of its own in the block, and remove it afterwards."""
+    try:
+        folder = tempfile.mkdtemp(prefix="occupancy-lab-")
+    except OSError as error:
+        msg = f"there is no folder to compile in: {error}"
+        raise CompileError(msg) from error
+    try:
+        with _variable("TRITON_CACHE_DIR", folder):
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable in the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _compile_whole(
+    kernel: Kernel, launch: Launch, target: Target, *, present: bool
+) -> tuple[Any, Resources]:
+    """Return Triton's CompiledKernel and its resources.
+
+    Triton believes what lies in its cache. A kernel that a full disk or a power failure cut off
+    there is compiled once more, which puts a whole one in its place.
+    """
+    try:
+        compiled = _compile(kernel, launch, target, present=present)
+        return compiled, _read(compiled, target)
+    except (BinaryError, CompileError) as error:
+        cut_off = isinstance(error, BinaryError) or isinstance(error.__cause__, CUT_OFF)
+        if not cut_off:
+            raise
+    getattr(kernel.function, "device_caches", {}).clear()
+    with _variable("TRITON_ALWAYS_COMPILE", "1"):
+        compiled = _compile(kernel, launch, target, present=present)
+    return compiled, _read(compiled, target)
 
 
 def _interprets() -> bool:
@@ -140,26 +211,55 @@ def _compile(kernel: Kernel, launch: Launch, target: Target, *, present: bool) -
             return _warmup(kernel.function, launch, target, present=present)
     except Exception as error:
         error.add_note(printed.text)
-        if not can_compile(target):
-            msg = f"Triton {triton_version()} has no compiler for {target.name}"
-            raise TargetError(msg) from error
-        msg = (
-            f"Triton {triton_version()} cannot compile {kernel.name} for {target.name}:"
-            f" {_reason(error, printed.text)}"
-        )
-        raise CompileError(msg) from error
+        raise _compile_error(kernel, target, error, printed.text) from error
+
+
+def _compile_error(kernel: Kernel, target: Target, error: Exception, printed: str) -> CompileError:
+    """Return what to raise for the *error* with which Triton ended."""
+    # What fails the probe for a moment tells nothing of the target.
+    with contextlib.suppress(Exception):
+        if _lasts(error) and not can_compile(target):
+            return TargetError(f"Triton {triton_version()} has no compiler for {target.name}")
+    return CompileError(
+        f"Triton {triton_version()} cannot compile {kernel.name} for {target.name}:"
+        f" {_reason(error, printed)}"
+    )
 
 
 def can_compile(target: Target) -> bool:
-    """Tell whether the smallest kernel there is compiles for *target*."""
+    """Tell whether Triton has a compiler for *target*: the smallest kernel there is compiles.
+
+    Raises what keeps it from compiling now and need not the next time, such as a full disk.
+    """
     from occupancy_lab.compiling.probe import probe_kernel
 
     try:
         with _COMPILING, captured(), offline(target):
             probe_kernel.warmup(grid=(1,), **OPTIONS)
-    except Exception:  # noqa: BLE001 - any failure at all means that nothing compiles
+    except Exception as error:
+        if not _lasts(error):
+            raise
         return False
     return True
+
+
+def would_fail_again(error: OccupancyLabError) -> bool:
+    """Tell whether a compile that ended with *error* would again: whether to remember it.
+
+    Only what a compiler says of the kernel lasts. A full disk, too little memory, and a compiler
+    that was killed or ended without a word pass, and so may what is not a compiler's.
+    """
+    return isinstance(error, CompileError) and (
+        error.__cause__ is not None and _lasts(error.__cause__)
+    )
+
+
+def _lasts(error: BaseException) -> bool:
+    while error.__cause__ is not None and not isinstance(error, PASSING):
+        error = error.__cause__
+    if type(error).__name__ == "PTXASError":
+        return re.search(COMPLAINT, getattr(error, "error_message", None) or "") is not None
+    return not isinstance(error, PASSING) and not str(error).startswith("Cannot find")
 
 
 def _reason(error: BaseException, printed: str) -> str:
@@ -182,14 +282,23 @@ def _read(compiled: Any, target: Target) -> Resources:
     return _read_cuda(compiled) if target.backend == "cuda" else _read_hip(compiled)
 
 
+def _text(compiled: Any, kind: str) -> str:
+    """Return a text of a compiled kernel; BinaryError where it is missing or cut off."""
+    text: str = compiled.asm.get(kind, "")
+    if WHOLE[kind] not in text or text.count("{") != text.count("}"):
+        msg = f"the {kind} that Triton made of {compiled.name} is missing or cut off"
+        raise BinaryError(msg)
+    return text
+
+
 def _pipeline_shared(compiled: Any) -> int:
     shared: int = compiled.metadata.shared
-    return min(pipeline_shared_bytes(compiled.asm["ttgir"]), shared)
+    return min(pipeline_shared_bytes(_text(compiled, "ttgir")), shared)
 
 
 def _read_cuda(compiled: Any) -> Resources:
-    metadata, asm = compiled.metadata, compiled.asm
-    found = read_cubin(asm["cubin"], metadata.name)
+    metadata, ptx = compiled.metadata, _text(compiled, "ptx")
+    found = read_cubin(compiled.asm["cubin"], metadata.name)
     return Resources(
         n_regs=found.n_regs,
         num_warps=metadata.num_warps,
@@ -198,15 +307,15 @@ def _read_cuda(compiled: Any) -> Resources:
         local_bytes=found.local_bytes,
         barriers=found.barriers,
         pipeline_shared=_pipeline_shared(compiled),
-        load_bytes=widest_load_bytes(asm["ptx"], "ptx"),
-        store_bytes=widest_store_bytes(asm["ptx"], "ptx"),
+        load_bytes=widest_load_bytes(ptx, "ptx"),
+        store_bytes=widest_store_bytes(ptx, "ptx"),
         **dataclasses.asdict(found.issued),
     )
 
 
 def _read_hip(compiled: Any) -> Resources:
-    metadata, asm = compiled.metadata, compiled.asm
-    found = read_hsaco(asm["hsaco"], metadata.name)
+    metadata, amdgcn = compiled.metadata, _text(compiled, "amdgcn")
+    found = read_hsaco(compiled.asm["hsaco"], metadata.name)
     return Resources(
         n_regs=found.vgprs,
         num_warps=metadata.num_warps,
@@ -219,9 +328,9 @@ def _read_hip(compiled: Any) -> Resources:
         vgpr_spills=found.vgpr_spills,
         sgpr_spills=found.sgpr_spills,
         pipeline_shared=_pipeline_shared(compiled),
-        load_bytes=widest_load_bytes(asm["amdgcn"], "amdgcn"),
-        store_bytes=widest_store_bytes(asm["amdgcn"], "amdgcn"),
-        **dataclasses.asdict(read_amdgcn(asm["amdgcn"], metadata.name)),
+        load_bytes=widest_load_bytes(amdgcn, "amdgcn"),
+        store_bytes=widest_store_bytes(amdgcn, "amdgcn"),
+        **dataclasses.asdict(read_amdgcn(amdgcn, metadata.name)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.elf import cut, read_elf, unpack
+from occupancy_lab.compiling.elf import cut, listed, read_elf, unpack
 from occupancy_lab.compiling.sass import read_sass
 from occupancy_lab.errors import BinaryError
 
@@ -96,7 +96,7 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
     if text is None:
         prefix = ".text."
         found = [s.name.removeprefix(prefix) for s in elf.sections if s.name.startswith(prefix)]
-        message = f"The cubin holds no kernel {kernel_name!r}, only {', '.join(found) or 'none'}."
+        message = f"The cubin holds no kernel {kernel_name!r}, only {listed(found)}."
         raise BinaryError(message)
     return text
 

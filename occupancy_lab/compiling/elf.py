@@ -1,16 +1,20 @@
 """The little of the ELF format that a compiled kernel's resources are read with.
 
 Layout: System V Application Binary Interface, "Object Files"; 64-bit little-endian only, as both
-vendors write it. Everything is checked against the length of the file on the way in.
+vendors write it. Everything is checked against the length of the file on the way in, and takes
+time in proportion to it: few sections may share bytes, and a name has a longest length.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import BinaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOTE_SECTION = 7
 ZERO_FILLED_SECTION = 8
@@ -24,6 +28,13 @@ SECTION_HEADER = "<IIQQQQIIQQ"
 PROGRAM_HEADER_BYTES = 56
 SYMBOL = "<IBBHQQ"
 NOTE = "<III"
+
+MOST_SHARED = 2
+"""Sections that a byte may be in on average: from sm_100 on ptxas has the PTX in two."""
+LONGEST_NAME = 1024
+"""Bytes of a name that are read: a kernel's is its Python function's, behind a short prefix."""
+MOST_NAMED, LONGEST_NAMED = 5, 40
+"""Names that an error lists, and how much of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ class Elf:
         if section.type not in SYMBOL_SECTIONS or section.link >= len(self.sections):
             message = f"The ELF section {section.name!r} is not a symbol table with a string table."
             raise BinaryError(message)
-        strings = bytes(self.sections[section.link].content)
+        strings = self.sections[section.link].content
         entry = struct.calcsize(SYMBOL)
         fields = (
             unpack(SYMBOL, section.content, entry * index)
@@ -98,7 +109,8 @@ def read_elf(binary: bytes, machine: int, machine_name: str) -> Elf:
 
     Raises:
         BinaryError: it is not a 64-bit little-endian ELF file, is for another machine (the message
-            calls the expected one *machine_name*), or ends before something that it declares.
+            calls the expected one *machine_name*), ends before something that it declares, or
+            its sections share too many bytes.
     """
     if not binary.startswith(IDENTIFICATION):
         message = f"This is not {machine_name}: it is no 64-bit little-endian ELF file."
@@ -121,9 +133,15 @@ def read_elf(binary: bytes, machine: int, machine_name: str) -> Elf:
         data[:0] if kind == ZERO_FILLED_SECTION else cut(data, offset, size)
         for _, kind, _, _, offset, size, *_ in rows
     ]
-    strings = bytes(contents[names])
+    declared = sum(map(len, contents))
+    if declared > MOST_SHARED * len(data):
+        message = (
+            f"The binary is damaged: its sections hold {declared} bytes together, more than "
+            f"{MOST_SHARED} times the {len(data)} bytes that are there in all."
+        )
+        raise BinaryError(message)
     sections = tuple(
-        Section(string_at(strings, name), kind, bits, address, size, link, content)
+        Section(string_at(contents[names], name), kind, bits, address, size, link, content)
         for (name, kind, bits, address, _, size, link, *_), content in zip(
             rows, contents, strict=True
         )
@@ -161,13 +179,23 @@ def cut(data: memoryview, offset: int, size: int) -> memoryview:
     return data[offset : offset + size]
 
 
-def string_at(strings: bytes, offset: int) -> str:
+def string_at(strings: memoryview, offset: int) -> str:
     """Return the zero-terminated string at *offset* of a string table, or raise BinaryError."""
-    end = strings.find(b"\0", offset)
-    if end < 0:
-        message = f"The binary is damaged: no string ends behind {offset} of a string table."
+    name, end, _ = bytes(strings[offset : offset + LONGEST_NAME + 1]).partition(b"\0")
+    if not end:
+        message = (
+            f"The binary is damaged: no string of at most {LONGEST_NAME} bytes is at {offset} of a "
+            "string table."
+        )
         raise BinaryError(message)
-    return strings[offset:end].decode(errors="backslashreplace")
+    return name.decode(errors="backslashreplace")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first of *names* for an error, and how many follow; "none" where there is none."""
+    more = len(names) - MOST_NAMED
+    shown = [name[:LONGEST_NAMED] for name in names[:MOST_NAMED]]
+    return ", ".join([*shown, f"{more} more"] if more > 0 else shown) or "none"
 
 
 def padded(size: int) -> int:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,9 @@ class Issued:
 KINDS = tuple(field.name for field in dataclasses.fields(Issued))[3:]
 """The kinds of instructions that are counted by themselves, in one pass of the loop."""
 
+MOST_SIDE_ENTRIES = 32
+"""Edges back into a loop with another way in that are tried before nothing is known of a kernel,
+for each may walk through all of it. Compilers write loops with one way in."""
 
 NO_KINDS: Mapping[int, str] = MappingProxyType({})
 
@@ -72,15 +75,17 @@ def count_issued(
     if 0 not in successors:
         return Issued()
     reached, back_edges = _walk(successors)
-    if not reached <= successors.keys():
+    if not reached.keys() <= successors.keys():
         return Issued()
-    loops = _natural_loops(reached, successors, back_edges)
+    loops = _outer_loops(reached, successors, back_edges)
+    if loops is None:
+        return Issued()
 
     def size(starts: Iterable[int]) -> int:
         return sum(len(blocks[start]) for start in starts)
 
     loop = max(loops, key=size, default=None)
-    once = reached - (loop or set())
+    once = reached.keys() - (loop or set())
     passed = {number for start in (loop or reached) for number in blocks[start]}
     counted = Counter(kind for number, kind in kinds.items() if number in passed)
     return Issued(
@@ -106,9 +111,9 @@ def _successors(block: range, jumps: Mapping[int, Jump]) -> list[int]:
     return following if jump is None or jump.target is None else [*following, jump.target]
 
 
-def _walk(successors: Mapping[int, list[int]]) -> tuple[set[int], list[tuple[int, int]]]:
-    """Return the blocks that can be reached, and the edges that lead back to one on the way."""
-    reached, way, back_edges = {0}, {0}, []
+def _walk(successors: Mapping[int, list[int]]) -> tuple[dict[int, None], list[tuple[int, int]]]:
+    """Return the blocks that can be reached, first met first, and the edges back to the way."""
+    reached, way, back_edges = {0: None}, {0}, []
     left = [(0, iter(successors[0]))]
     while left:
         block, others = left[-1]
@@ -116,7 +121,7 @@ def _walk(successors: Mapping[int, list[int]]) -> tuple[set[int], list[tuple[int
             if other in way:
                 back_edges.append((block, other))
             elif other not in reached:
-                reached.add(other)
+                reached[other] = None
                 way.add(other)
                 left.append((other, iter(successors.get(other, ()))))
                 break
@@ -126,25 +131,57 @@ def _walk(successors: Mapping[int, list[int]]) -> tuple[set[int], list[tuple[int
     return reached, back_edges
 
 
-def _natural_loops(
+def _outer_loops(
     reached: Iterable[int],
     successors: Mapping[int, list[int]],
     back_edges: Iterable[tuple[int, int]],
-) -> list[set[int]]:
-    """Return the blocks of each loop; those of loops with the same first block are one loop."""
+) -> list[set[int]] | None:
+    """Return the blocks of each natural loop that is in no other; None where too much is tried.
+
+    *reached* has the blocks as a walk first met them, so the header of a loop before those of the
+    loops in it. Loops with the same header are one loop.
+    """
     predecessors = defaultdict(list)
     for block in reached:
         for other in successors[block]:
             predecessors[other].append(block)
+    latches = defaultdict(list)
+    for latch, header in back_edges:
+        latches[header].append(latch)
     loops: dict[int, set[int]] = {}
-    for last, header in back_edges:
-        body, left = {header}, [last]
-        while left:
-            block = left.pop()
-            if block not in body:
-                body.add(block)
-                left.extend(predecessors[block])
-        # A way in that does not pass the header would lead back to the start.
-        if header == 0 or 0 not in body:
-            loops[header] = loops.get(header, set()) | body
+    inside: set[int] = set()
+    side_entries = 0
+    for header in reached:
+        if header not in latches or header in inside:
+            continue
+        loop = {header}
+        for latch in latches[header]:
+            body = _body(latch, loop, predecessors)
+            side_entries += body is None
+            if side_entries > MOST_SIDE_ENTRIES:
+                return None
+            loop |= body or set()
+        if len(loop) > 1 or header in latches[header]:
+            loops[header] = loop
+            inside |= loop
     return [loops[header] for header in sorted(loops)]
+
+
+def _body(
+    latch: int, loop: Container[int], predecessors: Mapping[int, Sequence[int]]
+) -> set[int] | None:
+    """Return what leads to *latch* and is not yet in *loop*, which has its header.
+
+    None where the start leads to it without passing the header.
+    """
+    body: set[int] = set()
+    left = [latch]
+    while left:
+        block = left.pop()
+        if block in loop or block in body:
+            continue
+        if block == 0:
+            return None
+        body.add(block)
+        left.extend(predecessors[block])
+    return body

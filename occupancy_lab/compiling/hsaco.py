@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling import messagepack
-from occupancy_lab.compiling.elf import NOTE_SECTION, read_elf, read_notes, unpack
+from occupancy_lab.compiling.elf import NOTE_SECTION, listed, read_elf, read_notes, unpack
 from occupancy_lab.errors import BinaryError
 
 if TYPE_CHECKING:
@@ -107,12 +107,12 @@ def read_metadata(elf: Elf) -> dict[object, object]:
 def kernel_metadata(metadata: dict[object, object], kernel_name: str) -> dict[object, object]:
     """Return the part of *metadata* that is about *kernel_name*."""
     kernels = metadata.get("amdhsa.kernels")
-    listed = kernels if isinstance(kernels, list) else []
-    maps = [kernel for kernel in listed if isinstance(kernel, dict)]
+    entries = kernels if isinstance(kernels, list) else []
+    maps = [kernel for kernel in entries if isinstance(kernel, dict)]
     for kernel in maps:
         if kernel.get(".name") == kernel_name:
             return kernel
-    found = ", ".join(str(kernel.get(".name")) for kernel in maps) or "none"
+    found = listed([str(kernel.get(".name")) for kernel in maps])
     message = f"The hsaco holds no kernel {kernel_name!r}, only {found}."
     raise BinaryError(message)
 

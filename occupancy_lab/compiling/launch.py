@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Pointer
+from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
 
 TRITON_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 
 
 class _Tensor:
@@ -41,9 +43,20 @@ class Launch:
 
     @classmethod
     def of(cls, kernel: Kernel, problem: Problem, config: Config) -> Launch:
-        """Return the launch of *kernel* on *problem* as *config* sets it."""
-        keywords = {**kernel.constexprs(config), "num_warps": config.num_warps, **OPTIONS}
-        return cls(kernel.arguments(problem), keywords)
+        """Return the launch of *kernel* on *problem* as *config* sets it.
+
+        num_warps and num_stages always reach the compiler, and so do the kernel's `options`; where
+        the kernel has a constexpr parameter of such a name, it gets the value too. Raises
+        InputError for a number that does not fit 64 bits.
+        """
+        arguments = kernel.arguments(problem)
+        for argument in arguments:
+            if not isinstance(argument, Pointer) and not -INT64_MAX - 1 <= argument <= INT64_MAX:
+                msg = f"{kernel.name} is given a number of 2**63 or more, and Triton takes 64 bits"
+                raise InputError(msg)
+        knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        constexprs = kernel.constexprs(problem, config)
+        return cls(arguments, {**OPTIONS, **kernel.options, **knobs, **constexprs})
 
     def stand_ins(self) -> list[Any]:
         """Return the positional arguments for `warmup`."""

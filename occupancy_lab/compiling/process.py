@@ -1,19 +1,34 @@
-"""A compile in a process of its own, which can be timed out and killed, and may die."""
+"""Compiles in processes of their own, which can be timed out and killed, and may die."""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import hashlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.child import Child
+from occupancy_lab.compiling.compile import resource_key, triton_version
+from occupancy_lab.compiling.launch import Launch
+from occupancy_lab.compiling.request import Import, Request
+from occupancy_lab.compiling.store import Store
+from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.kernel import kernel_file
+from occupancy_lab.plain import from_line, to_line
 from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
-    from occupancy_lab.compiling.request import Request
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Config, Problem, Target
 
 ATTEMPTS = 3
 """How often a compile is tried whose process dies: killed from outside, it may well work again."""
+COMPILE_TIMEOUT = 120.0
+"""Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
 
 
 class CompileProcess:
@@ -25,23 +40,158 @@ class CompileProcess:
 
     def compile(self, request: Request, timeout: float | None) -> Resources | Failure:
         """Return what *request* compiles to, within *timeout* seconds a try."""
+        outcome: Resources | Failure = self._ask(request, Resources | Failure, timeout)
+        return outcome
+
+    def import_file(self, file: Path, timeout: float | None) -> Failure | None:
+        """Import a kernel *file* in the process, and return why that cannot be done, or None."""
+        failure: Failure | None = self._ask(Import(str(file)), Failure | None, timeout)
+        return failure
+
+    def _ask(self, request: Request | Import, kind: Any, timeout: float | None) -> Any:
         for _ in range(ATTEMPTS):
             if self._child.closed:
-                return Failure("compile failed", "interrupted", lasting=False)
-            line = self._child.ask(request.to_json(), timeout)
+                return Failure("compile failed", "interrupted")
+            line = self._child.ask(to_line(request), timeout)
             if line is None:
                 return Failure("timed out", f"longer than {timeout:g} s", timeout)
             if line:
-                return _outcome(json.loads(line))
-        reason = f"the compiling process died {ATTEMPTS} times"
-        return Failure("compile failed", reason, lasting=False)
+                return self._answer(kind, line)
+        reason = f"the compiling process died {ATTEMPTS} times: {self._child.last_words}"
+        return Failure("compile failed", reason)
+
+    def _answer(self, kind: Any, line: str) -> Any:
+        try:
+            return from_line(kind, line)
+        except ValueError:
+            self._child.end()
+            reason = f"the compiling process answers what is no answer: {line.strip()[:40]!r}"
+            return Failure("compile failed", reason)
 
     def close(self) -> None:
         """End the process for good, from any thread and in the middle of a compile too."""
         self._child.close()
 
 
-def _outcome(answer: dict[str, Any]) -> Resources | Failure:
-    if "failure" in answer:
-        return Failure(**answer["failure"])
-    return Resources(**answer["resources"])
+class Compiler:
+    """What kernels compile to: from the store, or from a process for each Python that is asked."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        timeout: float | None = COMPILE_TIMEOUT,
+        progress: Callable[[str], None] = lambda _said: None,
+    ) -> None:
+        """Keep what is compiled in the store at *directory*; None keeps nothing.
+
+        *progress* is told what is compiled before it is, within *timeout* seconds each, and "" when
+        that is done.
+        """
+        self._directory = directory
+        self._timeout = timeout
+        self._progress = progress
+        self._processes: dict[str, CompileProcess] = {}
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes.values():
+            process.close()
+
+    def check_file(self, name: str) -> None:
+        """Raise InputError where *name* is a kernel's file that cannot be imported.
+
+        It is imported in a process first, as it may do anything at all. The store remembers a
+        file that was.
+        """
+        file = kernel_file(name)
+        if file is None or not os.access(file, os.R_OK) or not file.is_file():
+            return  # importing it says why
+        known = None if self._directory is None else self._directory / "imported" / _digest(file)
+        if known is not None and known.exists():
+            return
+        process = self._process(sys.executable)
+        with self._said(f"importing {file.name} ..."):
+            failure = process.import_file(file, self._timeout)
+        if failure is not None:
+            raise InputError(_why_not_imported(file, failure))
+        if known is not None:
+            with contextlib.suppress(OSError):
+                known.parent.mkdir(parents=True, exist_ok=True)
+                known.touch()
+
+    def resources(  # noqa: PLR0913 - what a compile depends on
+        self,
+        name: str,
+        kernel: Kernel,
+        problem: Problem,
+        config: Config,
+        target: Target,
+        *,
+        present: bool = False,
+        python: str = sys.executable,
+    ) -> Resources:
+        """Return what *kernel*, which `load_kernel` finds by *name*, takes on *target*.
+
+        With *present* the target's GPU is here, as `compile_resources` has it. *python* compiles
+        with its own Triton.
+
+        Raises CompileError where it cannot, or takes longer than it may.
+        """
+        if python == sys.executable:
+            launch = Launch.of(kernel, problem, config)
+            stored = Store(self._directory).get(resource_key(kernel, launch, target))
+            if stored is not None:
+                return stored
+        directory = None if self._directory is None else str(self._directory)
+        request = Request(name, problem, config, target, directory, present)
+        with self._said(f"compiling {kernel.name} for {target.name} ..."):
+            outcome = self._process(python).compile(request, self._timeout)
+        if isinstance(outcome, Resources):
+            return outcome
+        if outcome.seconds is None:
+            raise CompileError(outcome.reason)
+        msg = (
+            f"{kernel.name} with num_warps {config.num_warps} and num_stages {config.num_stages}"
+            f" takes longer than {outcome.seconds:g} s to compile for {target.name};"
+            " --compile-timeout gives it more"
+        )
+        raise CompileError(msg)
+
+    def _process(self, python: str) -> CompileProcess:
+        if python not in self._processes:
+            self._processes[python] = CompileProcess(python)
+        return self._processes[python]
+
+    @contextlib.contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        self._progress(what)
+        try:
+            yield
+        finally:
+            self._progress("")
+
+
+def check_files(
+    names: Iterable[str], directory: Path | None, timeout: float | None = COMPILE_TIMEOUT
+) -> None:
+    """Raise InputError where one of *names* is a kernel's file that cannot be imported.
+
+    The store at *directory* remembers which can be.
+    """
+    with contextlib.closing(Compiler(directory, timeout=timeout)) as compiler:
+        for name in names:
+            compiler.check_file(name)
+
+
+def _digest(file: Path) -> str:
+    """Return a name for what *file* holds and what imports it."""
+    versions = f"{sys.version} {triton_version()}".encode()
+    return hashlib.sha256(versions + file.read_bytes()).hexdigest()
+
+
+def _why_not_imported(file: Path, failure: Failure) -> str:
+    if failure.seconds is not None:
+        return f"{file} takes longer than {failure.seconds:g} s to import"
+    said = failure.reason
+    return said if said.startswith(str(file)) else f"{file} cannot be imported: {said}"

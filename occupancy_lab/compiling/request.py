@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 
-from occupancy_lab.values import Config, Problem, Target
+from occupancy_lab.plain import from_line, to_line
+from occupancy_lab.values import Config, Problem, Target  # noqa: TC001 - from_line reads them
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A kernel file that is to be imported, and nothing more."""
+
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +25,17 @@ class Request:
     target: Target
     store: str | None
     """The store's directory; None where the process that compiles is to keep nothing."""
+    present: bool = False
+    """Whether the target's GPU is here, and what is compiled is to be loaded on it."""
+    key: str | None = None
+    """The `resource_key` that it must have where it is compiled, as JSON; None takes any."""
 
     def to_json(self) -> str:
         """Return the request as one line of JSON."""
-        return json.dumps(dataclasses.asdict(self))
+        return to_line(self)
 
     @classmethod
     def from_json(cls, line: str) -> Request:
         """Return the request of a line that `to_json` made."""
-        values = json.loads(line)
-        return cls(
-            kernel=values["kernel"],
-            problem=Problem(**values["problem"]),
-            config=Config(**values["config"]),
-            target=Target(**values["target"]),
-            store=values["store"],
-        )
+        request: Request = from_line(cls, line)
+        return request

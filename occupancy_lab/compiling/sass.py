@@ -8,6 +8,7 @@ the opcodes and fields are those with which the text of nvdisasm agrees in the t
 from __future__ import annotations
 
 import struct
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -27,31 +28,47 @@ UNKNOWN_TARGETS = frozenset({0x950, 0x949, 0x94A, 0x94C, 0x54A, 0xB4A, 0x958, 0x
 """RET, BRX, JMP, JMX, JMP with a uniform predicate, JMP to a constant, BRXU and JMXU."""
 LOCAL = frozenset({0x983, 0x387, 0x987})
 """LDL, and STL without and with a uniform register in its address."""
-KINDS: Mapping[int, str] = MappingProxyType(
+OPCODES: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
-        0x189: "shuffles",  # SHFL
-        0x1C4: "shuffles",  # REDUX
-        0x11D: "barrier_waits",  # BAR
-        0x184: "shared_accesses",  # LDS
-        0x188: "shared_accesses",  # STS
-        0x181: "global_accesses",  # LDG
-        0x186: "global_accesses",  # STG
-        0x1AE: "async_copies",  # LDGSTS
-        0x108: "special_functions",  # MUFU
-        0x183: "local_loads",  # LDL
-        0x187: "local_stores",  # STL
+        "shuffles": {"SHFL": 0x189, "REDUX": 0x1C4, "CREDUX": 0x0CC},
+        "barrier_waits": {"BAR": 0x11D},
+        "shared_accesses": {"LDS": 0x184, "STS": 0x188, "LDSM": 0x03B, "STSM": 0x044},
+        "global_accesses": {"LDG": 0x181, "STG": 0x186},
+        "async_copies": {"LDGSTS": 0x1AE},
+        "special_functions": {"MUFU": 0x108},
+        "local_loads": {"LDL": 0x183},
+        "local_stores": {"STL": 0x187},
+        "half_rate": {
+            "P2R": 0x003,
+            "SEL": 0x007,
+            "FSEL": 0x008,
+            "FMNMX": 0x009,
+            "FSETP": 0x00B,
+            "ISETP": 0x00C,
+            "IADD3": 0x010,
+            "LEA": 0x011,
+            "LOP3": 0x012,
+            "PRMT": 0x016,
+            "SHF": 0x019,
+            "SGXT": 0x01A,
+            "PLOP3": 0x01C,
+            "IMAD": 0x024,
+            "IMAD.WIDE": 0x025,
+            "IADD": 0x035,
+            "VIADD": 0x036,
+            "F2FP": 0x03E,
+            "FMNMX3": 0x076,
+        },
     }
-    | dict.fromkeys(
-        # P2R, SEL, FSEL, FMNMX, FSETP, ISETP, IADD3, LEA, LOP3, PRMT, SHF, SGXT, PLOP3, IMAD, IMAD
-        # of another form, IADD, VIADD, F2FP, FMNMX3
-        bytes.fromhex("0307 0809 0B0C 1011 1216 191A 1C24 2535 363E 76"),
-        "half_rate",
-    )
 )
-"""What is counted by itself, by the lowest 9 bits of the opcode; 3 more say where operands are.
+"""What is counted by itself: of each operation the lowest 9 bits of its opcode; 3 more say where
+the operands are. CREDUX is a REDUX whose result is uniform, and Triton's maximum takes it for
+SHFLs; LDSM and STSM move matrices from and to shared memory.
 
 Rates: CUDA Programming Guide, "Throughput of Native Arithmetic Instructions", 8.x to 12.x.
 """
+IADD_FROM = 120
+"""Where IADD's number is IADD's: from sm_80 to sm_90 it is HFMA2.MMA's, which is of full rate."""
 LOCAL_BYTES = (1, 1, 2, 2, 4, 8, 16, 0)
 """Bytes a thread of LDL and STL, by their size field (bits 73 to 75); 7 is no size."""
 NO_PREDICATE = 7
@@ -73,21 +90,35 @@ def read_sass(code: memoryview, arch: int) -> Issued:
     return count_issued(len(code) // BYTES, *decoded) if decoded else Issued()
 
 
+@cache
+def kinds_by_opcode(arch: int) -> Mapping[int, str]:
+    """Return the field in which an opcode's lowest 9 bits count in the code of sm_*arch*."""
+    return MappingProxyType(
+        {
+            opcode: kind
+            for kind, operations in OPCODES.items()
+            for operation, opcode in operations.items()
+            if operation != "IADD" or arch >= IADD_FROM
+        }
+    )
+
+
 def decode(
     code: memoryview, arch: int
 ) -> tuple[dict[int, Jump], dict[int, int], dict[int, str]] | None:
-    """Return the jumps in *code*, the bytes of each access to local memory, and the KINDS.
+    """Return the jumps in *code*, the bytes of each access to local memory, and the kinds.
 
     None where it is not known where a jump leads.
     """
     words = struct.unpack(f"<{len(code) // 8}Q", code)
+    counted = kinds_by_opcode(arch)
     jumps: dict[int, Jump] = {}
     local: dict[int, int] = {}
     kinds: dict[int, str] = {}
     for number, low in enumerate(words[::2]):
         opcode = low & 0xFFF
-        if opcode & 0x1FF in KINDS:
-            kinds[number] = KINDS[opcode & 0x1FF]
+        if opcode & 0x1FF in counted:
+            kinds[number] = counted[opcode & 0x1FF]
         if opcode in LOCAL:
             local[number] = LOCAL_BYTES[words[2 * number + 1] >> 9 & 7]
         elif opcode in JUMPS:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.child import serve
-from occupancy_lab.compiling.compile import compile_resources, triton_version
-from occupancy_lab.compiling.request import Request
-from occupancy_lab.compiling.store import Store
-from occupancy_lab.errors import OccupancyLabError
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.values import Failure
+from occupancy_lab.compiling.compile import compile_resources, resource_key, would_fail_again
+from occupancy_lab.compiling.launch import Launch
+from occupancy_lab.compiling.request import Import, Request
+from occupancy_lab.compiling.store import Store, key_as_json
+from occupancy_lab.errors import InputError, OccupancyLabError
+from occupancy_lab.kernel import load_file, load_kernel
+from occupancy_lab.plain import from_line, to_line
+from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from occupancy_lab.kernel import Kernel
 
 
 class _NoTorch(ModuleType):
@@ -45,28 +49,74 @@ def _without_torch() -> Iterator[None]:
         del sys.modules["torch"]
 
 
-def answer(request: Request) -> dict[str, Any]:
+def answer(request: Request) -> Resources | Failure:
     """Return the resources that *request* compiles to, or why there are none."""
     store = Store(None if request.store is None else Path(request.store))
     try:
         kernel = load_kernel(request.kernel)
         with _without_torch():
-            resources = compile_resources(
-                kernel, request.problem, request.config, request.target, store
+            differences = _differences(kernel, request)
+    except OccupancyLabError as error:
+        return Failure("compile failed", str(error))
+    if differences:
+        reason = f"on {socket.gethostname()} {' and '.join(differences)}"
+        return Failure("compile failed", reason)
+    try:
+        # Triton's own driver asks torch for the GPU.
+        with contextlib.nullcontext() if request.present else _without_torch():
+            return compile_resources(
+                kernel,
+                request.problem,
+                request.config,
+                request.target,
+                store,
+                present=request.present,
             )
     except OccupancyLabError as error:
-        lasting = not isinstance(error.__cause__, OSError | MemoryError)
-        failure = Failure("compile failed", str(error), lasting=lasting)
-        return {"failure": dataclasses.asdict(failure)}
-    return {"resources": dataclasses.asdict(resources), "triton_version": triton_version()}
+        return Failure("compile failed", str(error), lasting=would_fail_again(error))
+
+
+def import_file(file: str) -> Failure | None:
+    """Import a kernel file, and return why that cannot be done, or None."""
+    try:
+        load_file(Path(file))
+    except InputError as error:
+        return Failure("compile failed", str(error))
+    except BaseException as error:  # noqa: BLE001 - whatever a file raises, a file raised it
+        reason = f"{file} cannot be imported: {type(error).__name__}: {error}"
+        return Failure("compile failed", reason.rstrip(": "))
+    return None
+
+
+def answer_line(line: str) -> str:
+    """Return the answer to a line that is a Request or an Import."""
+    asked: Request | Import = from_line(Request | Import, line)
+    return to_line(import_file(asked.file) if isinstance(asked, Import) else answer(asked))
+
+
+def _differences(kernel: Kernel, request: Request) -> list[str]:
+    """Return in words what would compile another binary here than where it was asked for."""
+    if request.key is None:
+        return []
+    asked = json.loads(request.key)
+    launch = Launch.of(kernel, request.problem, request.config)
+    own = json.loads(key_as_json(resource_key(kernel, launch, request.target)))
+    words = {
+        "triton": f"Triton is {own['triton']}, not {asked['triton']}",
+        "environment": f"the environment differs ({_changed(own, asked)})",
+    }
+    names = [name for name in own if own[name] != asked.get(name)]
+    return list(dict.fromkeys(words.get(name, "the kernel file differs") for name in names))
+
+
+def _changed(own: dict[str, Any], asked: dict[str, Any]) -> str:
+    """Return the names of the environment's variables that differ, with commas."""
+    pairs = own["environment"].items() ^ asked["environment"].items()
+    return ", ".join(sorted({name for name, _ in pairs}))
 
 
 def main() -> None:
     """Serve, once Triton is imported, so that a time limit is a compile's alone."""
     import triton  # noqa: F401
 
-    serve(lambda line: json.dumps(answer(Request.from_json(line))))
-
-
-if __name__ == "__main__":
-    main()
+    serve(answer_line)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 import tempfile
 from typing import TYPE_CHECKING
+
+from occupancy_lab.child import PRINTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +27,11 @@ def captured() -> Iterator[Printed]:
 
     LLVM and MLIR write their diagnostics to the descriptor itself, and Triton prints the whole
     PTX to sys.stdout, which in a notebook is not the descriptor, where ptxas fails: either would
-    end up in the middle of a JSON document.
+    end up in the middle of a JSON document. A child that dies in the block leaves the file, where
+    its last words are read.
     """
     printed = Printed()
-    with tempfile.TemporaryFile() as file:
+    with tempfile.NamedTemporaryFile(prefix=PRINTED) as file:
         _flush()
         saved = os.dup(1), os.dup(2)
         try:
@@ -49,6 +53,7 @@ def captured() -> Iterator[Printed]:
 
 
 def _flush() -> None:
+    ctypes.CDLL(None).fflush(None)  # what C keeps would be written after the block
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
             stream.flush()

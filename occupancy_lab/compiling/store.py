@@ -7,19 +7,25 @@ import dataclasses
 import hashlib
 import json
 import os
-import tempfile
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.files import replace_file
 from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
+MOST_BYTES = 2**20
+"""The most bytes of a kept file: an entry has some 2000."""
+CHECKSUM = "sha256"
+"""The name under which a kept file has the checksum of the rest."""
 _FIELDS = {field.name for field in dataclasses.fields(Resources)}
 _NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
+_MOST = 2**63 - 1
 
 
 def store_directory() -> Path:
@@ -36,17 +42,80 @@ def store_directory() -> Path:
     return user_cache_path("occupancy-lab")
 
 
+def make_directory(directory: Path) -> None:
+    """Make the store's *directory* if there is none, for nobody else to write in.
+
+    Raises OSError where it cannot be made.
+    """
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
+def read_kept(text: str | bytes) -> dict[str, Any]:
+    """Return the values of a JSON *text* that `write_kept` made, the checksum among them.
+
+    A text that somebody wrote by hand may have none. Raises ValueError for what is no JSON object,
+    and for one whose checksum is not that of its values.
+    """
+    try:
+        values = json.loads(text)
+        wrong = not isinstance(values, dict) or (
+            CHECKSUM in values and values[CHECKSUM] != _checksum(values)
+        )
+    except RecursionError:
+        wrong = True
+    if wrong:
+        msg = "it is no JSON object, or one whose checksum is not that of its values"
+        raise ValueError(msg)
+    return dict(values)
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+    return key_digest({name: value for name, value in values.items() if name != CHECKSUM})
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what the regular file at *path* holds; OSError for a pipe, a device or a large file.
+
+    Somebody else may have put anything there: a pipe is not waited for, nor a device read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            msg = f"{path} is no regular file of at most {MOST_BYTES} bytes"
+            raise OSError(msg)
+        return os.read(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def write_kept(path: Path, values: Mapping[str, Any]) -> None:
+    """Write *values* and their checksum to *path* as JSON: whole, or not at all.
+
+    Raises OSError where it cannot be written.
+    """
+    kept = {**values, CHECKSUM: _checksum(values)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, (json.dumps(kept, indent=1, default=repr) + "\n").encode())
+
+
 class Store:
     """Resources by key, shared by any number of processes.
 
-    Each entry is written beside its place and moved there in one step, and holds its whole key: a
-    reader sees all of an entry or none. An entry that cannot be read counts as absent, and one
-    that cannot be written (no space, no permission) is gone with the run; neither is an error.
+    Each entry is written beside its place and moved there in one step, and holds its whole key and
+    a checksum: a reader sees all of an entry or none. An entry that cannot be read, or in which a
+    bit is another, counts as absent, and one that cannot be written (no space, no permission) is
+    gone with the run; neither is an error.
     """
 
     def __init__(self, directory: Path | None) -> None:
         """Keep entries under *directory*; None keeps nothing."""
         self._directory = directory
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._directory is not None
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""
@@ -58,35 +127,44 @@ class Store:
         self._keep("resources", key, dataclasses.asdict(resources))
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
-        """Return why *key* did not compile, or None."""
+        """Return why *key* did not compile, and in what file that is remembered; or None."""
         fields = self._read("failures", key)
-        try:
-            return None if fields is None else Failure(**fields)
-        except TypeError:
+        if self._directory is None or fields is None or not _is_failure(fields):
             return None
+        path = _path(self._directory, "failures", key)
+        reason = f"{fields['reason']}; remembered in {path}, --retry-failed compiles it again"
+        return Failure(fields["status"], reason)
 
-    def put_failure(self, key: Mapping[str, Any], failure: Failure) -> None:
-        """Keep why *key* did not compile."""
-        self._keep("failures", key, dataclasses.asdict(failure))
+    def put_failure(self, key: Mapping[str, Any], failure: Failure) -> Failure:
+        """Keep why *key* did not compile, and return it as `get_failure` does from now on."""
+        self._keep("failures", key, {"status": failure.status, "reason": failure.reason})
+        return self.get_failure(key) or failure
+
+    def forget_failure(self, key: Mapping[str, Any]) -> None:
+        """Forget that *key* did not compile."""
+        if self._directory is not None:
+            with contextlib.suppress(OSError):
+                _path(self._directory, "failures", key).unlink()
 
     def _read(self, kind: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
         if self._directory is None:
             return None
         try:
-            entry = json.loads(_path(self._directory, kind, key).read_bytes())
-            fields = entry[kind] if entry["key"] == key else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            entry = read_kept(read_bytes(_path(self._directory, kind, key)))
+        except (OSError, ValueError):
             return None
+        whole = entry.keys() == {"key", kind, CHECKSUM}
+        if not whole or key_digest(entry["key"]) != key_digest(key):
+            return None
+        fields = entry[kind]
         return fields if isinstance(fields, dict) else None
 
     def _keep(self, kind: str, key: Mapping[str, Any], fields: dict[str, Any]) -> None:
         if self._directory is None:
             return
-        path = _path(self._directory, kind, key)
-        entry = json.dumps({"key": key, kind: fields}, indent=1)
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, entry.encode())
+            make_directory(self._directory)
+            write_kept(_path(self._directory, kind, key), {"key": key, kind: fields})
 
 
 def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
@@ -94,25 +172,33 @@ def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
     return directory / kind / digest[:2] / f"{digest[2:]}.json"
 
 
-def key_digest(key: Mapping[str, Any]) -> str:
+def key_digest(key: Any) -> str:
     """Return a short name for *key*: equal keys have equal names."""
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(key_as_json(key).encode()).hexdigest()
+
+
+def key_as_json(key: Any) -> str:
+    """Return *key* as JSON that is the same for equal keys."""
+    return json.dumps(key, sort_keys=True, default=repr)
 
 
 def _is_whole(fields: dict[str, Any]) -> bool:
-    numbers = all(isinstance(value, int | None) for value in fields.values())
-    return numbers and fields.keys() == _FIELDS and None not in map(fields.get, _NEEDED)
+    """Tell whether *fields* are those of Resources: whole numbers, and what is needed is there."""
+    numbers = all(
+        value is None or (type(value) is int and 0 <= value <= _MOST) for value in fields.values()
+    )
+    needed = fields.keys() == _FIELDS and None not in map(fields.get, _NEEDED)
+    return numbers and needed and fields["num_warps"] > 0
+
+
+def _is_failure(fields: dict[str, Any]) -> bool:
+    return fields.keys() == {"status", "reason"} and all(
+        isinstance(value, str) for value in fields.values()
+    )
 
 
 def _write(path: Path, entry: bytes) -> None:
-    """Write *entry* beside *path* and move it there in one step."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(entry)
-        if path.is_dir():
-            path.rmdir()
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write *entry* to *path*, where an empty folder may have taken its place."""
+    if path.is_dir():
+        path.rmdir()
+    replace_file(path, entry)

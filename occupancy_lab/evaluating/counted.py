@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernel import own_kernel
 from occupancy_lab.throughput.predict import copy_us
 from occupancy_lab.throughput.table import predict_rows
 
@@ -43,7 +43,7 @@ def with_claims(
 
     Raises InputError where a kernel is neither there nor the lab's own.
     """
-    known = {name: kernels.get(name) or load_kernel(name) for name in rows["kernel"].unique()}
+    known = {name: kernels.get(name) or own_kernel(name) for name in rows["kernel"].unique()}
     found = predict_rows(rows, known, gpu, basis)
     chosen = rows.iloc[[one.place for one in found]]
     return chosen.assign(

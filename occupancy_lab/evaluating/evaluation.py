@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from occupancy_lab.evaluating.counted import counted_rows, with_claims
 from occupancy_lab.evaluating.score import Errors, errors, score, score_of_times
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notebook import ShownAsTables
+from occupancy_lab.printing import json_text
 from occupancy_lab.sweeping.recorded import PUBLISHED
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.table import row_config, row_problem
@@ -109,7 +109,7 @@ class Evaluation(ShownAsTables):
 
     def to_json(self) -> str:
         """Return the evaluation as a JSON document."""
-        return json.dumps(self.to_dict(), indent=2)
+        return json_text(self.to_dict())
 
 
 def evaluate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.evaluating.metrics import METRICS, percent
-from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.explaining.document import Document, Section, Table, literal
 from occupancy_lab.explaining.words import count
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def _in_short(result: Result) -> str:
     numbers = {name: metric.write(result.score) for name, metric in METRICS.items()}
     lost = f"; the first choice loses {numbers['mean_loss']}, {numbers['worst_loss']} at worst"
     return (
-        f"**{result.title}, {result.use}**: {count(result.shapes, 'shape')}, {result.launches}"
-        f" measured; median error {numbers['median']}, 90th percentile {numbers['p90']}"
-        f"{lost if result.has_choices else ''}."
+        f"**{result.title}, {literal(result.use)}**: {count(result.shapes, 'shape')},"
+        f" {result.launches} measured; median error {numbers['median']},"
+        f" 90th percentile {numbers['p90']}{lost if result.has_choices else ''}."
     )
 
 
@@ -63,7 +63,7 @@ def _section(result: Result) -> Section:
         )
     tables = (_scores(result), _groups(result.groups), _worst(result.worst))
     shown = tuple(table for table in tables if table.rows)
-    return Section(f"{result.title}, {result.use}", shown, tuple(sentences))
+    return Section(f"{result.title}, {literal(result.use)}", shown, tuple(sentences))
 
 
 def _scores(result: Result) -> Table:

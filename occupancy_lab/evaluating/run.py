@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import check_files
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.evaluation import evaluate
 from occupancy_lab.evaluating.metrics import broken_limits
@@ -49,8 +51,9 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         "worst_loss": max_worst_loss,
         "rank": min_rank,
     }
-    table = recorded_table() if file is None else read_table(file)
+    check_files(kernels, store_directory())
     own = {kernel.name: kernel for kernel in map(load_kernel, kernels)}
+    table = recorded_table() if file is None else read_table(file, kernels=own)
     evaluation = evaluate(choose(table, gpus, uses), kernels=own, top=top)
     given = {name: limit for name, limit in limits.items() if limit is not None}
     return evaluation, tuple(broken_limits(evaluation, given))

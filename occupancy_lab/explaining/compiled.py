@@ -46,14 +46,18 @@ def stage_sentences(case: Case) -> Iterator[str]:
     record, single = case.record, case.single_stage
     stages, resources = record.config.num_stages, record.resources
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
-    if record.kernel.grid is not Grid.PERSISTENT:
+    over_rows = record.kernel.grid is Grid.PERSISTENT
+    counted = resources.instructions is not None
+    looped = resources.loop_instructions is not None if counted else over_rows
+    if not looped and not resources.pipeline_shared:
         if stages > 1:
             yield f"num_stages {stages} has no effect: the kernel has no loop to pipeline."
         return
     if stages == 1:
-        yield "num_stages 1 asks for nothing ahead of time: no row is loaded before it is needed."
+        what = "no row" if over_rows else "nothing"
+        yield f"num_stages 1 asks for nothing ahead of time: {what} is loaded before it is needed."
         return
-    ahead = count(stages - 1, "row")
+    ahead = count(stages - 1, "row" if over_rows else "stage")
     if resources.pipeline_shared:
         buffer = resources.pipeline_shared // (stages - 1)
         yield (

@@ -1,13 +1,20 @@
 """What is said, before it is said anywhere: a document of sections, tables and sentences.
 
-Sentences and cells are markdown. The terminal, markdown and JSON are views of one Document.
+Sentences and cells are markdown; a text of others, as a reason, a path or a cell of a file is, goes
+through `literal` first. The terminal, markdown and JSON are views of one Document.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any
+
+
+def literal(text: str) -> str:
+    """Return *text* on one line, with a backslash before what markdown or HTML would understand."""
+    return re.sub(r"([\\`*_~$\[\]<>#&])", r"\\\1", " ".join(text.split()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,8 @@ class Table:
         from tabulate import tabulate
 
         headers, *rows = (
-            [cell.replace("|", r"\|") for cell in row] for row in (self.headers, *self.rows)
+            [" ".join(cell.replace("|", r"\|").splitlines()) for cell in row]
+            for row in (self.headers, *self.rows)
         )
         others = "left" if self.prose else "right"
         aligned = ["left", *[others] * (len(self.headers) - 1)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking import check_problem
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
-from occupancy_lab.compiling import Store, store_directory
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.explaining.advice import what_to_try
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import what_was_compiled
@@ -22,11 +23,12 @@ from occupancy_lab.explaining.live import gpu_to_measure, with_times
 from occupancy_lab.explaining.memory import the_memory
 from occupancy_lab.explaining.words import listed
 from occupancy_lab.notebook import ShownAsTables
-from occupancy_lab.record import make_record
+from occupancy_lab.printing import json_text
+from occupancy_lab.record import compile_record
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -53,18 +55,27 @@ class Explanation(ShownAsTables):
 
     def to_json(self) -> str:
         """Return records and words as a JSON document."""
-        return json.dumps(self.to_dict(), indent=2)
+        return json_text(self.to_dict())
 
 
 def _case(  # noqa: PLR0913 - the values that a record starts from
-    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, store: Store, *, present: bool
+    name: str,
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    gpu: Gpu,
+    *,
+    compiler: Compiler,
+    present: bool,
 ) -> Case:
-    record = make_record(kernel, problem, config, gpu, store, present=present)
+    record = compile_record(name, kernel, problem, config, gpu, compiler=compiler, present=present)
     single = Config(config.block_size, config.num_warps, 1)
-    single_stage = record.resources
-    if config != single:
-        single_stage = make_record(kernel, problem, single, gpu, store, present=present).resources
-    return Case(record, single_stage)
+    if config == single:
+        return Case(record, record.resources)
+    return Case(
+        record,
+        compiler.resources(name, kernel, problem, single, gpu.target, present=present),
+    )
 
 
 def answer_in_short(case: Case) -> str:
@@ -108,6 +119,8 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
     num_stages: int | None = None,
     cache: bool = True,
     measure: bool = False,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    progress: Callable[[str], None] = lambda _said: None,
 ) -> Explanation:
     """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
 
@@ -124,10 +137,13 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
         cache: Whether to use the store of compiled resources.
         measure: Whether to launch the kernel and time it too, on the first GPU of this machine,
             which must be among those asked for.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
+            waits.
+        progress: Told what takes long before it is done, and "" after it.
 
     Raises:
         InputError: what is asked for makes no sense; the message says what would.
-        CompileError: Triton cannot compile the kernel for a target.
+        CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
         DoesNotFitError: a GPU holds not one program of it.
     """
     problem = Problem(rows, cols, dtype)
@@ -135,11 +151,14 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
     chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
     gpus = chosen_gpus(gpu)
     here = gpu_to_measure([one for one, _ in gpus]) if measure else None
-    found = chosen_kernel(kernel)
-    store = Store(store_directory() if cache else None)
     cases = []
-    for one, present in gpus:
-        config = chosen_config(found, problem, one, chosen)
-        case = _case(found, problem, config, one, store, present=present)
-        cases.append(with_times(case, kernel, measure=one is here))
+    with closing(
+        Compiler(store_directory() if cache else None, timeout=compile_timeout, progress=progress)
+    ) as compiler:
+        compiler.check_file(kernel)
+        found = chosen_kernel(kernel)
+        for one, present in gpus:
+            config = chosen_config(found, problem, one, chosen)
+            case = _case(kernel, found, problem, config, one, compiler=compiler, present=present)
+            cases.append(with_times(case, kernel, measure=one is here))
     return Explanation(tuple(case.record for case in cases), write_document(tuple(cases)))

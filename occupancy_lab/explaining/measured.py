@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.document import literal
 from occupancy_lab.explaining.notes import conditions_words, median_words, place_words
 from occupancy_lab.explaining.words import microseconds
 
@@ -19,7 +20,7 @@ def measured_sentences(case: Case) -> Iterator[str]:
     now, recorded = case.record.measurement, case.recorded.launch
     if now is not None and now.us is None:
         on = "" if now.conditions is None else f" on {now.conditions.device}"
-        reason = "" if now.reason is None else f": {now.reason}"
+        reason = "" if now.reason is None else f": {literal(now.reason)}"
         yield f"**Not measured**{on}, {now.status}{reason}."
     elif now is not None and now.conditions is not None:
         where = f"Measured now on {now.conditions.device} ({conditions_words(now.conditions)})"

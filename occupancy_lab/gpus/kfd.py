@@ -26,7 +26,11 @@ def read_kfd(nodes: Path = TOPOLOGY) -> tuple[DriverReport, ...]:
     gpus = [numbers for numbers in map(_numbers, folders) if numbers.get("simd_count")]
     return tuple(
         DriverReport(
-            index, None, target_name(numbers["gfx_target_version"]), MappingProxyType(numbers)
+            index,
+            None,
+            target_name(numbers["gfx_target_version"]),
+            MappingProxyType(numbers),
+            f"{numbers['unique_id']:016x}" if numbers.get("unique_id") else None,
         )
         for index, numbers in enumerate(gpus)
         if "gfx_target_version" in numbers

@@ -34,6 +34,7 @@ ATTRIBUTES: Mapping[str, int] = MappingProxyType(
 """CUdevice_attribute of cuda.h, by the name of the Gpu's field where it has one."""
 
 _NAME_BYTES = 256
+_UUID_BYTES = 16
 _INT_POINTER = ctypes.POINTER(ctypes.c_int)
 _SIGNATURES = {
     "cuInit": [ctypes.c_uint],
@@ -78,7 +79,19 @@ def _report(library: ctypes.CDLL, index: int) -> DriverReport | None:
     if major is None or minor is None:
         return None
     text = name.value.decode(errors="replace")
-    return DriverReport(index, text, f"sm_{major}{minor}", MappingProxyType(numbers))
+    target = f"sm_{major}{minor}"
+    return DriverReport(index, text, target, MappingProxyType(numbers), _uuid(library, device))
+
+
+def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str | None:
+    """Return the device's UUID as hexadecimal digits; None from drivers before CUDA 11.4."""
+    function = getattr(library, "cuDeviceGetUuid_v2", None)
+    if function is None:
+        return None
+    uuid = ctypes.create_string_buffer(_UUID_BYTES)
+    function.argtypes = [ctypes.c_char_p, ctypes.c_int]
+    function.restype = ctypes.c_int
+    return None if function(uuid, device) else uuid.raw.hex()
 
 
 def _numbers(library: ctypes.CDLL, device: ctypes.c_int) -> dict[str, int]:

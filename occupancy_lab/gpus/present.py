@@ -50,6 +50,8 @@ class PresentGpu:
     """Its place among the vendor's GPUs, in the driver's order."""
     table: Gpu
     """The table's own entry: the device of this name whatever its size, else the architecture."""
+    uuid: str | None = None
+    """What tells this very device from others of its kind; None where the driver does not say."""
 
 
 def present_gpus(
@@ -84,7 +86,7 @@ def _present(report: DriverReport) -> PresentGpu:
     same_size = table.multiprocessors == driver.get("multiprocessors")
     name = report.name or table.title
     gpu = _merged(table if same_size else dataclasses.replace(bare, title=name), driver)
-    return PresentGpu(gpu, name, MappingProxyType(driver), report.index, table)
+    return PresentGpu(gpu, name, MappingProxyType(driver), report.index, table, report.uuid)
 
 
 def _device(report: DriverReport) -> Gpu | None:

@@ -21,3 +21,5 @@ class DriverReport:
     """The architecture: sm_90, gfx942."""
     numbers: Mapping[str, int]
     """What was reported, by name; a number that the driver would not give is left out."""
+    uuid: str | None = None
+    """What tells this very device from others of its kind; None where the driver does not say."""

@@ -43,6 +43,11 @@ def chosen_devices(
     return chosen[0].gpu, tuple(dict.fromkeys(map(_visible_name, chosen)))
 
 
+def device_names() -> tuple[str, ...]:
+    """Return every GPU of this machine by its name and its own UUID."""
+    return tuple(f"{one.name} {one.uuid}" for one in present_gpus())
+
+
 def _check_torch(purpose: str, present: PresentGpu) -> None:
     import torch
 

@@ -174,7 +174,7 @@ def conditions() -> Conditions:
     return Conditions(
         device=torch.cuda.get_device_name(),
         date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
-        driver=_driver_version(),
+        driver=driver_version(),
         torch=version("torch"),
         triton=version("triton"),
         timer=TIMER,
@@ -182,7 +182,8 @@ def conditions() -> Conditions:
     )
 
 
-def _driver_version() -> str | None:
+def driver_version() -> str | None:
+    """Return the version of NVIDIA's driver; None where it is not loaded."""
     from pathlib import Path
 
     try:

@@ -11,14 +11,13 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab import child
 from occupancy_lab.choosing import chosen_kernel
 from occupancy_lab.errors import DriverError
 
@@ -143,37 +142,21 @@ def _command(path: Path, launch: OneLaunch, fields: Iterable[str]) -> list[str]:
         *("--target-processes", "application-only"),  # no compiler that Triton starts
         *("--kernel-name", f"regex:^{re.escape(function.__name__)}$", "--launch-count", "1"),
         *("--metrics", ",".join(metrics)),
-        *(sys.executable, "-m", "occupancy_lab.measuring.once", launch.to_json()),
+        *child.command("occupancy_lab.measuring.once", launch.to_json()),
     ]
 
 
 def _run(command: Sequence[str], timeout: float) -> str:
-    """Return what *command* prints on either stream; nothing it started outlives it."""
-    # Nsight Compute writes numbers as the locale does.
-    environment = os.environ | {"LC_ALL": "C.UTF-8"}
+    """Return what *command* prints on either stream."""
     try:
-        process = subprocess.Popen(  # noqa: S603 - the user's own ncu and interpreter
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=environment,
-            start_new_session=True,  # so that all it started can be ended together
-        )
+        # Nsight Compute writes numbers as the locale does.
+        return child.run(command, timeout, {"LC_ALL": "C.UTF-8"}).stdout
     except OSError as error:
         msg = f"{command[0]} cannot be started: {error.strerror}"
         raise DriverError(msg) from error
-    with process:
-        try:
-            return process.communicate(timeout=timeout)[0]
-        except subprocess.TimeoutExpired as error:
-            msg = f"Nsight Compute took longer than {timeout:g} s for one launch"
-            raise DriverError(msg) from error
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired as error:
+        msg = f"Nsight Compute took longer than {timeout:g} s for one launch"
+        raise DriverError(msg) from error
 
 
 def read_report(printed: str) -> NcuReport:

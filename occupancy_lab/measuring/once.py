@@ -1,18 +1,17 @@
 """One launch of a kernel in a process of its own, for a profiler to look at.
 
-`python -m occupancy_lab.measuring.once JSON`, where the JSON is what `OneLaunch.to_json` gives.
+Its argument is what `OneLaunch.to_json` gives.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
 from dataclasses import dataclass
 
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.correctness import operands
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.plain import from_line, to_line
+from occupancy_lab.values import Config, Problem  # noqa: TC001 - from_line reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +25,13 @@ class OneLaunch:
 
     def to_json(self) -> str:
         """Return the launch as one line of JSON."""
-        return json.dumps(dataclasses.asdict(self))
+        return to_line(self)
 
     @classmethod
     def from_json(cls, line: str) -> OneLaunch:
         """Return the launch of a line that `to_json` made."""
-        values = json.loads(line)
-        return cls(
-            kernel=values["kernel"],
-            problem=Problem(**values["problem"]),
-            config=Config(**values["config"]),
-            num_programs=values["num_programs"],
-        )
+        launch: OneLaunch = from_line(cls, line)
+        return launch
 
 
 def launch_once(launch: OneLaunch) -> None:
@@ -50,5 +44,6 @@ def launch_once(launch: OneLaunch) -> None:
     torch.cuda.synchronize()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the launch that the command line holds."""
     launch_once(OneLaunch.from_json(sys.argv[1]))

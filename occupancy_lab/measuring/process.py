@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
+import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from occupancy_lab import signals
 from occupancy_lab.child import Child
 from occupancy_lab.measuring.request import DEFAULT_RUNS, Request, measurements_from_json
-from occupancy_lab.spread import spread
+from occupancy_lab.spread import UnfinishedError, spread
 from occupancy_lab.values import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.measuring.request import Launch
     from occupancy_lab.values import Problem
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-
-
-class InterruptedMeasuringError(KeyboardInterrupt):
-    """Ctrl-C while launches were measured."""
-
-    def __init__(self, finished: Any) -> None:
-        super().__init__("interrupted while measuring")
-        self.finished = finished
-        """What was measured before: measurements by their place, or the table that has them."""
+INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 
 class MeasuringProcess:
@@ -34,6 +33,9 @@ class MeasuringProcess:
     def __init__(self, device: str | None = None, timeout: float | None = 600.0) -> None:
         """Measure on the GPU that *device* names, as CUDA_VISIBLE_DEVICES does; None: the first."""
         environment = {} if device is None else dict.fromkeys(VISIBLE, device)
+        # torch.compile would keep what it compiles in the temporary folder, a child's is its own.
+        cache = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+        environment[INDUCTOR] = os.environ.get(INDUCTOR, str(cache))
         self._child = Child("occupancy_lab.measuring.server", environment=environment)
         self._timeout = timeout
 
@@ -45,20 +47,30 @@ class MeasuringProcess:
         """
         line = self._child.ask(request.to_json(), self._timeout)
         if line:
-            measurements = measurements_from_json(line)
+            measurements = self._measurements(line, len(request.launches))
             if any(measurement.status == "device lost" for measurement in measurements):
                 self._child.end()
             return measurements
         if self._child.closed:
             return [Measurement("launch failed", None, "interrupted") for _ in request.launches]
         if len(request.launches) == 1:
-            reason = "the process died" if line == "" else f"no end in {self._timeout:g} s"
+            died = f"the process died: {self._child.last_words}"
+            reason = died if line == "" else f"no end in {self._timeout:g} s"
             return [Measurement("device lost", None, reason)]
         return [
             measurement
             for launch in request.launches
             for measurement in self.measure(replace(request, launches=(launch,)))
         ]
+
+    def _measurements(self, line: str, count: int) -> list[Measurement]:
+        with contextlib.suppress(ValueError):
+            found = measurements_from_json(line)
+            if len(found) == count:
+                return found
+        self._child.end()
+        reason = f"the measuring process answers what is no answer: {line.strip()[:40]!r}"
+        return [Measurement("launch failed", None, reason)] * count
 
     def close(self) -> None:
         """End the process for good."""
@@ -71,12 +83,15 @@ def measure_launches(
     runs: int = DEFAULT_RUNS,
     devices: Sequence[str | None] = (None,),
     progress: Callable[[int, int], None] = lambda _done, _of: None,
+    journal: Journal | None = None,
 ) -> list[Measurement]:
     """Return a measurement for each of *launches*, in their order.
 
-    Launches on one problem are timed side by side; problems are spread over *devices*.
+    Launches on one problem are timed side by side; problems are spread over *devices*. What
+    *journal* has of an interrupted run is not measured again, and each problem is kept there as
+    soon as it is measured.
 
-    Raises InterruptedMeasuringError, a KeyboardInterrupt that has what is finished, on Ctrl-C.
+    Raises UnfinishedError, with the finished measurements by their place, on Ctrl-C.
     """
     groups: dict[Problem, list[int]] = {}
     for place, (problem, _) in enumerate(launches):
@@ -86,12 +101,20 @@ def measure_launches(
         for problem, places in groups.items()
     }
     found: dict[int, Measurement] = {}
-    processes = [MeasuringProcess(device) for device in devices[: len(requests)]]
-    progress(0, len(launches))
+    kept = {} if journal is None else journal.begin(requests, devices)
+    for problem, measured in kept.items():
+        found.update(zip(groups[problem], measured, strict=True))
+    missing = {problem: one for problem, one in requests.items() if problem not in kept}
+    processes = [MeasuringProcess(device) for device in devices[: len(missing)]]
+    progress(len(found), len(launches))
     try:
-        for problem, measured in spread(requests, processes, MeasuringProcess.measure):
-            found.update(zip(groups[problem], measured, strict=True))
-            progress(len(found), len(launches))
+        with contextlib.closing(spread(missing, processes, MeasuringProcess.measure)) as finished:
+            for problem, measured in finished:
+                if journal is not None:
+                    journal.keep(requests[problem], measured)
+                found.update(zip(groups[problem], measured, strict=True))
+                progress(len(found), len(launches))
     except KeyboardInterrupt as interrupt:
-        raise InterruptedMeasuringError(found) from interrupt
+        signals.arrived()
+        raise UnfinishedError(found) from interrupt
     return [found[place] for place in range(len(launches))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,18 @@ def _measured_rows(
     name = [kernel_name, problem.rows, problem.cols, problem.dtype, *dataclasses.astuple(config)]
     for file in recorded_files():
         for row in _rows(file, f"{gpu_key},", f",{','.join(map(str, name))},"):
-            if row["measured"] == "measured":
+            if row["measured"] == "measured" and _can_be(row):
                 yield row
+
+
+def _can_be(row: dict[str, str]) -> bool:
+    """Tell whether *row* holds a time and numbers that a launch can have had."""
+    try:
+        measurement = _measurement(row)
+        programs = _integer(row["launched"]), _integer(row["num_programs"])
+    except (KeyError, TypeError, ValueError):
+        return False
+    return (measurement.us or 0) > 0 and all(number is None or number > 0 for number in programs)
 
 
 def recorded_files() -> list[Traversable]:
@@ -108,8 +119,14 @@ def _measurement(row: dict[str, str]) -> Measurement:
 
 
 def _number(text: str) -> float | None:
-    return float(text) if text else None
+    """Return a number that is neither negative nor infinite; None for an empty *text*."""
+    number = float(text) if text else None
+    if number is not None and not 0 <= number < math.inf:
+        msg = f"{number} is no number that can be measured"
+        raise ValueError(msg)
+    return number
 
 
 def _integer(text: str) -> int | None:
-    return int(float(text)) if text else None
+    number = _number(text)
+    return None if number is None else int(number)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from occupancy_lab.values import Conditions, Config, Measurement, Problem
+from occupancy_lab.plain import from_line, to_line
+from occupancy_lab.values import Config, Measurement, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_RUNS = 30
 
@@ -32,37 +35,23 @@ class Request:
 
     def to_json(self) -> str:
         """Return the request as one line of JSON."""
-        return json.dumps(dataclasses.asdict(self))
+        return to_line(self)
 
     @classmethod
     def from_json(cls, line: str) -> Request:
         """Return the request of a line that `to_json` made."""
-        values = json.loads(line)
-        return cls(
-            problem=Problem(**values["problem"]),
-            launches=tuple(_launch(fields) for fields in values["launches"]),
-            runs=values["runs"],
-        )
+        request: Request = from_line(cls, line)
+        return request
 
 
-def _launch(fields: dict[str, object]) -> Launch:
-    config = fields["config"]
-    known = Config(**config) if isinstance(config, dict) else None
-    return Launch(str(fields["kernel"]), known, int(str(fields["num_programs"])))
-
-
-def measurements_to_json(measurements: list[Measurement]) -> str:
+def measurements_to_json(measurements: Sequence[Measurement]) -> str:
     """Return *measurements* as one line of JSON."""
-    return json.dumps([dataclasses.asdict(measurement) for measurement in measurements])
+    return to_line(measurements)
 
 
 def measurements_from_json(line: str) -> list[Measurement]:
-    """Return the measurements of a line that `measurements_to_json` made."""
-    return [
-        Measurement(**(fields | {"conditions": _conditions(fields["conditions"])}))
-        for fields in json.loads(line)
-    ]
+    """Return the measurements of a line that `measurements_to_json` made.
 
-
-def _conditions(fields: dict[str, object] | None) -> Conditions | None:
-    return None if fields is None else Conditions(**fields)  # type: ignore[arg-type] # from asdict
+    Raises ValueError for any other line.
+    """
+    return list(from_line(tuple[Measurement, ...], line))

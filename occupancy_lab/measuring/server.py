@@ -29,7 +29,3 @@ def main() -> None:
     """Serve, once torch has found the GPU."""
     conditions()
     serve(answer)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +14,22 @@ from occupancy_lab.choosing import (
     chosen_config,
     chosen_kernel,
 )
-from occupancy_lab.compiling import Store, store_directory
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.providers import PROVIDERS
 from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
-from occupancy_lab.record import make_record
+from occupancy_lab.record import compile_record
 from occupancy_lab.values import Measurement, Problem, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.record import Record
     from occupancy_lab.values import Config, LaunchPlan, Prediction
 
@@ -103,6 +106,9 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
     num_stages: int | None = None,
     runs: int = DEFAULT_RUNS,
     cache: bool = True,
+    journal: Journal | None = None,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    progress: Callable[[str], None] = lambda _said: None,
 ) -> SideBySide:
     """Time *kernel* and *providers* in turns on the first GPU of this machine.
 
@@ -118,26 +124,35 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         num_stages: Stages of the loop over rows.
         runs: Launches timed of each, at the least.
         cache: Whether to use the store of compiled resources.
+        journal: Where measurements are kept as they come; None keeps them nowhere.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
+            waits.
+        progress: Told what takes long before it is done, and "" after it.
 
     Raises:
         InputError: there is no GPU, or what is asked for makes no sense.
-        CompileError: Triton cannot compile the kernel.
+        CompileError: Triton cannot compile the kernel, or takes longer than it may.
         DoesNotFitError: the GPU holds not one program of it.
     """
     gpu, devices = chosen_devices("measure")
     problem = Problem(rows, cols, dtype)
     check_problem(problem)
-    found = chosen_kernel(kernel)
     chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
-    if KERNEL not in _known(providers, found) and any(chosen.values()):
-        msg = f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
-        raise InputError(msg)
-    config = chosen_config(found, problem, gpu, chosen)
-    store = Store(store_directory() if cache else None)
-    record = make_record(found, problem, config, gpu, store)
-    waiting = [_untimed(provider, kernel, record, store) for provider in _known(providers, found)]
+    directory = store_directory() if cache else None
+    with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
+        compiler.check_file(kernel)
+        found = chosen_kernel(kernel)
+        asked = _known(providers, found)
+        if KERNEL not in asked and any(chosen.values()):
+            msg = (
+                f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
+            )
+            raise InputError(msg)
+        config = chosen_config(found, problem, gpu, chosen)
+        record = compile_record(kernel, found, problem, config, gpu, compiler=compiler)
+        waiting = [_untimed(provider, kernel, record, compiler) for provider in asked]
     launches = [(problem, launch) for _, launch in waiting if launch is not None]
-    measured = iter(measure_launches(launches, runs=runs, devices=devices))
+    measured = iter(measure_launches(launches, runs=runs, devices=devices, journal=journal))
     timed = (
         row if launch is None else dataclasses.replace(row, measurement=next(measured))
         for row, launch in waiting
@@ -156,23 +171,25 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 
 
 def _untimed(
-    provider: str, kernel: str, record: Record, store: Store
+    provider: str, kernel: str, record: Record, compiler: Compiler
 ) -> tuple[Timed, Launch | None]:
     """Return a row without a time, and what to launch for one; None where it does not fit."""
     if provider == KERNEL:
         return _planned(provider, kernel, record, record.plan)
     if provider == TUTORIAL:
-        return _tutorial(record, store)
+        return _tutorial(record, compiler)
     matrix = record.problem.matrix_bytes
     return Timed(provider, Traffic(matrix, matrix), UNTIMED), Launch(provider)
 
 
-def _tutorial(record: Record, store: Store) -> tuple[Timed, Launch | None]:
+def _tutorial(record: Record, compiler: Compiler) -> tuple[Timed, Launch | None]:
     """Return the tutorial's own choice, launched with as many programs as its formula gives."""
     kernel, problem = chosen_kernel(TUTORIAL_KERNEL), record.problem
     config = chosen_config(kernel, problem, record.gpu, {})
     try:
-        own = make_record(kernel, problem, config, record.gpu, store)
+        own = compile_record(
+            TUTORIAL_KERNEL, kernel, problem, config, record.gpu, compiler=compiler
+        )
     except DoesNotFitError as error:
         refused = Measurement("does not fit", None, str(error))
         return Timed(TUTORIAL, record.traffic, refused, config), None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Document, Section, Table
+from occupancy_lab.explaining.document import Document, Section, Table, literal
 from occupancy_lab.explaining.notes import (
     basis_sentence,
     cell,
@@ -76,7 +76,8 @@ def _predicted(row: Timed) -> tuple[str, ...]:
 def _measured_sentences(found: SideBySide) -> Iterator[str]:
     for row in found.rows:
         if row.measurement.us is None:
-            yield f"{row.provider} has no time, {row.measurement.status}: {row.measurement.reason}."
+            reason = literal(str(row.measurement.reason))
+            yield f"{row.provider} has no time, {row.measurement.status}: {reason}."
     timed = [row.measurement for row in found.rows if row.measurement.us is not None]
     if timed and timed[0].conditions is not None:
         yield conditions_sentence(timed[0].conditions, timed[0].runs)

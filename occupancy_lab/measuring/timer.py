@@ -18,6 +18,9 @@ BURST = 6
 """Launches of one kind in a row, after one that is not counted: as often as a kernel is loaded
 into the instruction caches once and run many times."""
 
+WARMUP_MS = 25.0
+"""Time for which all launches take turns before any is timed: at least once each."""
+
 
 class Timer:
     """Times launches on the current CUDA (or HIP) device."""
@@ -29,7 +32,7 @@ class Timer:
         self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
 
     def time(
-        self, launches: Sequence[Launch], *, runs: int, warmup_ms: float = 25.0
+        self, launches: Sequence[Launch], *, runs: int, warmup_ms: float = WARMUP_MS
     ) -> list[list[float]]:
         """Return the times in us of *runs* runs (or a few more) of each of *launches*.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table
+from occupancy_lab.explaining.document import Section, Table, literal
 from occupancy_lab.explaining.words import count
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _shown(value: float | str | None) -> str:
 
 def _verdict(check: Check) -> str:
     if check.agrees is None:
-        return f"not checked: {check.reason}"
+        return f"not checked: {literal(str(check.reason))}"
     return "agrees" if check.agrees else "**DIFFERS**"
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from occupancy_lab.checking import check_problem
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_kernel
-from occupancy_lab.compiling import Store
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import Compiler, check_files
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.checks import driver_checks, launch_checks, ncu_checks
-from occupancy_lab.record import make_record
+from occupancy_lab.record import compile_record
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def verify_here(  # noqa: PLR0913 - one argument an option of the command line
         raise InputError(msg)
     problem = Problem(rows, cols, dtype)
     check_problem(problem)
+    check_files([kernel], store_directory())
     configs = grid_of_configs(chosen_kernel(kernel), problem, present.gpu, num_warps, num_stages)
     return verify(kernel, problem, configs, present, profiled=PROFILED if ncu else 0)
 
@@ -96,7 +99,7 @@ def verify(
     if present.gpu.vendor != "NVIDIA":
         msg = f"{present.name} is no NVIDIA GPU; its driver cannot be asked"
         raise InputError(msg)
-    records = _fitting(chosen_kernel(kernel), problem, configs, present.gpu)
+    records = _fitting(kernel, problem, configs, present.gpu)
     last = len(records) - 1
     places = {place * last // max(profiled - 1, 1) for place in range(profiled)}
     checks: list[Check] = []
@@ -107,13 +110,17 @@ def verify(
     return tuple(checks)
 
 
-def _fitting(kernel: Kernel, problem: Problem, configs: Iterable[Config], gpu: Gpu) -> list[Record]:
+def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -> list[Record]:
+    kernel = chosen_kernel(name)
     records, refusal = [], None
-    for config in configs:
-        try:
-            records.append(make_record(kernel, problem, config, gpu, Store(None)))
-        except DoesNotFitError as error:
-            refusal = error
+    with closing(Compiler(None)) as compiler:
+        for config in configs:
+            try:
+                records.append(
+                    compile_record(name, kernel, problem, config, gpu, compiler=compiler)
+                )
+            except DoesNotFitError as error:
+                refusal = error
     if not records:
         raise refusal or InputError("there is no configuration to check; name num_warps")
     return records

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking import check_num_warps
 from occupancy_lab.errors import InputError, shortened
+from occupancy_lab.files import plain_rows, read_texts, write_csv
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.evaluate import programs
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED
 from occupancy_lab.occupancy.tutorial import tutorial_rules
+from occupancy_lab.printing import json_text
 
 if TYPE_CHECKING:
     from typing import IO, TextIO
@@ -221,7 +223,7 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
     except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
         msg = f"{name}: {_unreadable(error)}"
         raise InputError(msg) from error
-    table.columns = table.columns.str.strip()
+    table.columns = table.columns.str.removeprefix("\ufeff").str.strip()
     _check_columns(table, name)
     table = table.dropna(how="all")
     _check_targets(table["target"], name)
@@ -232,12 +234,18 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
         if column in table:
             table[column] = _whole_numbers(table[column], name, least=0, blank=0)
     _check_warps(table, name)
-    return table.reset_index(drop=True)
+    return read_texts(table.reset_index(drop=True))
 
 
-def calculate_points(file: IO[str], name: str, output: TextIO) -> None:
-    """Read points from *file*, called *name* in errors, and write them with their occupancy as CSV.
+def calculate_points(file: IO[str], name: str, output: TextIO, *, as_json: bool = False) -> None:
+    """Read points from *file*, called *name* in errors, and write them with their occupancy.
+
+    They are written as CSV, or *as_json* as a list of rows.
 
     Raises InputError, with the line number, before anything is written.
     """
-    evaluate_points(read_points(file, name)).to_csv(output, index=False)
+    table = evaluate_points(read_points(file, name))
+    if as_json:
+        output.write(json_text(plain_rows(table)) + "\n")
+    else:
+        write_csv(table, output)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.files import PICTURES, export
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +45,6 @@ _SETTINGS: Mapping[Any, Any] = {
     "xtick.color": MUTED,
     "ytick.color": MUTED,
 }
-_FORMATS = ("svg", "png")
 _PNG_DOTS_PER_INCH = 160
 
 
@@ -67,11 +67,11 @@ def _format_of(path: Path) -> str:
 
     Raises InputError for any other.
     """
-    found = path.suffix.lower().removeprefix(".")
-    if found not in _FORMATS:
+    found = path.suffix.lower()
+    if found not in PICTURES:
         msg = f"{path} does not end in .svg or .png, the two kinds of picture there are"
         raise InputError(msg)
-    return found
+    return found.removeprefix(".")
 
 
 def save(figure: Figure, path: Path | str) -> None:
@@ -92,8 +92,4 @@ def save(figure: Figure, path: Path | str) -> None:
     drawn = io.BytesIO()
     with styled():
         figure.savefig(drawn, format=picture_format, metadata=metadata, dpi=_PNG_DOTS_PER_INCH)
-    try:
-        path.write_bytes(drawn.getvalue())
-    except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}"
-        raise InputError(msg) from error
+    export(path, drawn.getvalue())

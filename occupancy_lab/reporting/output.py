@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.words import count
+from occupancy_lab.files import check_outputs, export
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.contents import make_report
 from occupancy_lab.reporting.html import to_html
-from occupancy_lab.sweeping.views import check_export, export
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +41,14 @@ def run(
         page = make_report(gpu, file=file, progress=progress)
         return to_html(page) if form == HTML else page.to_markdown(_in_words)
     path = Path(output)
-    check_export(path)
+    html = (form or _form_of(path)) == HTML
+    check_outputs(
+        {"--output": path},
+        inputs={"--file": file},
+        pictures={} if html else {"the folder of pictures": _folder(path)},
+    )
     page = make_report(gpu, file=file, progress=progress)
-    if (form or _form_of(path)) == HTML:
+    if html:
         export(path, to_html(page))
         return f"{path} is written.\n"
     write_markdown(page, path)

@@ -1,6 +1,6 @@
 """A page before it is written anywhere: chapters of paragraphs, tables, pictures and commands.
 
-Text is markdown; what a file says goes through `literal` first.
+Text is markdown, as that of a Document is.
 """
 
 from __future__ import annotations
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from matplotlib.figure import Figure
-
-
-def literal(text: str) -> str:
-    """Return *text* on one line, with a backslash before what markdown or HTML would understand."""
-    return re.sub(r"([\\`*_~$\[\]<>#&])", r"\\\1", " ".join(text.split()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
+from occupancy_lab.explaining.document import literal
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import kernel_names
 from occupancy_lab.reporting.fresh import fresh_table
-from occupancy_lab.reporting.page import literal
 from occupancy_lab.reporting.replan import replanned
 from occupancy_lab.reporting.times import MEASURED, PREDICTED
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.recorded import PUBLISHED, read_table, recorded_table
+from occupancy_lab.sweeping.recorded import PUBLISHED, read_rows, read_table, recorded_table
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.values import ITEM_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +33,7 @@ ALL = "all"
 STATUS = ("status", "triton_version")
 FREE_TEXT = (
     *(*STATUS, "measured", "why_not", "device", "date", "driver"),
-    *("torch", "triton", "timer", "l2", "throttled"),
+    *("torch", "triton", "timer", "l2", "throttled", "use"),
 )
 """Columns in which a file may say anything."""
 WHOLE = ("runs", "sm_mhz")
@@ -107,13 +105,8 @@ def recorded_source(
 
 
 def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
-    import pandas as pd
-
     entry = files("occupancy_lab.recorded").joinpath(f"providers-{gpu.key}.csv")
-    if not entry.is_file():
-        return make_source(gpu, table)
-    with entry.open(encoding="utf-8") as lines:
-        return make_source(gpu, table, pd.read_csv(lines))
+    return make_source(gpu, table, read_rows(entry) if entry.is_file() else None)
 
 
 def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> Source:
@@ -162,7 +155,7 @@ def file_source(path: str, name: str | None) -> Source:
     """Return the rows of the CSV file at *path* on the GPU called *name*, None for the only one.
 
     Raises InputError where it cannot be read, no launch of it was measured on that GPU, or it
-    holds other kernels than the lab's own.
+    has other kernels than the lab's own.
     """
     table = read_table(path)
     there = sorted(set(table.loc[table["measured"] == "measured", "gpu"]))
@@ -183,7 +176,7 @@ def make_source(
 ) -> Source:
     """Return the source of those rows of *table* that are for *gpu*, with their predictions.
 
-    Raises InputError where it lacks a column, or holds other kernels or dtypes than the lab has.
+    Raises InputError where it lacks a column.
     """
     import pandas as pd
 
@@ -211,14 +204,6 @@ def _check(table: pd.DataFrame, file: str | None) -> None:
     if missing:
         msg = f"{file} lacks the columns {', '.join(missing)}, which say how launches were measured"
         raise InputError(msg)
-    for column, known in {"kernel": kernel_names(), "dtype": ITEM_BYTES}.items():
-        strange = sorted(set(table[column]) - set(known))
-        if strange:
-            msg = (
-                f"the column {column} of {file} has {', '.join(map(str, strange))}, and a report"
-                f" knows of {', '.join(known)}"
-            )
-            raise InputError(msg)
 
 
 def _typed(table: pd.DataFrame) -> pd.DataFrame:

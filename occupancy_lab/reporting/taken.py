@@ -52,7 +52,8 @@ def make_taken(source: Source) -> Taken:
     came_of = came_of.replace("ok", "not launched")
     late = untimed["measured"].isna() & (untimed["status"] == "timed out")
     came_of = came_of.mask(late, LATE)
-    reasons = dict(zip(came_of, untimed["why_not"], strict=True))
+    given = untimed["why_not"].dropna()
+    reasons = given.groupby(came_of[given.index], sort=False).first()
     providers = source.providers
     return Taken(
         gpu=source.gpu,
@@ -63,7 +64,7 @@ def make_taken(source: Source) -> Taken:
         },
         measured=_counts(measured["use"]),
         untimed=_counts(came_of),
-        reasons={name: str(why) for name, why in reasons.items() if isinstance(why, str)},
+        reasons={str(name): str(why) for name, why in reasons.items()},
         providers={} if providers.empty else _counts(providers["provider"]),
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.rows import row_record
+from occupancy_lab.sweeping.recorded import read_rows
 from occupancy_lab.throughput.table import row_config, row_problem
 
 if TYPE_CHECKING:
@@ -85,10 +86,7 @@ class Vendors:
 
 def recorded_vendors() -> Vendors:
     """Return what was recorded with Triton and comes with the lab."""
-    import pandas as pd
-
-    with files("occupancy_lab.recorded").joinpath(FILE).open(encoding="utf-8") as lines:
-        return make_vendors(pd.read_csv(lines).to_dict("records"))
+    return make_vendors(read_rows(files("occupancy_lab.recorded") / FILE).to_dict("records"))
 
 
 def make_vendors(rows: list[dict[Any, Any]]) -> Vendors:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab import signals
 from occupancy_lab.checking import check_problem
 from occupancy_lab.choosing import DEFAULT_ROWS, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
 from occupancy_lab.compiling.request import Request
-from occupancy_lab.compiling.store import key_digest
+from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.request import DEFAULT_RUNS
-from occupancy_lab.sweeping.measured import measure_table
-from occupancy_lab.sweeping.pool import compile_here, compile_on_cluster
+from occupancy_lab.spread import UnfinishedError
+from occupancy_lab.sweeping.measured import add_columns, measure_table
+from occupancy_lab.sweeping.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.values import Failure, Problem, Resources
@@ -25,16 +29,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.measuring.journal import Journal
 
     Outcome = Resources | Failure
     Progress = Callable[[int, int], None]
 
 __all__ = ["COLUMNS", "sweep"]
 
-COMPILE_TIMEOUT = 120.0
-"""Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
 NUM_STAGES = (1, 2, 3, 4)
+INTERRUPTED = Failure("interrupted", "interrupted before it was compiled")
+"""What a row has that was not compiled before Ctrl-C."""
 
 
 def default_jobs() -> int:
@@ -56,30 +61,35 @@ class _Compiles:
             name = self.names[task] = key_digest(key)
             self.keys[name] = key
             self.requests[name] = Request(
-                task.kernel_name, task.problem, task.config, task.gpu.target, directory
+                task.kernel_name,
+                task.problem,
+                task.config,
+                task.gpu.target,
+                directory,
+                key=key_as_json(key),
             )
 
-    def stored(self, timeout: float | None) -> dict[str, Outcome]:
-        """Return what the store has; a compile that timed out counts if it had as long as now."""
+    def forget_failures(self) -> None:
+        """Forget what did not compile."""
+        for key in self.keys.values():
+            self._store.forget_failure(key)
+
+    def stored(self) -> dict[str, Outcome]:
+        """Return what the store has."""
         found: dict[str, Outcome] = {}
         for name, key in self.keys.items():
             outcome: Outcome | None = self._store.get(key) or self._store.get_failure(key)
-            if isinstance(outcome, Failure) and _deserves_more(outcome, timeout):
-                continue
             if outcome is not None:
                 found[name] = outcome
         return found
 
-    def keep(self, name: str, outcome: Outcome) -> None:
-        """Put an outcome into the store, unless another try may well give another."""
+    def keep(self, name: str, outcome: Outcome) -> Outcome:
+        """Put an outcome into the store, unless another try may well give another; return it."""
         if isinstance(outcome, Resources):
             self._store.put(self.keys[name], outcome)
         elif outcome.lasting:
-            self._store.put_failure(self.keys[name], outcome)
-
-
-def _deserves_more(failure: Failure, timeout: float | None) -> bool:
-    return failure.seconds is not None and (timeout is None or timeout > failure.seconds)
+            return self._store.put_failure(self.keys[name], outcome)
+        return outcome
 
 
 def _compile_all(
@@ -90,18 +100,22 @@ def _compile_all(
     scheduler: str | None,
     progress: Progress,
 ) -> Mapping[str, Outcome]:
-    outcomes = compiles.stored(timeout)
+    """Return the outcome of each compile; UnfinishedError has those finished before a signal."""
+    outcomes = compiles.stored()
     missing = {name: request for name, request in compiles.requests.items() if name not in outcomes}
     progress(0, len(missing))
-    finished: Iterator[tuple[str, Outcome]]
     if scheduler is None:
-        finished = compile_here(missing, jobs, timeout)
+        compiling = compile_here(missing, jobs, timeout)
     else:
-        finished = compile_on_cluster(missing, scheduler, timeout)
-    for count, (name, outcome) in enumerate(finished, start=1):
-        compiles.keep(name, outcome)
-        outcomes[name] = outcome
-        progress(count, len(missing))
+        compiling = compile_on_cluster(missing, scheduler, timeout)
+    try:
+        with closing(compiling) as finished:
+            for count, (name, outcome) in enumerate(finished, start=1):
+                outcomes[name] = compiles.keep(name, outcome)
+                progress(count, len(missing))
+    except KeyboardInterrupt as interrupt:
+        signals.arrived()
+        raise UnfinishedError(outcomes) from interrupt
     return outcomes
 
 
@@ -119,18 +133,20 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
+    retry_failed: bool = False,
     measure: bool = False,
     runs: int = DEFAULT_RUNS,
     devices: str | Sequence[int] | None = None,
+    journal: Journal | None = None,
     progress: Progress = lambda _done, _of: None,
     measuring_progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
     """Compile every configuration and give a table with a row each, in the order of the grid.
 
     A configuration that cannot be had is a row too: `status` is "ok", "does not fit",
-    "compile failed", "timed out" or "skipped", and `reason` says why. COLUMNS says what each
-    column holds; a number that is not known is missing. With *measure* rows that are ok are
-    launched where they are for the GPU of this machine, and MEASURED_COLUMNS of
+    "compile failed", "timed out", "skipped" or "interrupted", and `reason` says why. COLUMNS says
+    what each column holds; a number that is not known is missing. With *measure* rows that are ok
+    are launched where they are for the GPU of this machine, and MEASURED_COLUMNS of
     `occupancy_lab.sweeping.measured` are there too.
 
     Args:
@@ -146,19 +162,25 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.
         cache: Whether to use the store of compiled resources.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         measure: Whether to time what is ok on the GPU of this machine.
         runs: Launches timed of each configuration, at the least.
         devices: The GPUs that share the launches: "all", or their numbers. None takes the first.
+        journal: Where measurements are kept as they come; None keeps them nowhere.
         progress: Called with the compiles done and to do.
         measuring_progress: Called with the configurations measured and to measure.
 
     Raises:
         InputError: what is asked for makes no sense as a whole, or there is no GPU to measure on.
-        InterruptedMeasuringError: Ctrl-C while measuring; it has the table of what is finished.
+        UnfinishedError: Ctrl-C; it has the table, with the status "interrupted" in the rows that
+            were not compiled, and without the times that were not measured.
     """
     problems = [Problem(*shape) for shape in _shapes(rows, cols, dtype)]
     for problem in problems:
         check_problem(problem)
+    if scheduler is not None:
+        check_scheduler(scheduler)
+    check_files([kernel], store_directory() if cache else None, compile_timeout)
     found = chosen_kernel(kernel)
     gpus = [one for one, _ in chosen_gpus(gpu)]
     here, names = _measured_on(gpus, devices) if measure else (None, ())
@@ -173,18 +195,29 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
             num_stages=_several(num_stages),
         )
     )
-    table = run_tasks(
-        tasks,
-        jobs=jobs,
-        compile_timeout=compile_timeout,
-        scheduler=scheduler,
-        cache=cache,
-        progress=progress,
-    )
+    try:
+        table = run_tasks(
+            tasks,
+            jobs=jobs,
+            compile_timeout=compile_timeout,
+            scheduler=scheduler,
+            cache=cache,
+            retry_failed=retry_failed,
+            progress=progress,
+        )
+    except UnfinishedError as interrupt:
+        finished = add_columns(interrupt.finished, {}) if measure else interrupt.finished
+        raise UnfinishedError(finished) from interrupt
     if here is None:
         return table
     return measure_table(
-        table, tasks, gpu=here, runs=runs, devices=names, progress=measuring_progress
+        table,
+        tasks,
+        gpu=here,
+        runs=runs,
+        devices=names,
+        progress=measuring_progress,
+        journal=journal,
     )
 
 
@@ -206,29 +239,42 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
+    retry_failed: bool = False,
     progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
-    """Compile *tasks* and give a table with a row each, as `sweep` does of its grid."""
-    reasons = [task.why_skipped() for task in tasks]
+    """Compile *tasks* and give a table with a row each, as `sweep` does of its grid.
+
+    Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
+    """
+    failures = {task: failure for task in tasks if (failure := task.why_not()) is not None}
     directory = store_directory() if cache else None
     compiles = _Compiles(
-        (task for task, reason in zip(tasks, reasons, strict=True) if reason is None),
+        (task for task in tasks if task not in failures),
         Store(directory),
         None if directory is None or scheduler is not None else str(directory),
     )
-    outcomes = _compile_all(
-        compiles,
-        jobs=jobs or default_jobs(),
-        timeout=compile_timeout,
-        scheduler=scheduler,
-        progress=progress,
-    )
-    return make_table(
+    if retry_failed:
+        compiles.forget_failures()
+    unfinished = None
+    try:
+        outcomes = _compile_all(
+            compiles,
+            jobs=jobs or default_jobs(),
+            timeout=compile_timeout,
+            scheduler=scheduler,
+            progress=progress,
+        )
+    except UnfinishedError as interrupt:
+        outcomes, unfinished = interrupt.finished, interrupt
+    table = make_table(
         [
-            (task, Failure("skipped", reason) if reason else outcomes[compiles.names[task]])
-            for task, reason in zip(tasks, reasons, strict=True)
+            (task, failures.get(task) or outcomes.get(compiles.names[task], INTERRUPTED))
+            for task in tasks
         ]
     )
+    if unfinished is not None:
+        raise UnfinishedError(table) from unfinished
+    return table
 
 
 def _several(value: Any) -> Sequence[Any]:

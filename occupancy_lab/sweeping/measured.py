@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.measuring.process import InterruptedMeasuringError, measure_launches
+from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
+from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.values import Conditions
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.task import Task
     from occupancy_lab.values import Measurement
 
@@ -33,6 +35,9 @@ MEASURED_COLUMNS: Mapping[str, str] = {
     ),
 }
 """The columns that a measurement adds to those of a sweep."""
+MEASURED_INTEGERS = ("launched", "runs", "sm_mhz")
+MEASURED_FLOATS = ("us", "us_low", "us_high", "relative_error")
+MEASURED_FLAGS = ("mostly_launch",)
 
 
 def measure_table(  # noqa: PLR0913 - what is measured, and how
@@ -43,13 +48,14 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     runs: int = DEFAULT_RUNS,
     devices: Sequence[str | None] = (None,),
     progress: Callable[[int, int], None] = lambda _done, _of: None,
+    journal: Journal | None = None,
 ) -> pd.DataFrame:
     """Return *table*, which has a row a task, with the columns of MEASURED_COLUMNS added.
 
     Rows that are not ok are not launched and have none of them; nor are rows for other GPUs than
     *gpu*, the one that is here, where it is given.
 
-    Raises InterruptedMeasuringError, with the table of what is finished, on Ctrl-C.
+    Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
     known = table["status"].eq("ok") & table["num_programs"].notna()
     fine = [
@@ -68,9 +74,11 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
         return add_columns(table, found)
 
     try:
-        measured = measure_launches(launches, runs=runs, devices=devices, progress=progress)
-    except InterruptedMeasuringError as interrupt:
-        raise InterruptedMeasuringError(columns(interrupt.finished)) from interrupt
+        measured = measure_launches(
+            launches, runs=runs, devices=devices, progress=progress, journal=journal
+        )
+    except UnfinishedError as interrupt:
+        raise UnfinishedError(columns(interrupt.finished)) from interrupt
     return columns(dict(enumerate(measured)))
 
 
@@ -80,9 +88,12 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
 
     rows = [measured_row(*found[place]) if place in found else {} for place in range(len(table))]
     columns = pd.DataFrame(rows, columns=list(MEASURED_COLUMNS), index=table.index)
-    types = {"launched": "Int64", "runs": "Int64", "sm_mhz": "Int64", "mostly_launch": "boolean"}
-    floats = dict.fromkeys(("us", "us_low", "us_high", "relative_error"), "Float64")
-    return pd.concat([table, columns.astype(types | floats)], axis=1)
+    types = {
+        **dict.fromkeys(MEASURED_INTEGERS, "Int64"),
+        **dict.fromkeys(MEASURED_FLOATS, "Float64"),
+        **dict.fromkeys(MEASURED_FLAGS, "boolean"),
+    }
+    return pd.concat([table, columns.astype(types)], axis=1)
 
 
 def row_conditions(row: Mapping[Any, Any]) -> Conditions:

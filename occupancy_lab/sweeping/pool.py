@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import logging
+import re
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.printing import print_note
 from occupancy_lab.spread import spread
 from occupancy_lab.values import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
+
+    from distributed import Future
 
     from occupancy_lab.compiling.request import Request
     from occupancy_lab.values import Resources
 
     Outcome = Resources | Failure
 
+ANSWERING = 3.0
+"""Seconds that a scheduler has to answer in."""
+PATIENCE = 3.0
+"""Seconds without a result after which the scheduler is asked whether it has a worker."""
+
 _of_thread = threading.local()
 
 
 def compile_here(
     requests: Mapping[str, Request], jobs: int, timeout: float | None
-) -> Iterator[tuple[str, Outcome]]:
+) -> Generator[tuple[str, Outcome]]:
     """Compile *requests* in *jobs* processes and give each name with its outcome when it is there.
 
     However the caller ends, no process is left behind.
@@ -34,37 +49,103 @@ def compile_here(
 
 def compile_on_cluster(
     requests: Mapping[str, Request], scheduler: str, timeout: float | None
-) -> Iterator[tuple[str, Outcome]]:
+) -> Generator[tuple[str, Outcome]]:
     """Compile *requests* on the workers of the Dask *scheduler*, as `compile_here` does here.
 
-    A worker that dies takes nothing along: the scheduler gives its compiles to the others.
-
-    Raises InputError where Dask is not installed or the scheduler does not answer.
+    A worker that dies takes nothing along: the scheduler gives its compiles to the others. Where
+    there is no worker, standard error says so once. `check_scheduler` says whether there is a
+    scheduler.
     """
-    try:
-        from distributed import Client, as_completed
-    except ImportError as error:
+    if not requests:
+        return
+    from distributed import Client
+
+    with _quiet(), Client(scheduler, set_as_default=False) as client, client.as_current():
+        finished: SimpleQueue[Future] = SimpleQueue()
+        names = {}
+        for name, request in requests.items():
+            future = client.submit(compile_checked, request, timeout, pure=False)
+            names[future] = name
+            future.add_done_callback(finished.put)
+        told = False
+        while names:
+            try:
+                future = finished.get(timeout=PATIENCE)
+            except Empty:
+                if not told and not client.nthreads():
+                    print_note(f"no worker has joined {scheduler}; waiting for one")
+                    told = True
+                continue
+            yield names.pop(future), _outcome(future)
+
+
+def check_scheduler(address: str) -> None:
+    """Raise InputError, within seconds, where no Dask scheduler answers at *address*.
+
+    Dask's own client waits much longer, and for some servers in vain.
+    """
+    if importlib.util.find_spec("distributed") is None:
         msg = "--scheduler needs Dask: pip install 'occupancy-lab[dask]'"
-        raise InputError(msg) from error
+        raise InputError(msg)
+    match = re.fullmatch(r"(?:tcp|tls)://(\[[^]]+\]|[^:/\[\]]+):(\d{1,5})", address)
+    if match is None:
+        msg = f"{quoted(address)} is no address of a Dask scheduler, such as tcp://host:8786"
+        raise InputError(msg)
     try:
-        client = Client(scheduler, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        msg = f"no Dask scheduler answers at {scheduler}: {error}"
+        socket.create_connection((match[1].strip("[]"), int(match[2])), ANSWERING).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        msg = f"no Dask scheduler answers at {address}: {why}"
         raise InputError(msg) from error
-    with client, client.as_current():
-        futures = {
-            client.submit(compile_on_worker, request, timeout, pure=False): name
-            for name, request in requests.items()
-        }
-        for future in as_completed(list(futures), raise_errors=False):
-            if future.status == "finished":
-                yield futures[future], future.result()
-            else:
-                reason = f"the cluster gave it up: {future.exception()}"
-                yield futures[future], Failure("compile failed", reason, lasting=False)
+    import asyncio
+
+    with ThreadPoolExecutor(1) as thread, _quiet():  # a notebook's thread has a loop of its own
+        kind = thread.submit(asyncio.run, _kind(address)).result()
+    if kind != "Scheduler":
+        msg = f"what answers at {address} is no Dask scheduler"
+        raise InputError(msg)
 
 
-def compile_on_worker(request: Request, timeout: float | None) -> Outcome:
+async def _kind(address: str) -> str | None:
+    """Return what a Dask server at *address* says it is; None where there is none."""
+    import asyncio
+
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    arguments = Security().get_connection_args("client")
+    try:
+        async with asyncio.timeout(ANSWERING), rpc(address, connection_args=arguments) as server:
+            kind: str = (await server.identity())["type"]
+    except Exception:  # noqa: BLE001 - bytes of another protocol can make Dask raise anything
+        return None
+    return kind
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask in the block from logging on standard error: what fails is told in the rows."""
+    names = ("distributed", "distributed.client", "tornado", "tornado.application")
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _outcome(future: Future) -> Outcome:
+    if future.status == "finished":
+        outcome: Outcome = future.result()
+        return outcome
+    reason = f"the cluster gave it up: {future.exception()}"
+    return Failure("compile failed", reason)
+
+
+def compile_checked(request: Request, timeout: float | None) -> Outcome:
     """Compile *request* on a cluster's worker, with one compiling process a worker's thread."""
     process = getattr(_of_thread, "process", None)
     if process is None:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.expressions import Kind
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring.recorded import recorded_files
+from occupancy_lab.sweeping.schema import SCHEMA, Column
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from importlib.resources.abc import Traversable
+
     import pandas as pd
 
+NAMING = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
+"""The columns that name a configuration; none of their cells is blank."""
 NEEDED = (
-    *("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages"),
-    *("n_spills", "programs_per_multiprocessor", "occupancy", "num_programs"),
+    *NAMING,
+    *("n_regs", "n_spills", "shared", "programs_per_multiprocessor", "occupancy", "num_programs"),
     *("launched", "measured", "us"),
 )
 """The columns that say of a launch what it was and how long it took."""
+_OF_A_TIME = ("launched", "occupancy", "us")
+"""The columns whose cells are not blank where a launch was measured."""
+_OF_A_BINARY = ("n_regs", "shared")
+"""The columns whose cells are not blank where it is known how many programs fit."""
 PUBLISHED = "published"
 """The `use` of launches that others timed and published: picked by their times, and no grid."""
 
@@ -28,35 +44,135 @@ def recorded_table() -> pd.DataFrame:
     """
     import pandas as pd
 
-    tables = [_read(entry, entry.name) for entry in recorded_files()]
+    tables = [_launches(entry, entry.name) for entry in recorded_files()]
     if not tables:
         msg = "no measured launches come with this installation; give a file of your own"
         raise InputError(msg)
     return pd.concat(tables, ignore_index=True)
 
 
-def read_table(path: str | Path) -> pd.DataFrame:
+def read_table(path: str | Path, *, kernels: Collection[str] = ()) -> pd.DataFrame:
     """Return the launches of a CSV file that `sweep --measure --export-csv` wrote.
 
-    Raises InputError where it cannot be read or lacks a column.
+    They are of the lab's own kernels, or of those called *kernels*.
+
+    Raises InputError where it cannot be read, lacks a column, or has a cell that its column cannot
+    hold: with its line and column.
     """
-    return _read(Path(path), str(path))
+    return _launches(Path(path), str(path), kernels)
 
 
-def _read(file: Any, name: str) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        with file.open(encoding="utf-8") as lines:
-            table = pd.read_csv(lines)
-    except (OSError, ValueError) as error:
-        msg = f"{name} cannot be read as a table: {error}"
-        raise InputError(msg) from error
-    missing = [column for column in NEEDED if column not in table]
+def _launches(file: Traversable, name: str, kernels: Collection[str] = ()) -> pd.DataFrame:
+    rows = _Rows.read(file, name)
+    missing = [column for column in NEEDED if column not in rows.columns]
     if missing:
         msg = (
             f"{name} has no column {', '.join(missing)}; "
             "occupancy-lab sweep --measure --export-csv writes what is needed"
         )
         raise InputError(msg)
-    return table
+    rows.check_filled()
+    rows.check_kernels(kernels)
+    keys = rows.gpu_keys()
+    table = rows.table()
+    return table.assign(gpu=table["gpu"].map(keys))
+
+
+def read_rows(file: Traversable) -> pd.DataFrame:
+    """Return the rows of a CSV *file* that comes with the lab; SCHEMA says what columns hold.
+
+    Raises InputError as `read_table` does, but for columns that are not there.
+    """
+    return _Rows.read(file, file.name).table()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The cells of a CSV file."""
+
+    name: str
+    """What errors call the file."""
+    lines: tuple[int, ...]
+    """The line on which each row ends."""
+    columns: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def read(cls, file: Traversable, name: str) -> _Rows:
+        """Return the cells of *file*; InputError where it is no table."""
+        if isinstance(file, Path) and file.exists() and not file.is_file():
+            msg = f"{name} cannot be read as a table: it is no regular file"
+            raise InputError(msg)
+        try:
+            text = file.read_bytes().decode("utf-8-sig")
+            reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+            header = next(reader, [])
+            rows = [(reader.line_num, row) for row in reader if row]
+        except (OSError, UnicodeError, csv.Error) as error:
+            msg = f"{name} cannot be read as a table: {error}"
+            raise InputError(msg) from error
+        twice = [column for column in header if header.count(column) > 1]
+        if twice:
+            msg = f"{name} has the column {quoted(twice[0])} {header.count(twice[0])} times"
+            raise InputError(msg)
+        for line, row in rows:
+            if len(row) != len(header):
+                msg = f"{name}, line {line}: found {len(row)} fields, expected {len(header)}"
+                raise InputError(msg)
+        cells = zip(*(row for _, row in rows), strict=True) if rows else [()] * len(header)
+        return cls(name, tuple(line for line, _ in rows), dict(zip(header, cells, strict=True)))
+
+    def table(self) -> pd.DataFrame:
+        """Return the values of the cells; InputError for one that its column cannot hold."""
+        import pandas as pd
+
+        return pd.DataFrame({name: self._series(name) for name in self.columns})
+
+    def _series(self, name: str) -> pd.Series[Any]:
+        import pandas as pd
+
+        cells, column = self.columns[name], SCHEMA.get(name, Column())
+        values = {}
+        for cell in dict.fromkeys(cells):
+            try:
+                values[cell] = column.read(cell)
+            except ValueError:
+                self._refuse(cells.index(cell), name, column.words)
+        dtype: Any = str if column.kind is Kind.TEXT else None
+        if column.kind is Kind.NUMBER:
+            dtype = int if column.whole and None not in values.values() else float
+        return pd.Series([values[cell] for cell in cells], dtype=dtype)
+
+    def _refuse(self, place: int, name: str, expected: str) -> NoReturn:
+        cell = self.columns[name][place]
+        found = quoted(cell) if cell else "blank"
+        msg = f"{self.name}, line {self.lines[place]}: {name} is {found}; {expected}"
+        raise InputError(msg)
+
+    def check_filled(self) -> None:
+        """Raise InputError for the first cell that is blank where it may not be."""
+        measured, fitting = self.columns["measured"], self.columns["programs_per_multiprocessor"]
+        for place in range(len(self.lines)):
+            names = [*NAMING]
+            names += _OF_A_TIME if measured[place] == "measured" else ()
+            names += _OF_A_BINARY if fitting[place] else ()
+            for name in names:
+                if not self.columns[name][place]:
+                    self._refuse(place, name, SCHEMA[name].words)
+
+    def gpu_keys(self) -> dict[str, str]:
+        """Return the keys of the GPUs by their names; InputError for one that is not known."""
+        cells, keys = self.columns["gpu"], {}
+        for name in dict.fromkeys(cells):
+            try:
+                keys[name] = find_gpu(name).key
+            except InputError as error:
+                self._refuse(cells.index(name), "gpu", str(error))
+        return keys
+
+    def check_kernels(self, others: Collection[str]) -> None:
+        """Raise InputError for the first kernel that is neither the lab's nor one of *others*."""
+        known = [*kernel_names(), *others]
+        for place, kernel in enumerate(self.columns["kernel"]):
+            if kernel not in known:
+                expected = f"one of {', '.join(known)}, or of a file given to evaluate by --kernel"
+                self._refuse(place, "kernel", expected)

@@ -31,7 +31,7 @@ COLUMNS: Mapping[str, str] = {
     "BLOCK_SIZE": "elements that a program holds at once",
     "num_warps": "warps (waves) a program",
     "num_stages": "stages of the loop",
-    "status": "ok, does not fit, compile failed, timed out, skipped",
+    "status": "ok, does not fit, compile failed, timed out, skipped, interrupted",
     "reason": "why the status is not ok",
     "n_regs": "registers a thread (VGPRs a lane)",
     "n_spills": "4-byte words of local memory a thread, spilled or not",

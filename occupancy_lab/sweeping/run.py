@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import calculate
 from occupancy_lab.errors import InputError
+from occupancy_lab.files import check_outputs, export
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.measuring.process import InterruptedMeasuringError
+from occupancy_lab.signals import exit_status
+from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
 from occupancy_lab.sweeping.progress import shown_progress
 from occupancy_lab.throughput.table import row_resources
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     import pandas as pd
 
     from occupancy_lab.calculator import Calculation
 
-INTERRUPTED = 130
-"""The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT."""
+NOT_WRITTEN = 2
+"""The exit status where a file could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep prints, and how it ends."""
+
+    text: str
+    status: int
+    """0; 1 where no configuration is ok, NOT_WRITTEN, or that of the signal that ended it."""
+    complaints: tuple[str, ...] = ()
+    """A sentence for each thing that went wrong after the rows were there."""
 
 
 def run(  # noqa: PLR0913 - one argument an option of the command line
@@ -36,13 +53,13 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
     plot: str | None,
     quiet: bool,
     **grid: Any,
-) -> tuple[str, int]:
-    """Sweep the *grid* and give the text to print and the exit status.
+) -> Swept:
+    """Sweep the *grid*, write what is asked for, and give the text to print and the exit status.
 
-    The status is 0, 1 where no configuration is ok, or 130 where Ctrl-C ended the measuring: then
-    what was measured before is printed and exported.
+    Where a signal ended it, what was finished before is printed and written. Where one of the files
+    cannot be written, the others are.
 
-    Raises InputError for what cannot be asked, chosen or written.
+    Raises InputError, before any work, for what cannot be asked, chosen or written.
     """
     forms = {"csv": views.to_csv, "json": views.to_json}
     exports = [
@@ -54,27 +71,51 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         )
         if path is not None
     ]
-    for path, _ in exports:
-        views.check_export(path)
-    table, interrupted = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
+    views.check_choice(where=where, sort=sort, top=top, measured=bool(grid.get("measure")))
+    check_outputs(
+        {
+            "--export-csv": export_csv,
+            "--export-json": export_json,
+            "--export-markdown": export_markdown,
+        },
+        inputs={"--kernel": grid.get("kernel")},
+        pictures={"--plot": plot},
+    )
+    table, signalled = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
-    for path, form_of in exports:
-        views.export(path, form_of(chosen))
-    if plot is not None:
-        _plot(chosen, Path(plot))
+    writing: list[Callable[[], None]] = [
+        *(partial(_export, path, form_of, chosen) for path, form_of in exports),
+        *([] if plot is None else [partial(_plot, chosen, Path(plot))]),
+    ]
+    complaints = tuple(_complaints(writing))
     text = forms[form](chosen) if form else views.to_screen(chosen)
-    if interrupted:
-        return text, INTERRUPTED
-    return text, 0 if (table["status"] == "ok").any() else 1
+    if signalled:
+        return Swept(text, signalled, (*complaints, "interrupted; what was finished is above"))
+    if complaints:
+        return Swept(text, NOT_WRITTEN, complaints)
+    return Swept(text, 0 if (table["status"] == "ok").any() else 1)
 
 
-def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, bool]:
-    """Return the table, and whether Ctrl-C ended its measuring."""
+def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, int]:
+    """Return the table, and the exit status of the signal that ended the work, or else 0."""
     with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
         try:
-            return sweep(progress=compiling, measuring_progress=measuring, **grid), False
-        except InterruptedMeasuringError as interrupt:
-            return interrupt.finished, True
+            return sweep(progress=compiling, measuring_progress=measuring, **grid), 0
+        except UnfinishedError as interrupt:
+            return interrupt.finished, exit_status(interrupt)
+
+
+def _export(path: Path, form_of: Callable[[pd.DataFrame], str], table: pd.DataFrame) -> None:
+    export(path, form_of(table))
+
+
+def _complaints(writing: Sequence[Callable[[], None]]) -> Iterator[str]:
+    """Do all of *writing*, and return why what failed did."""
+    for write in writing:
+        try:
+            write()
+        except InputError as error:
+            yield str(error)
 
 
 def _plot(table: pd.DataFrame, directory: Path) -> None:

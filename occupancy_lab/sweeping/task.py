@@ -6,10 +6,10 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.checking import check_config, next_power_of_two
-from occupancy_lab.errors import InputError
+from occupancy_lab.checking import check_config, check_stages, next_power_of_two
+from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.kernel import Grid
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,12 +29,16 @@ class Task:
     config: Config
     gpu: Gpu
 
-    def why_skipped(self) -> str | None:
-        """Return why it cannot be launched at all, or None."""
+    def why_not(self) -> Failure | None:
+        """Return why it need not be compiled, as it cannot be launched or does not fit; or None."""
+        cell = (self.kernel, self.problem, self.config, self.gpu)
         try:
-            check_config(self.kernel, self.problem, self.config, self.gpu)
+            check_config(*cell)
+            check_stages(*cell)
         except InputError as error:
-            return str(error)
+            return Failure("skipped", str(error))
+        except DoesNotFitError as error:
+            return Failure("does not fit", str(error))
         return None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.explaining.document import Table, literal
 from occupancy_lab.explaining.notes import (
     basis_sentence,
     cell,
@@ -13,15 +15,21 @@ from occupancy_lab.explaining.notes import (
     difference,
 )
 from occupancy_lab.explaining.words import change, listed
+from occupancy_lab.expressions import nearest, parse
+from occupancy_lab.files import plain_rows, write_csv
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.printing import json_text
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
+from occupancy_lab.sweeping.rows import COLUMNS
+from occupancy_lab.sweeping.schema import SCHEMA
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pandas as pd
+
+    from occupancy_lab.expressions import Expression
 
 SHOWN = {
     "gpu": "gpu",
@@ -49,6 +57,47 @@ GRID = ("gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a configuration; one that is the same in every row is said once."""
 
 
+def check_choice(
+    *,
+    where: str | None = None,
+    sort: str | None = None,
+    top: int | None = None,
+    measured: bool = False,
+) -> None:
+    """Raise InputError, before any work is done, for what `choose` does not take.
+
+    *measured* says whether the table will have the columns of a measurement.
+    """
+    columns = [*COLUMNS, *(MEASURED_COLUMNS if measured else ())]
+    if where is not None:
+        _condition(where, columns)
+    if sort is not None and sort.removeprefix("-") not in columns:
+        msg = f"--sort {quoted(sort)} names no column; {_hint(sort.removeprefix('-'), columns)}"
+        raise InputError(msg)
+    if top is not None and top < 1:
+        msg = f"--top is {top}; it shows at least 1 row"
+        raise InputError(msg)
+
+
+def _condition(where: str, columns: Sequence[str]) -> Expression:
+    try:
+        condition = parse(where)
+        unmeasured = sorted(condition.names & MEASURED_COLUMNS.keys() - set(columns))
+        if not unmeasured:
+            condition.check({name: SCHEMA[name].kind for name in columns})
+    except InputError as error:
+        msg = f"--where {error}"
+        raise InputError(msg) from error
+    if unmeasured:
+        msg = f"--where {quoted(where)} names {unmeasured[0]}; {_hint(unmeasured[0], columns)}"
+        raise InputError(msg)
+    return condition
+
+
+def _hint(name: str, columns: Sequence[str]) -> str:
+    return "--measure gives it" if name in MEASURED_COLUMNS else nearest(name, columns)
+
+
 def choose(
     table: pd.DataFrame,
     *,
@@ -56,43 +105,34 @@ def choose(
     sort: str | None = None,
     top: int | None = None,
 ) -> pd.DataFrame:
-    """Return the rows for which *where* holds, by *sort*, the first *top* of them.
+    """Return the rows of a sweep for which *where* holds, by *sort*, the first *top* of them.
 
-    *where* is a condition over columns, as `pandas.DataFrame.query` takes it; *sort* is a column,
-    descending with a minus before it.
+    *where* is a condition over columns, as `occupancy_lab.expressions` has them; a row is left out
+    where it is not known whether it holds. *sort* is a column, descending with a minus before it.
 
     Raises InputError where the condition or the column makes no sense.
     """
+    check_choice(where=where, sort=sort, top=top, measured="measured" in table)
     if where is not None:
-        try:
-            table = table.query(where)
-        except Exception as error:
-            msg = f"--where {quoted(where)} cannot be understood: {error}; try 'occupancy > 0.5'"
-            raise InputError(msg) from error
+        condition = _condition(where, list(table.columns))
+        rows = plain_rows(table[sorted(condition.names)])
+        table = table[[condition.evaluate(row) is True for row in rows]]
     if sort is not None:
         column = sort.removeprefix("-")
-        if column not in table:
-            known = f"there are {', '.join(table.columns)}"
-            hint = "--measure gives it" if column in MEASURED_COLUMNS else known
-            msg = f"there is no column {quoted(column)} to sort by; {hint}"
-            raise InputError(msg)
         table = table.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
-    if top is not None:
-        if top < 1:
-            msg = f"--top is {top}; it shows at least 1 row"
-            raise InputError(msg)
-        table = table.head(top)
-    return table
+    return table if top is None else table.head(top)
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """Return the table as CSV; what is not known is an empty cell."""
-    return table.to_csv(index=False)
+    """Return the table as CSV, safe in a spreadsheet; what is not known is an empty cell."""
+    text = io.StringIO(newline="")
+    write_csv(table, text)
+    return text.getvalue()
 
 
 def to_json(table: pd.DataFrame) -> str:
     """Return the table as a JSON list of rows; what is not known is null."""
-    return table.to_json(orient="records", indent=2) + "\n"
+    return json_text(plain_rows(table)) + "\n"
 
 
 def to_markdown(table: pd.DataFrame) -> str:
@@ -193,33 +233,12 @@ def _time_sentences(fine: pd.DataFrame) -> Iterator[str]:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    from tabulate import tabulate
-
     cells = table.astype(object).where(table.notna(), "-")
-    rows = [[str(cell).replace("|", r"\|") for cell in row] for row in cells.to_numpy()]
-    return tabulate(rows, list(table.columns), tablefmt="pipe", disable_numparse=True)
+    rows = tuple(tuple(literal(str(cell)) for cell in row) for row in cells.to_numpy())
+    return Table(tuple(table.columns), rows, prose=True).to_markdown()
 
 
 def _summary(table: pd.DataFrame) -> str:
     counts = table["status"].value_counts()
     parts = ", ".join(f"{count} {status}" for status, count in counts.items())
     return f"{len(table)} configurations: {parts or 'none'}"
-
-
-def check_export(path: Path) -> None:
-    """Raise InputError, before any work is done, where *path* has no directory to be in."""
-    if not path.parent.is_dir():
-        msg = f"{path} cannot be written: there is no directory {path.parent}"
-        raise InputError(msg)
-
-
-def export(path: Path, text: str) -> None:
-    """Write *text* to *path*.
-
-    Raises InputError where it cannot be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}"
-        raise InputError(msg) from error

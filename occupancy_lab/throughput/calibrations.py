@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.store import store_directory
+from occupancy_lab.compiling.store import read_bytes, store_directory
 from occupancy_lab.gpus import find_device
 from occupancy_lab.throughput.constants import Calibration, Constants
 
@@ -32,6 +32,17 @@ class Basis:
 def calibration_path(key: str) -> Path:
     """Return where a calibration of the GPU *key* is kept on this machine."""
     return store_directory() / "calibrations" / f"{key}.json"
+
+
+def keep_calibration(calibration: Calibration) -> Path:
+    """Keep *calibration* for this machine's predictions, this process's too; return its file.
+
+    Raises OSError where it cannot be written.
+    """
+    path = calibration_path(calibration.gpu)
+    calibration.write(path)
+    _calibrations.cache_clear()
+    return path
 
 
 def calibration_for(gpu: Gpu) -> Basis | None:
@@ -61,7 +72,7 @@ def _all() -> Iterator[Calibration]:
             yield Calibration.read(entry.read_text(encoding="utf-8"))
     for path in sorted((store_directory() / "calibrations").glob("*.json")):
         try:
-            yield Calibration.read(path.read_text(encoding="utf-8"))
+            yield Calibration.read(read_bytes(path))
         except (OSError, ValueError):
             continue
 

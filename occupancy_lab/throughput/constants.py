@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling.store import CHECKSUM, read_kept, write_kept
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +68,18 @@ class Constants:
         """Return the constants' names in their order."""
         return tuple(field.name for field in dataclasses.fields(cls))
 
+    def can_be(self) -> bool:
+        """Tell whether each is a finite number, none negative, and what is divided by above 0."""
+        values = dataclasses.asdict(self)
+        finite = all(
+            type(value) in {int, float} and 0 <= value < math.inf for value in values.values()
+        )
+        return (
+            finite
+            and all(value > 0 for name, value in values.items() if name.endswith("_gbs"))
+            and max(self.stage_loss, self.split_loss) < 1
+        )
+
     def replace(self, **changes: float) -> Constants:
         """Return a copy with *changes* made."""
         return dataclasses.replace(self, **changes)
@@ -85,16 +99,24 @@ class Calibration:
     triton: str
 
     def write(self, path: Path) -> None:
-        """Write the calibration to *path*, as JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+        """Write the calibration to *path*, as JSON; OSError where it cannot be written."""
+        write_kept(path, dataclasses.asdict(self))
 
     @classmethod
-    def read(cls, text: str) -> Calibration:
-        """Return the calibration that `write` made *text* of; ValueError for any other text."""
+    def read(cls, text: str | bytes) -> Calibration:
+        """Return the calibration that `write` made *text* of; ValueError for any other text.
+
+        A text without a checksum will do, but no constant that the model cannot calculate with.
+        """
+        values = read_kept(text)
+        values.pop(CHECKSUM, None)
         try:
-            values: dict[str, Any] = json.loads(text)
-            return cls(**(values | {"constants": Constants(**values["constants"])}))
+            constants = Constants(**values.pop("constants"))
+            found = cls(constants, **values)
         except (TypeError, KeyError) as error:
             msg = f"no calibration of this version: {error}"
             raise ValueError(msg) from error
+        if not constants.can_be() or not all(isinstance(value, str) for value in values.values()):
+            msg = "no calibration: a constant is out of its range, or a name is none"
+            raise ValueError(msg)
+        return found

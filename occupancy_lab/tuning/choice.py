@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.measuring.timer import BURST
+from occupancy_lab.measuring.timer import BURST, WARMUP_MS
 from occupancy_lab.notebook import ShownAsTables
 
 if TYPE_CHECKING:
@@ -43,20 +43,25 @@ class Cost:
 
     configurations: int
     launches: int
+    """About as many: how many fit the time to warm up is worked out from the predicted times."""
     seconds: float
     """On the GPU, by the predicted times; compiling is not in it."""
 
 
-def launches_each(runs: int) -> int:
-    """Return how often a configuration is launched for *runs* times: check, warm-up, bursts."""
-    return 2 + -(-runs // BURST) * (BURST + 1)
-
-
 def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
-    """Return what measuring launches that take *predicted_us* costs."""
-    each = launches_each(runs)
-    seconds = each * sum(us + FLUSH_US for us in predicted_us) / 1e6
-    return Cost(len(predicted_us), each * len(predicted_us), seconds)
+    """Return what measuring launches that take *predicted_us* costs, *runs* times each.
+
+    Each is launched once to be checked, in every round of the warm-up, and in bursts with a flush
+    before each of their launches.
+    """
+    if not predicted_us:
+        return Cost(0, 0, 0.0)
+    together = sum(predicted_us)
+    rounds = int(WARMUP_MS * 1e3 // together) + 1
+    timed = -(-runs // BURST) * (BURST + 1)
+    each = 1 + rounds + timed
+    us = each * together + timed * FLUSH_US * len(predicted_us)
+    return Cost(len(predicted_us), each * len(predicted_us), us / 1e6)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from occupancy_lab.choosing import (
     chosen_gpus,
     chosen_kernel,
 )
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import check_files
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.devices import chosen_devices
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.throughput.calibrations import Basis
 
     Progress = Callable[[int, int], None]
@@ -55,6 +58,8 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     top: int = TOP,
     runs: int = DEFAULT_RUNS,
     cache: bool = True,
+    journal: Journal | None = None,
+    retry_failed: bool = False,
     progress: Progress = lambda _done, _of: None,
     measuring_progress: Progress = lambda _done, _of: None,
 ) -> Tuning:
@@ -75,12 +80,15 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
         top: How many of them.
         runs: Launches timed of each, at the least.
         cache: Whether to use the store of compiled resources.
+        journal: Where measurements are kept as they come; None keeps them nowhere.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         progress: Called with the compiles done and to do.
         measuring_progress: Called with the configurations measured and to measure.
 
     Raises:
         InputError: what is asked for makes no sense, nothing can be predicted, or there is no GPU
             to measure on.
+        UnfinishedError: Ctrl-C; it has the table of what is finished.
     """
     problem = Problem(rows, cols, dtype)
     check_problem(problem)
@@ -90,11 +98,18 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     device, names = _tuned_gpu(gpu, measure=measure)
     basis = _basis(device)
     kernels = (kernel,) if isinstance(kernel, str) else kernel
+    check_files(kernels, store_directory() if cache else None)
     tasks = list(_tasks(kernels or KERNELS, problem, device, num_warps, num_stages))
-    table, ranked = _ranked(run_tasks(tasks, cache=cache, progress=progress), tasks)
+    compiled = run_tasks(tasks, cache=cache, retry_failed=retry_failed, progress=progress)
+    table, ranked = _ranked(compiled, tasks)
     if measure:
         measured = measure_table(
-            table.head(top), ranked[:top], runs=runs, devices=names, progress=measuring_progress
+            table.head(top),
+            ranked[:top],
+            runs=runs,
+            devices=names,
+            progress=measuring_progress,
+            journal=journal,
         )
         table = table.join(measured[list(MEASURED_COLUMNS)])
     return _tuning(table, ranked, runs, basis)

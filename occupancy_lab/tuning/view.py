@@ -103,12 +103,15 @@ def _cost_sentences(tuning: Tuning) -> Iterator[str]:
     if spent.launches:
         yield (
             f"Measuring the {spent.configurations} best predicted took {_cost(spent)}:"
-            f" {saved} launches fewer."
+            f" {saved} fewer."
         )
     else:
-        yield f"Nothing was launched: {saved} launches were saved."
-    yield "The seconds are worked out from the predicted times; each way compiles as much."
+        yield f"Nothing was launched: about {saved} launches were saved."
+    yield (
+        "Launches, with those that warm up, and seconds are worked out from the predicted times;"
+        " each way compiles as much."
+    )
 
 
 def _cost(cost: Cost) -> str:
-    return f"{cost.launches} launches, {cost.seconds:.2g} s of the GPU"
+    return f"about {cost.launches} launches, {cost.seconds:.2g} s of the GPU"

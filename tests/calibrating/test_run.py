@@ -16,7 +16,8 @@ from occupancy_lab.calibrating.calibrate import fit_errors
 from occupancy_lab.calibrating.run import Calibrated, calibrate_here, calibration_document
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.throughput.calibrations import calibration_path
+from occupancy_lab.throughput import calibrations
+from occupancy_lab.throughput.calibrations import calibration_for, calibration_path
 from occupancy_lab.throughput.constants import Calibration, Constants
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def made(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     put_here(monkeypatch, "h200")
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
 
-    def timed(_gpu: object, *, progress: Callable[[int, int], None]) -> pd.DataFrame:
+    def timed(
+        _gpu: object, *, progress: Callable[[int, int], None], journal: object
+    ) -> pd.DataFrame:
+        assert journal is None
         progress(1, 1)
         return table
 
@@ -51,6 +55,16 @@ def test_calibration_is_kept_for_predictions(made: Calibrated) -> None:
     assert made.path == calibration_path("h200")
     assert Calibration.read(made.path.read_text()) == made.calibration
     assert made.seconds > 0
+
+
+def test_calibration_is_used_at_once(request: pytest.FixtureRequest) -> None:
+    """A process that predicted before it calibrated predicts with the calibration from then on."""
+    request.addfinalizer(calibrations._calibrations.cache_clear)
+    before = calibration_for(find_gpu("h200"))
+    made = request.getfixturevalue("made")
+    after = calibration_for(find_gpu("h200"))
+    assert after is not None
+    assert after.constants == made.calibration.constants != before.constants
 
 
 def test_errors_are_of_the_launches_that_were_fitted(made: Calibrated, table: pd.DataFrame) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from occupancy_lab.comparing import Environment, compare
 from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.kernel import load_kernel
 
@@ -71,7 +72,7 @@ def test_what_cannot_be_compared_is_told(
     asked: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What makes no sense is refused before anything is compiled."""
-    monkeypatch.setattr(MODULE, "compile_resources", None)
+    monkeypatch.setattr(CompileProcess, "compile", None)
     with pytest.raises(InputError, match=reason):
         compare(781, **asked)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,11 +15,15 @@ from occupancy_lab.comparing import Environment, environment, find_environment, 
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def fake_python(path: Path, *lines: str) -> Path:
-    """Make an executable that says *lines*, whatever it is asked."""
+
+def fake_python(path: Path, *lines: str, run: Path | None = None) -> Path:
+    """Make an executable that says *lines*, whatever it is asked, and leaves *run* behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    left = "" if run is None else f"touch '{run}'\n"
+    path.write_text("#!/bin/sh\n" + left + "".join(f"echo '{line}'\n" for line in lines))
     path.chmod(0o755)
     return path
 
@@ -64,6 +70,86 @@ def test_a_broken_environment_is_made_again(commands: list[list[str]]) -> None:
     assert len(commands) == 4
 
 
+def owned_by_another(path: Path) -> None:
+    """Give *path* to another user."""
+    os.lchown(path, 12345, -1)
+
+
+def writable(path: Path) -> None:
+    """Let a group write to *path*."""
+    path.chmod(path.stat().st_mode | 0o020)
+
+
+def link_of_another(path: Path) -> None:
+    """Put another user's link to a Python that is fine in the place of *path*."""
+    python = path.rename(path.with_name("fine"))
+    path.symlink_to(python)
+    os.lchown(path, 12345, -1)
+
+
+@pytest.mark.parametrize("name", ["", "triton", "triton/3.4.5", "triton/3.4.5/bin"])
+@pytest.mark.parametrize("plant", [owned_by_another, writable])
+def test_a_folder_that_others_can_write_to_is_not_run_from(
+    commands: list[list[str]], tmp_path: Path, name: str, plant: Callable[[Path], None]
+) -> None:
+    """No Python is run from where another user can have put it; the sentence names the path."""
+    only_root_can_give(plant)
+    python = Path(triton_python("3.4.5"))
+    fake_python(python, "3 11", "3.4.5", run=tmp_path / "was run")
+    plant(tmp_path / "store" / name)
+    with pytest.raises(InputError, match=r"others, who may have put") as caught:
+        find_environment("3.4.5")
+    assert str(caught.value).startswith(f"{tmp_path / 'store' / name} belongs to")
+    assert not (tmp_path / "was run").exists()
+    assert len(commands) == 2
+
+
+@pytest.mark.parametrize("plant", [owned_by_another, writable, link_of_another])
+def test_a_planted_python_is_not_run(
+    commands: list[list[str]], tmp_path: Path, plant: Callable[[Path], None]
+) -> None:
+    """A Python of another user's, or that others can write to, is named and not run."""
+    only_root_can_give(plant)
+    python = fake_python(Path(triton_python("3.4.5")), "3 11", "3.4.5", run=tmp_path / "was run")
+    plant(python)
+    with pytest.raises(InputError, match=f"^{python} belongs to another user"):
+        find_environment("3.4.5")
+    assert not (tmp_path / "was run").exists()
+    assert len(commands) == 2
+
+
+def only_root_can_give(plant: Callable[[Path], None]) -> None:
+    """Skip a test that gives a file away where that is not allowed."""
+    if plant is not writable and os.getuid() != 0:
+        pytest.skip("only root can give a file to another user")
+
+
+def test_an_environment_is_the_users_alone_whatever_the_umask(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the lab itself makes with a umask that lets others write is fine to be run."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    real = subprocess.run
+
+    def run(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        if "venv" in command:
+            made = Path(command[-1])
+            command = [
+                "sh",
+                "-c",
+                f"mkdir -p {made}/bin && ln -s {sys.executable} {made}/bin/python",
+            ]
+        return real(["true"] if "pip" in command else command, **how)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    before = os.umask(0)
+    try:
+        made = triton_python("3.4.5")
+    finally:
+        os.umask(before)
+    assert triton_python("3.4.5") == made
+
+
 @pytest.mark.usefixtures("commands")
 def test_makers_at_the_same_time_leave_one(tmp_path: Path) -> None:
     """Several makers of one environment all get it, and nothing else is left behind."""
@@ -95,9 +181,9 @@ def test_what_cannot_be_made_is_told(
     """Where venv or pip fail, one sentence says why and what to give, and nothing is left."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(
-        subprocess,
+        environment.child,
         "run",
-        lambda command, **_: subprocess.CompletedProcess(command, 1, output, ""),
+        lambda command, _timeout: subprocess.CompletedProcess(command, 1, output),
     )
     with pytest.raises(InputError, match=rf"Triton 3\.4\.5 could be made: .*{reason}.*; give one"):
         triton_python("3.4.5")

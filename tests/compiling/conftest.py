@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,3 +28,18 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         specification.loader.exec_module(module)
         yield module
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """End a test after 20 s that would take minutes where time grows with the input's square."""
+
+    def late(_number: int, _frame: object) -> None:
+        message = "this takes longer than 20 s"
+        raise TimeoutError(message)
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

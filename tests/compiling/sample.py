@@ -71,6 +71,20 @@ def dividing(
         tl.store(output + row * stride + columns, tl.sin(quotient))
 
 
+@triton.jit
+def multiplying(
+    output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
+):
+    """A product of matrices, whose operands go through shared memory."""
+    rows, columns = tl.arange(0, 64), tl.arange(0, 32)
+    total = tl.zeros((64, 64), tl.float32)
+    for start in tl.range(0, n_cols, 32, num_stages=num_stages):
+        left = tl.load(source + rows[:, None] * stride + columns[None, :] + start)
+        right = tl.load(source + (columns[:, None] + start) * stride + rows[None, :])
+        total = tl.dot(left, right, total)
+    tl.store(output + rows[:, None] * stride + rows[None, :], total.to(tl.float16))
+
+
 def nvidia_tool(name: str) -> str:
     """Return the path of one of the tools in Triton's wheel: ptxas, cuobjdump."""
     return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
@@ -176,6 +190,27 @@ attributes #0 = { "amdgpu-flat-work-group-size"="1,256" }
 
 Triton takes LLVM IR of one kernel; what is spelled `dso_local` it does not count.
 """
+
+
+COPYING_LLVM = """
+declare void @llvm.amdgcn.raw.ptr.buffer.load.lds(
+  ptr addrspace(8), ptr addrspace(3), i32, i32, i32, i32, i32)
+declare void @llvm.amdgcn.global.load.lds(ptr addrspace(1), ptr addrspace(3), i32, i32, i32)
+declare i32 @llvm.amdgcn.workitem.id.x()
+define amdgpu_kernel void @copying(
+  ptr addrspace(8) %buffer, ptr addrspace(1) %source, ptr addrspace(3) %to) {
+  %lane = call i32 @llvm.amdgcn.workitem.id.x()
+  %offset = shl i32 %lane, 2
+  call void @llvm.amdgcn.raw.ptr.buffer.load.lds(
+    ptr addrspace(8) %buffer, ptr addrspace(3) %to, i32 4, i32 %offset, i32 0, i32 0, i32 0)
+  call void @llvm.amdgcn.raw.ptr.buffer.load.lds(
+    ptr addrspace(8) %buffer, ptr addrspace(3) %to, i32 4, i32 0, i32 0, i32 0, i32 0)
+  call void @llvm.amdgcn.global.load.lds(
+    ptr addrspace(1) %source, ptr addrspace(3) %to, i32 4, i32 0, i32 0)
+  ret void
+}
+"""
+"""A kernel with three loads from global memory to LDS, one of them without an offset a lane."""
 
 
 def assemble_ptx(ptx: str, arch: str, folder: Path) -> tuple[bytes, int]:

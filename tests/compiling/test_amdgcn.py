@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.compiling.amdgcn import read_amdgcn
+from occupancy_lab.compiling.assembly import widest_load_bytes
 from occupancy_lab.compiling.flow import Issued
 
 if TYPE_CHECKING:
@@ -150,3 +151,14 @@ def test_instructions_agree_with_llvm_objdump(  # noqa: PLR0913, PLR0917 - a gri
     counts = sample.issued_by_definition(sample.successors(said), local, kinds)
     fields = dataclasses.asdict(read_amdgcn(asm["amdgcn"], "row_softmax"))
     assert fields == fields | dict.fromkeys(dict(NAMES).values(), 0) | counts
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx942"])
+def test_loads_to_lds_are_copies(sample: ModuleType, arch: str) -> None:
+    """A load whose data goes to LDS is an asynchronous copy, no global access and no spill."""
+    _, assembly = sample.assemble_llvm(sample.COPYING_LLVM, arch)
+    found = read_amdgcn(assembly, "copying")
+    assert "buffer_load_dword off, s" in assembly
+    assert (found.async_copies, found.global_accesses, found.local_loads) == (3, 0, 0)
+    assert found.local_traffic == 0
+    assert widest_load_bytes(assembly, "amdgcn") == 4

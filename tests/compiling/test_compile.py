@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +21,9 @@ from occupancy_lab.compiling import (
     triton_version,
 )
 from occupancy_lab.compiling import compile as compiling
-from occupancy_lab.errors import CompileError, InputError, TargetError
+from occupancy_lab.compiling.compile import would_fail_again
+from occupancy_lab.compiling.probe import probe_kernel
+from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
 from occupancy_lab.values import Config, Problem, Resources, Target
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 SOFTMAX = load_kernel("softmax")
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target
+GFX9999 = Target("hip", "gfx9999", 64)
 TARGETS = (
     *("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),
     *("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102"),
@@ -105,7 +110,7 @@ def kernel_of(function: Any) -> Kernel:
         grid=Grid.ROWS,
         function=function,
         arguments=lambda problem: (Pointer(problem.dtype, problem.matrix_bytes), problem.cols),
-        constexprs=lambda config: {"BLOCK_SIZE": config.block_size},
+        constexprs=lambda _problem, config: {"BLOCK_SIZE": config.block_size},
         default_config=lambda _problem, _max_shared: CONFIG,
         memory_steps=lambda _problem: (),
         run=print,
@@ -274,6 +279,133 @@ def test_a_compile_after_a_failed_one() -> None:
     with pytest.raises(CompileError):
         resources(GFX942, kernel=kernel_of(unknown_name))
     assert resources(SM_90).shared == 12320
+
+
+@pytest.fixture
+def trustless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Have a cache of Triton's own to damage, and forget what this process compiled."""
+    forget_compiled()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    return tmp_path / "triton"
+
+
+def forget_compiled() -> None:
+    """Have this process take nothing from its own memory."""
+    SOFTMAX.function.device_caches.clear()
+    probe_kernel.device_caches.clear()
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [("binary", 0.5), ("binary", None), ("ttgir", 0.5), ("assembly", 0.0), ("json", 0.5)],
+)
+def test_what_is_cut_off_in_tritons_cache_is_compiled_again(
+    trustless: Path, tmp_path: Path, target: Target, kind: str, left: float | None
+) -> None:
+    """A file of Triton's cache that is cut off or gone is made anew, whole, and read right."""
+    right = compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "first"))
+    hip = target.backend == "hip"
+    suffix = {"binary": "hsaco" if hip else "cubin", "assembly": "amdgcn" if hip else "ptx"}
+    (file,) = trustless.rglob(f"softmax_kernel.{suffix.get(kind, kind)}")
+    whole = file.read_bytes()
+    if left is None:
+        file.unlink()
+    else:
+        os.truncate(file, int(len(whole) * left))
+    forget_compiled()
+    again = compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "second"))
+    assert again == right
+    assert len(file.read_bytes()) == len(whole)
+
+
+def tool(path: Path, *lines: str) -> Path:
+    """Make a ptxas that tells a version, and ends otherwise as *lines* have it."""
+    version = "Cuda compilation tools, release 12.8, V12.8.93"
+    told = f'case "$*" in *--version*) echo "{version}"; exit 0;; esac'
+    path.write_text("\n".join(("#!/bin/sh", told, *lines)) + "\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "again", "part"),
+    [
+        (["kill -9 $$"], False, "error code -9"),
+        (["kill -11 $$"], False, "error code -11"),
+        (["exit 1"], False, "error code 1"),
+        (["echo 'ptxas fatal : Memory allocation failure' >&2; exit 1"], False, "Memory"),
+        (["echo 'ptxas x.ptx, line 3; error   : Nonsense' >&2; exit 255"], True, "Nonsense"),
+    ],
+    ids=["killed", "crashed", "wordless", "no memory", "an error"],
+)
+def test_only_what_ptxas_says_of_a_kernel_lasts(
+    trustless: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: list[str],
+    part: str,
+    *,
+    again: bool,
+) -> None:
+    """A ptxas that is killed or ends without a word passes; its errors would come again."""
+    ptxas = tool(trustless.with_name("ptxas"), *lines)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(ptxas))
+    monkeypatch.setattr(compiling, "can_compile", lambda _target: True)
+    with pytest.raises(CompileError, match=part) as caught:
+        resources(SM_90)
+    assert not isinstance(caught.value, TargetError)
+    assert would_fail_again(caught.value) is again
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_a_disk_that_cannot_be_written_is_no_missing_compiler(
+    trustless: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    *,
+    kept: bool,
+) -> None:
+    """Where Triton or the system has nowhere to write, that is the reason, and it passes."""
+    trustless.write_text("a file")
+    if not kept:
+        monkeypatch.setattr(tempfile, "tempdir", str(trustless / "below"))
+    with pytest.raises(CompileError, match=r"Not a directory|No such file") as caught:
+        compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path if kept else None))
+    assert not isinstance(caught.value, TargetError)
+    assert not would_fail_again(caught.value)
+    if kept:
+        with pytest.raises(OSError, match="Not a directory"):
+            compiling.can_compile(target)
+
+
+def test_what_would_fail_again() -> None:
+    """What Triton says of a kernel and of a target lasts; what is not a compiler's need not."""
+    for function, target in ((unknown_name, SM_90), (no_instruction, SM_90), (one, GFX9999)):
+        with pytest.raises(CompileError) as caught:
+            resources(target, kernel=kernel_of(function))
+        assert would_fail_again(caught.value)
+    for error in (InputError("what"), BinaryError("what"), CompileError("what")):
+        assert not would_fail_again(error)
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+def test_without_a_store_tritons_cache_is_left_alone(
+    trustless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    """A compile that is to keep nothing neither fills nor reads Triton's cache, nor leaves one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    right = resources(target)
+    assert list(tmp_path.iterdir()) == []
+    forget_compiled()
+    compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "store"))
+    (binary,) = (*trustless.rglob("*.cubin"), *trustless.rglob("*.hsaco"))
+    binary.write_bytes(b"another")
+    forget_compiled()
+    assert resources(target) == right
+    assert binary.read_bytes() == b"another"
+    assert os.environ["TRITON_CACHE_DIR"] == str(trustless)
 
 
 def test_torch_operations_are_not_compiled() -> None:

@@ -13,8 +13,13 @@ from elftools.elf.sections import NoteSection, SymbolTableSection
 from hypothesis import given
 from hypothesis import strategies as st
 
+from occupancy_lab.compiling.cubin import read_cubin
 from occupancy_lab.compiling.elf import (
+    HEADER,
+    IDENTIFICATION,
     NOTE_SECTION,
+    SECTION_HEADER,
+    SYMBOL,
     ZERO_FILLED_SECTION,
     Elf,
     read_elf,
@@ -138,3 +143,67 @@ def test_any_tail_gives_a_file_or_the_one_error(data: bytes) -> None:
             read_notes(section.content)
     except BinaryError as error:
         assert str(error).endswith(".")  # noqa: PT017
+
+
+def elf_of(
+    sections: list[tuple[int, int, int, int, int]], content: bytes, machine: int = 190
+) -> bytes:
+    """Return an ELF file of *content* and *sections*: name, type, offset, size and link of each.
+
+    The offsets are in *content*, and the first section is that of the names.
+    """
+    start = struct.calcsize(HEADER)
+    identification = IDENTIFICATION + bytes(16 - len(IDENTIFICATION))
+    headers = start + len(content)
+    fields = (2, machine, 1, 0, 0, headers, 90, start, 0, 0, 64, len(sections), 0)
+    return (
+        struct.pack(HEADER, identification, *fields)
+        + content
+        + b"".join(
+            struct.pack(SECTION_HEADER, name, kind, 0, 0, start + offset, size, link, 0, 0, 0)
+            for name, kind, offset, size, link in sections
+        )
+    )
+
+
+MANY = 65_000
+NAME = b".text." + b"k" * 900 + b"\0"
+HUGE_NAME = b"k" * 2**24 + b"\0"
+
+
+@pytest.mark.usefixtures("bounded")
+def test_thousands_of_sections_of_one_name_are_read() -> None:
+    """A file with 65,000 sections of one long name is read, and its refusal is a short sentence."""
+    binary = elf_of([(0, 3, 0, len(NAME), 0), *[(0, 1, 0, 0, 0)] * MANY], NAME)
+    assert len(read_elf(binary, 190, "a cubin").sections) == MANY + 1
+    with pytest.raises(BinaryError, match="holds no kernel 'this', only kkk") as refused:
+        read_cubin(binary, "this")
+    assert str(refused.value).endswith(f"k, {MANY - 4} more.")
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.usefixtures("bounded")
+def test_names_without_an_end_in_sight_are_refused() -> None:
+    """65,000 sections that share a name of 16 MiB are refused before it is read as often."""
+    sections = [(0, 3, 0, len(HUGE_NAME), 0), *((name, 1, 0, 0, 0) for name in range(MANY))]
+    with pytest.raises(BinaryError, match="no string of at most 1024 bytes"):
+        read_elf(elf_of(sections, HUGE_NAME), 190, "a cubin")
+
+
+@pytest.mark.usefixtures("bounded")
+def test_symbol_tables_that_overlap_are_refused() -> None:
+    """65,000 symbol tables over the same bytes, each of many symbols, are refused at once."""
+    tables = [(0, 2, 0, 24 * 10_000, 0)] * MANY
+    binary = elf_of([(0, 3, 0, 1, 0), *tables], bytes(24 * 10_000), 224)
+    with pytest.raises(BinaryError, match=r"sections hold \d+ bytes together"):
+        read_elf(binary, 224, "an hsaco").all_symbols()
+
+
+@pytest.mark.usefixtures("bounded")
+def test_symbol_tables_with_one_table_of_strings_are_read() -> None:
+    """65,000 symbol tables of one symbol each share 16 MiB of names without a copy each."""
+    end = len(HUGE_NAME)
+    symbol = struct.pack(SYMBOL, end - 3, 0, 0, 0, 0, 0)
+    tables = [(end - 1, 2, end + 24 * n, 24, 0) for n in range(MANY)]
+    binary = elf_of([(end - 1, 3, 0, end, 0), *tables], HUGE_NAME + MANY * symbol)
+    assert {symbol.name for symbol in read_elf(binary, 190, "it").all_symbols()} == {"kk"}

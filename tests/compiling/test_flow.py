@@ -89,3 +89,27 @@ def test_loops(jumps: dict[int, Jump], counts: tuple[int | None, int | None, int
 def test_nothing_is_known_of_nothing() -> None:
     """No instructions are no kernel."""
     assert count_issued(0, {}, {}, {}) == Issued()
+
+
+DEEP = 20_000
+NESTED = {DEEP + level: back(DEEP - 1 - level) for level in range(DEEP)}
+"""Loops in loops: each first half instruction heads one, and each of the second half ends one."""
+TWO_WAYS_IN = {
+    place: jump
+    for n in range(0, 3 * DEEP, 3)
+    for place, jump in ((n, back(n + 2)), (n + 2, back(n + 1)))
+}
+"""Loops of two instructions one after the other, each entered at both of them."""
+
+
+@pytest.mark.usefixtures("bounded")
+def test_loops_of_any_depth_are_counted() -> None:
+    """The outermost of 20,000 nested loops is found at once, where one by one took minutes."""
+    found = count_issued(2 * DEEP + 1, NESTED | {2 * DEEP: END}, {})
+    assert (found.instructions, found.loop_instructions) == (1, 2 * DEEP)
+
+
+@pytest.mark.usefixtures("bounded")
+def test_too_many_loops_with_two_ways_in_are_not_known() -> None:
+    """Thousands of loops that can be entered in the middle, as no compiler writes, are left."""
+    assert count_issued(3 * DEEP + 1, TWO_WAYS_IN | {3 * DEEP: END}, {}) == Issued()

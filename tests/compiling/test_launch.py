@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton import knobs
 
-from occupancy_lab.compiling import Launch
+from occupancy_lab.calibrating.kernels import KERNELS as MICRO_BENCHMARKS
+from occupancy_lab.compiling import Launch, resource_key
 from occupancy_lab.compiling.compile import _warmup
 from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.store import key_digest
+from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Pointer, load_kernel
 from occupancy_lab.values import Config, Problem
@@ -116,9 +121,9 @@ def test_classes_are_those_of_the_compiled_kernel(cols: int, target: Target) -> 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 def test_problems_compile_alike_just_where_their_classes_are_equal(target: Target) -> None:
-    """Of every two problems Triton is asked for one binary if the lists are equal, else for two."""
+    """Of two problems Triton is asked for one binary if lists and constexprs are equal."""
     launches = [Launch.of(SOFTMAX, problem, CONFIG) for problem in PROBLEMS]
-    told = [launch.specialization(target) for launch in launches]
+    told = [(launch.specialization(target), launch.keywords) for launch in launches]
     requests = [asked_by_stand_ins(launch, SOFTMAX, target) for launch in launches]
     pairs = list(itertools.combinations(range(len(PROBLEMS)), 2))
     assert {told[one] == told[other] for one, other in pairs} == {True, False}
@@ -195,10 +200,68 @@ def test_tensors_in_memory_compile_to_the_same_binary(target: Target, dtype: str
     assert own.metadata.shared == real.metadata.shared
 
 
+@pytest.mark.parametrize("kernel", MICRO_BENCHMARKS.values(), ids=MICRO_BENCHMARKS)
+@pytest.mark.parametrize("stages", [1, 2])
+def test_micro_benchmarks_launch_what_is_compiled(kernel: Kernel, stages: int) -> None:
+    """A kernel of a calibration launches with the options that it was compiled with."""
+    problem, config = Problem(64, 781), Config(1024, 4, stages)
+    matrix = torch.empty((64, 781), device="meta")
+    launched = asked(kernel.function, lambda: kernel.run(matrix, config, 16), SM_90)
+    assert launched["num_stages"] == stages
+    assert launched == asked_by_stand_ins(Launch.of(kernel, problem, config), kernel, SM_90)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5])
+def test_options_reach_the_compiler(stages: int) -> None:
+    """num_stages does where the kernel has no constexpr of the name, and so do its own options."""
+    kernel = dataclasses.replace(
+        load_kernel("vector_add"),
+        constexprs=lambda _problem, config: {"BLOCK_SIZE": config.block_size},
+        options={"num_ctas": 1, "maxnreg": 40},
+    )
+    launch = Launch.of(kernel, Problem(4, 781), Config(1024, 8, stages))
+    with offline(SM_90):
+        compiled = kernel.function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
+    metadata = compiled.metadata
+    assert (metadata.num_warps, metadata.num_stages, metadata.maxnreg) == (8, stages, 40)
+
+
+def test_options_are_part_of_the_key() -> None:
+    """A kernel with another option, or another num_stages, has another key."""
+    plain = dataclasses.replace(SOFTMAX, constexprs=lambda _problem, _config: {"BLOCK_SIZE": 1024})
+    kernels = (plain, dataclasses.replace(plain, options={"maxnreg": 40}))
+    keys = {
+        key_digest(resource_key(kernel, Launch.of(kernel, PROBLEMS[0], config), SM_90))
+        for kernel, config in itertools.product(kernels, (CONFIG, Config(1024, 4, 3)))
+    }
+    assert len(keys) == 4
+
+
+def test_a_constexpr_that_json_lacks_can_be_in_a_key() -> None:
+    """A constexpr that is no number, such as a dtype, tells keys apart too."""
+    keys = set()
+    for dtype in (tl.float16, tl.float32, "fp16"):
+        named = dataclasses.replace(SOFTMAX, constexprs=lambda *_, dtype=dtype: {"DTYPE": dtype})
+        keys.add(key_digest(resource_key(named, Launch.of(named, PROBLEMS[0], CONFIG), SM_90)))
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30, -(2**63) - 1])
+def test_numbers_beyond_64_bits_are_refused(number: int) -> None:
+    """What Triton cannot take is said in a sentence, and the last number that it can is taken."""
+    kernel = dataclasses.replace(SOFTMAX, arguments=lambda _problem: (number,))
+    with pytest.raises(InputError, match=r"softmax is given a number of 2\*\*63 or more"):
+        Launch.of(kernel, PROBLEMS[0], CONFIG)
+    least, most = -(2**63), 2**63 - 1
+    fine = dataclasses.replace(SOFTMAX, arguments=lambda _problem: (least, most))
+    assert Launch.of(fine, PROBLEMS[0], CONFIG).specialization(SM_90) == ["i64 % 16 = 0", "i64"]
+
+
 def test_keywords_are_complete() -> None:
     """A launch passes the constexprs, num_warps and the options that every compile has."""
     assert Launch.of(SOFTMAX, Problem(4, 781), CONFIG).keywords == {
         "BLOCK_SIZE": 1024,
+        "INT64_OFFSETS": False,
         "num_stages": 2,
         "num_warps": 4,
         "enable_fp_fusion": True,

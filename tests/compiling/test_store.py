@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
+import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling import Store, store_directory
-from occupancy_lab.values import Resources
+from occupancy_lab.values import Failure, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 KEY = {"triton": "3.7.1", "arguments": ["*fp32", "i32"], "keywords": {"num_warps": 8}}
 KEPT = Resources(32, 8, 12320, local_bytes=0, barriers=1, pipeline_shared=12288)
+WHOLE = dataclasses.asdict(KEPT)
 FIELDS = [field.name for field in dataclasses.fields(Resources)]
+FAILURE = Failure("compile failed", "ptxas does not like it", lasting=True)
 
 
 def only_entry(directory: Path) -> Path:
@@ -33,14 +38,20 @@ def only_entry(directory: Path) -> Path:
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Return the damage that *change* does to an entry's JSON."""
+    """Return the damage that *change* does to an entry's JSON, of which the checksum is right."""
 
     def damage(file: Path) -> None:
         entry = json.loads(file.read_text())
         change(entry)
-        file.write_text(json.dumps(entry))
+        file.write_text(json.dumps(entry | {"sha256": checksum(entry)}))
 
     return damage
+
+
+def checksum(entry: dict[str, Any]) -> str:
+    """Return the checksum that an entry has to have."""
+    rest = {name: value for name, value in entry.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def replaced(content: bytes) -> Callable[[Path], object]:
@@ -48,10 +59,38 @@ def replaced(content: bytes) -> Callable[[Path], object]:
     return lambda file: file.write_bytes(content)
 
 
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Fail a block that hangs."""
+
+    def fail(*_arguments: object) -> None:
+        pytest.fail(f"it took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def folder_in_place(file: Path) -> None:
     """Put a folder where the entry is."""
     file.unlink()
     file.mkdir()
+
+
+def pipe_in_place(file: Path) -> None:
+    """Put a pipe that nobody writes to where the entry is."""
+    file.unlink()
+    os.mkfifo(file)
+
+
+def device_in_place(file: Path) -> None:
+    """Put what has no end where the entry is."""
+    file.unlink()
+    file.symlink_to("/dev/zero")
 
 
 def link_to_itself(file: Path) -> None:
@@ -86,6 +125,17 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "registers unknown": changed(lambda entry: entry["resources"].update(n_regs=None)),
     "shared unknown": changed(lambda entry: entry["resources"].update(shared=None)),
     "a list for a number": changed(lambda entry: entry["resources"].update(sgprs=[1])),
+    "a negative number": changed(lambda entry: entry["resources"].update(shared=-1)),
+    "a number of 64 bits and more": changed(lambda entry: entry["resources"].update(sgprs=2**63)),
+    "true": changed(lambda entry: entry["resources"].update(barriers=True)),
+    "no warps": changed(lambda entry: entry["resources"].update(num_warps=0)),
+    "no checksum": lambda file: file.write_text(json.dumps({"key": KEY, "resources": WHOLE})),
+    "another checksum": lambda file: file.write_text(
+        json.dumps({"key": KEY, "resources": WHOLE, "sha256": checksum({})})
+    ),
+    "too many bytes": lambda file: file.write_bytes(file.read_bytes() + b" " * 2**20),
+    "a pipe in its place": pipe_in_place,
+    "a device in its place": device_in_place,
     "a folder in its place": folder_in_place,
     "a link to itself": link_to_itself,
 }
@@ -149,9 +199,79 @@ def test_a_damaged_entry_is_absent_and_repaired(
     store = Store(tmp_path)
     store.put(KEY, KEPT)
     damage(only_entry(tmp_path))
-    assert store.get(KEY) is None
+    with within(10):
+        assert store.get(KEY) is None
     store.put(KEY, KEPT)
     assert store.get(KEY) == KEPT
+
+
+@given(place=st.integers(0), of_failure=st.booleans())
+def test_a_flipped_bit_is_never_another_answer(
+    tmp_path_factory: pytest.TempPathFactory, *, place: int, of_failure: bool
+) -> None:
+    """Whatever bit of an entry is another, the answer is the same or there is none."""
+    directory = tmp_path_factory.mktemp("flipped")
+    store = Store(directory)
+    if of_failure:
+        right: Resources | Failure = store.put_failure(KEY, FAILURE)
+    else:
+        store.put(KEY, KEPT)
+        right = KEPT
+    file = only_entry(directory)
+    content = bytearray(file.read_bytes())
+    content[place // 8 % len(content)] ^= 1 << place % 8
+    file.write_bytes(content)
+    assert (store.get_failure(KEY) if of_failure else store.get(KEY)) in {right, None}
+
+
+def test_a_failure_says_where_it_is_remembered(tmp_path: Path) -> None:
+    """What is remembered names its reason, its file and what forgets it, and is forgotten."""
+    store = Store(tmp_path)
+    kept = store.put_failure(KEY, FAILURE)
+    assert store.get_failure(KEY) == Store(tmp_path).get_failure(KEY) == kept
+    assert kept.reason.startswith("ptxas does not like it; remembered in ")
+    assert f" {only_entry(tmp_path)}," in kept.reason
+    assert "--retry-failed" in kept.reason
+    store.forget_failure(KEY)
+    assert store.get_failure(KEY) is None
+    store.forget_failure(KEY)
+
+
+def test_a_failure_that_is_not_kept_names_no_file(tmp_path: Path) -> None:
+    """Where nothing is kept or can be, the reason is the compiler's alone."""
+    (tmp_path / "file").touch()
+    for store in (Store(None), Store(tmp_path / "file" / "below")):
+        assert store.put_failure(KEY, FAILURE) == FAILURE
+        store.forget_failure(KEY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entry: entry["failures"].update(status=7),
+        lambda entry: entry["failures"].update(reason=None),
+        lambda entry: entry["failures"].update(seconds=120.0),
+        lambda entry: entry["failures"].pop("reason"),
+    ],
+)
+def test_a_failure_of_another_make_is_absent(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    """A remembered failure that is not two texts counts as absent."""
+    store = Store(tmp_path)
+    store.put_failure(KEY, FAILURE)
+    changed(change)(only_entry(tmp_path))
+    assert store.get_failure(KEY) is None
+
+
+def test_nobody_else_can_write_to_a_new_store(tmp_path: Path) -> None:
+    """A store's folder is made for its user alone to write in, whatever the umask."""
+    before = os.umask(0)
+    try:
+        Store(tmp_path / "new").put(KEY, KEPT)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o022 == 0
 
 
 def test_nothing_of_somebody_elses_is_removed(tmp_path: Path) -> None:
@@ -170,7 +290,7 @@ def test_an_entry_can_be_read_by_people(tmp_path: Path) -> None:
     """An entry is a JSON file that holds its whole key and every field."""
     Store(tmp_path).put(KEY, KEPT)
     entry = json.loads(only_entry(tmp_path).read_text())
-    assert entry == {"key": KEY, "resources": dataclasses.asdict(KEPT)}
+    assert entry == {"key": KEY, "resources": WHOLE, "sha256": checksum(entry)}
 
 
 def test_a_store_of_nothing() -> None:

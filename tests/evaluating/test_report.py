@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,3 +127,22 @@ def test_limits_of_choices_hold_where_there_are_choices(published: Evaluation) -
     (first, second) = broken_limits(Evaluation(published.results[:1]), limits)
     assert "H100 SXM, published: the rank correlation is not known" in first
     assert "the time lost by the first choice, worst is not known" in second
+
+
+def test_uses_of_a_file_are_text(
+    make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
+) -> None:
+    """What a file calls the use of its launches is shown as it is."""
+    say([10.0])
+    table = make_table({"use": "<b>*mine*|\n# x"})
+    text = evaluate(table, basis_of=lambda _gpu: BASIS).to_markdown()
+    assert r"\<b\>\*mine\*| \# x" in text
+    assert "<b>" not in text
+
+
+def test_json_is_strict(evaluation: Evaluation) -> None:
+    """A number that is not finite is null, which every reader of JSON takes."""
+    (result,) = evaluation.results
+    strange = dataclasses.replace(result.worst[0], error=float("inf"))
+    text = Evaluation((dataclasses.replace(result, worst=(strange,)),)).to_json()
+    assert json.loads(text, parse_constant=pytest.fail)["results"][0]["worst"][0]["error"] is None

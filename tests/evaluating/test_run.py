@@ -8,6 +8,7 @@ import pytest
 from guesses import calibration
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.evaluating.evaluation import evaluate
 from occupancy_lab.evaluating.run import choose, run
 from occupancy_lab.throughput import calibrations
 
@@ -85,3 +86,15 @@ def test_kernel_of_a_file(make_table: Table, tmp_path: Path) -> None:
     assert evaluation.results[0].launches == 1
     with pytest.raises(InputError, match="'mine'"):
         run(file=str(tmp_path / "own.csv"))
+
+
+def test_kernels_of_a_file_are_not_run(make_table: Table, tmp_path: Path) -> None:
+    """A path in the column kernel is refused, and what lies there is not imported."""
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n{OWN_KERNEL}")
+    for name in (str(tmp_path / "mine.py"), f"{tmp_path / 'mine.py'}:KERNEL"):
+        make_table({"kernel": name}).to_csv(tmp_path / "own.csv", index=False)
+        with pytest.raises(InputError, match=r"own\.csv, line 2: kernel is .* one of softmax"):
+            run(file=str(tmp_path / "own.csv"))
+        with pytest.raises(InputError, match="no kernel"):
+            evaluate(make_table({"kernel": name}))
+    assert not (tmp_path / "ran").exists()

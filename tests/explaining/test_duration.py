@@ -362,11 +362,11 @@ def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:
 @pytest.mark.parametrize("num_warps", [4, 16])
 @pytest.mark.parametrize("cols", [256, 781, 4096])
 def test_an_opened_loop_is_the_kernel_without_one(cols: int, num_warps: int) -> None:
-    """A pass of the loop and half of what is around it is what softmax_row takes, within 5%."""
+    """A pass of the loop and half of what is around it is what softmax_row takes, within 7%."""
     found = opened(case_of(cols, num_warps, 1).record.resources)
     config = Config(1 << (cols - 1).bit_length(), num_warps, 1)
     gpu = find_gpu("h200")
     rows = make_record(load_kernel("softmax_row"), Problem(4096, cols), config, gpu, Store(None))
     assert found is not None
     assert found.loop_instructions is None
-    assert found.instructions == pytest.approx(rows.resources.instructions, rel=0.05)
+    assert found.instructions == pytest.approx(rows.resources.instructions, rel=0.07)

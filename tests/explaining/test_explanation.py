@@ -38,6 +38,69 @@ MEASURED = Measurement(
 THROTTLED = dataclasses.replace(CONDITIONS, driver=None, throttled="the power limit", sm_mhz=None)
 
 
+LOOPING_KERNEL = '''
+"""Add up each row, a block at a time."""
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep, Pointer
+from occupancy_lab.values import Config
+
+
+@triton.jit
+def total_kernel(y_ptr, x_ptr, n_cols, BLOCK_SIZE: tl.constexpr, num_stages: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((BLOCK_SIZE,), tl.float32)
+    for start in tl.range(0, n_cols, BLOCK_SIZE, num_stages=num_stages):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        total += tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+    tl.store(y_ptr + row, tl.sum(total, axis=0))
+
+
+def arguments(problem):
+    matrix = Pointer(problem.dtype, problem.matrix_bytes)
+    return (Pointer(problem.dtype, problem.rows * problem.item_bytes), matrix, problem.cols)
+
+
+KERNEL = Kernel(
+    name="total",
+    title="Totals of rows",
+    grid=Grid.ROWS,
+    function=total_kernel,
+    arguments=arguments,
+    constexprs=lambda problem, config: {"BLOCK_SIZE": config.block_size},
+    default_config=lambda problem, max_shared: Config(1024, 4, 1),
+    memory_steps=lambda problem: (MemoryStep("add", problem.rows * problem.cols, problem.rows),),
+    run=print,
+)
+'''
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sentence"),
+    [
+        ("sm_90", "num_stages 3 keeps 2 stages in flight in shared memory, 4096 B each: 8192 B"),
+        ("gfx942", "num_stages 3 keeps 2 stages in flight in VGPRs: "),
+    ],
+)
+def test_stages_of_a_loop_in_a_kernel_of_rows(tmp_path: Path, gpu: str, sentence: str) -> None:
+    """What num_stages does is told by the binary: a kernel over rows may have a loop of its own."""
+    file = tmp_path / "total.py"
+    file.write_text(LOOPING_KERNEL, encoding="utf-8")
+    found = {
+        stages: occupancy_lab.explain(1024, kernel=str(file), gpu=gpu, num_stages=stages)
+        for stages in (1, 3)
+    }
+    assert sentence in found[3].to_markdown()
+    assert "no loop" not in found[3].to_markdown()
+    assert "nothing is loaded before it is needed" in found[1].to_markdown()
+    without = occupancy_lab.explain(1024, kernel="softmax_row", gpu=gpu, num_stages=3)
+    assert (
+        "num_stages 3 has no effect: the kernel has no loop to pipeline." in without.to_markdown()
+    )
+
+
 def test_golden_side_by_side(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
@@ -278,7 +341,7 @@ def test_measuring_needs_the_gpu(
 ) -> None:
     """A GPU that is not here cannot be measured, and nothing is compiled to find out."""
     put_here(monkeypatch, *here)
-    monkeypatch.setattr("occupancy_lab.record.compile_resources", None)
+    monkeypatch.setattr("occupancy_lab.compiling.process.CompileProcess.compile", None)
     with pytest.raises(InputError, match=part):
         occupancy_lab.explain(cols=781, gpu=asked, measure=True)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NOWHERE = Path("/nowhere")
+UUID = bytes(range(16))
 NO_DRIVER = SimpleNamespace()
 
 H100 = {
@@ -85,6 +86,10 @@ def fake_libcuda(
         ctypes.memmove(text, name.encode()[: length - 1] + b"\0", len(name) + 1)
         return 0 if device == 7 else 101
 
+    def get_uuid(uuid: int, device: int) -> int:
+        ctypes.memmove(uuid, UUID, len(UUID))
+        return 0 if device == 7 else 101
+
     def put(number: int) -> Any:
         def call(value: Any, *_: int) -> int:
             value[0] = number
@@ -98,6 +103,7 @@ def fake_libcuda(
         "cuDeviceGet": ((integer, ctypes.c_int), put(7)),
         "cuDeviceGetName": ((ctypes.c_void_p, ctypes.c_int, ctypes.c_int), get_name),
         "cuDeviceGetAttribute": ((integer, ctypes.c_int, ctypes.c_int), get_attribute),
+        "cuDeviceGetUuid_v2": ((ctypes.c_void_p, ctypes.c_int), get_uuid),
     }
     library = SimpleNamespace()
     for key, (arguments, function) in functions.items():
@@ -118,6 +124,21 @@ def write_nodes(folder: Path, *nodes: Mapping[str, int]) -> Path:
 def line(pair: tuple[str, int]) -> str:
     """Return one line of a properties file."""
     return f"{pair[0]} {pair[1]}\n"
+
+
+def test_each_device_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """NVIDIA's UUID and AMD's unique_id tell a GPU from others of its kind, where they are told."""
+    (nvidia,) = present_gpus(fake_libcuda(H100), NOWHERE)
+    assert nvidia.uuid == UUID.hex()
+    (untold,) = present_gpus(fake_libcuda(H100, failing="cuDeviceGetUuid_v2"), NOWHERE)
+    assert untold.uuid is None
+    library = fake_libcuda(H100)
+    del library.cuDeviceGetUuid_v2
+    (older,) = present_gpus(library, NOWHERE)
+    assert older.uuid is None
+    told, silent = present_gpus(NO_DRIVER, write_nodes(tmp_path, MI300X, RX7900XTX))
+    assert told.uuid == f"{MI300X['unique_id']:016x}"
+    assert silent.uuid is None
 
 
 def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,33 @@
 """The persistent softmax gives torch's softmax, whatever the matrix and the launch."""
 
+# A @triton.jit function's arguments have no Python types, and the tutorial's are eight.
+# ruff: noqa: ANN001, ANN201, N803, PLR0913, PLR0917
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+import triton
+import triton.language as tl
+from triton import knobs
 
+from occupancy_lab.compiling import Launch
+from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
 from occupancy_lab.kernels.softmax import KERNEL
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from torch import Tensor
+
+    from occupancy_lab.values import Target
 
 MAX_SHARED = 232_448
 
@@ -72,7 +84,11 @@ def test_launch_is_as_described(
         KERNEL, random_matrix(13, 257, torch.float16), Config(512, 8, 4), num_programs
     )
     assert launched.arguments == KERNEL.arguments(Problem(13, 257, "float16"))
-    assert launched.keywords == {"num_warps": 8, **KERNEL.constexprs(Config(512, 8, 4)), **OPTIONS}
+    assert launched.keywords == {
+        "num_warps": 8,
+        **KERNEL.constexprs(Problem(13, 257), Config(512, 8, 4)),
+        **OPTIONS,
+    }
     assert launched.grid == grid
     assert KERNEL.grid is Grid.PERSISTENT
 
@@ -102,6 +118,69 @@ def test_block_size_below_a_row_is_refused(random_matrix: Callable[..., Tensor])
     """A BLOCK_SIZE that would leave a row's end out is refused, with the one that would do."""
     with pytest.raises(InputError, match="use 1024 or more"):
         KERNEL.run(random_matrix(2, 781), Config(512, 4, 1), 2)
+
+
+@triton.jit
+def softmax_kernel(
+    output_ptr,
+    input_ptr,
+    input_row_stride,
+    output_row_stride,
+    n_rows,
+    n_cols,
+    BLOCK_SIZE: tl.constexpr,
+    num_stages: tl.constexpr,
+):
+    """The kernel of Triton's tutorial 02, in its own order of operations."""
+    row_start = tl.program_id(0)
+    row_step = tl.num_programs(0)
+    for row_idx in tl.range(row_start, n_rows, row_step, num_stages=num_stages):
+        row_start_ptr = input_ptr + row_idx * input_row_stride
+        col_offsets = tl.arange(0, BLOCK_SIZE)
+        input_ptrs = row_start_ptr + col_offsets
+        mask = col_offsets < n_cols
+        row = tl.load(input_ptrs, mask=mask, other=-float("inf"))
+        row_minus_max = row - tl.max(row, axis=0)
+        numerator = tl.exp(row_minus_max)
+        denominator = tl.sum(numerator, axis=0)
+        softmax_output = numerator / denominator
+        output_row_start_ptr = output_ptr + row_idx * output_row_stride
+        output_ptrs = output_row_start_ptr + col_offsets
+        tl.store(output_ptrs, softmax_output, mask=mask)
+
+
+def binary(function: Any, launch: Launch, target: Target) -> bytes:
+    """Return the cubin or hsaco of *launch* of *function*, without debug information."""
+    taken = {name: value for name, value in launch.keywords.items() if name != "INT64_OFFSETS"}
+    with offline(target), knobs.compilation.scope():
+        knobs.compilation.disable_line_info = True
+        keywords = launch.keywords if function is KERNEL.function else taken
+        compiled = function.warmup(*launch.stand_ins(), grid=(1,), **keywords)
+    return compiled.asm["cubin" if target.backend == "cuda" else "hsaco"]
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+@pytest.mark.parametrize(("cols", "config"), [(781, (1024, 8, 4)), (4096, (4096, 4, 2))])
+def test_compiles_to_the_tutorials_binary(
+    target: str, cols: int, config: tuple[int, int, int]
+) -> None:
+    """Where 32-bit offsets reach every element, the binary is the tutorial kernel's."""
+    launch = Launch.of(KERNEL, Problem(4096, cols), Config(*config))
+    known = find_gpu(target).target
+    assert binary(KERNEL.function, launch, known) == binary(softmax_kernel, launch, known)
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_stride", "wide"),
+    [(2**21, 1023, False), (2**21, 1024, True), (2, 2**30 - 1, False), (2, 2**30, True)],
+)
+def test_offsets_take_64_bits_only_where_they_must(
+    record: Callable[..., Any], rows: int, row_stride: int, *, wide: bool
+) -> None:
+    """A matrix of 2**31 elements, or whose rows lie as far apart, is launched with 64 bits."""
+    x = torch.empty_strided((rows, 5), (row_stride, 1), device="meta")
+    launched = record(KERNEL, x, Config(8, 4, 1), 7)
+    assert launched.keywords["INT64_OFFSETS"] is wide
 
 
 @pytest.mark.gpu

@@ -63,4 +63,4 @@ def test_memory_steps_add_up() -> None:
 def test_triton_compiles_nothing() -> None:
     """There is no Triton function, and no configuration that would reach one."""
     assert KERNEL.function is None
-    assert KERNEL.constexprs(UNUSED) == {}
+    assert KERNEL.constexprs(Problem(1, 1), UNUSED) == {}

@@ -57,7 +57,11 @@ def test_launch_is_as_described(
         KERNEL, random_matrix(13, 257, torch.float16), Config(512, 4, 1), num_programs
     )
     assert launched.arguments == KERNEL.arguments(Problem(13, 257, "float16"))
-    assert launched.keywords == {"num_warps": 4, **KERNEL.constexprs(Config(512, 4, 1)), **OPTIONS}
+    assert launched.keywords == {
+        "num_warps": 4,
+        **KERNEL.constexprs(Problem(13, 257), Config(512, 4, 1)),
+        **OPTIONS,
+    }
     assert launched.grid == (13,)
     assert KERNEL.grid is Grid.ROWS
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.measuring import process
-from occupancy_lab.measuring.process import InterruptedMeasuringError, measure_launches
+from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.request import Launch, Request
+from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.values import Measurement, Problem
 
 if TYPE_CHECKING:
@@ -33,6 +34,6 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
     launches = [(problem, Launch("copy")) for problem in (FIRST, SECOND, FIRST)]
     with pytest.raises(KeyboardInterrupt) as caught:
         measure_launches(launches, progress=lambda done, of: told.append((done, of)))
-    assert isinstance(caught.value, InterruptedMeasuringError)
+    assert isinstance(caught.value, UnfinishedError)
     assert caught.value.finished == {0: DONE, 2: DONE}
     assert told == [(0, 3), (2, 3)]

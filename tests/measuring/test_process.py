@@ -115,7 +115,7 @@ def test_deadly_launch_is_lost_alone(process: MeasuringProcess) -> None:
     found = process.measure(request_of("a", "deadly", "c"))
     assert [one.status for one in found] == ["measured", "device lost", "measured"]
     assert [one.us for one in found] == [100, None, 102]
-    assert found[1].reason == "the process died"
+    assert found[1].reason == "the process died: exit status 1"
     assert found[0].reason != found[2].reason
 
 

@@ -75,6 +75,39 @@ def found(num_programs: int | None = PROGRAMS, kernel: str = "softmax") -> Measu
     return recorded_measurement("h200", kernel, PROBLEM, CONFIG, num_programs)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("us", "nan"),
+        ("us", "inf"),
+        ("us", "0"),
+        ("us", "-12.4"),
+        ("us", "1O"),
+        ("us", ""),
+        ("us_high", "much"),
+        ("runs", "1e999"),
+        ("launched", "-1"),
+        ("launched", "many"),
+        ("num_programs", "nan"),
+    ],
+    ids=" ".join,
+)
+def test_a_row_that_cannot_be_is_passed_over(
+    record: Callable[..., Path], damage: tuple[str, str]
+) -> None:
+    """A row whose numbers are none, or none that a launch can have had, is no measurement."""
+    path = record(("softmax", PROBLEM, CONFIG, PROGRAMS, MEASURED))
+    name, text = damage
+    with path.open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, row, lineterminator="\n")
+        writer.writeheader()
+        writer.writerow(row | {name: text})
+    assert found(None) is None
+    assert recorded_as_compiled("h200", "softmax", PROBLEM, CONFIG) is None
+
+
 def test_a_measurement_comes_back_whole(record: Callable[..., Path]) -> None:
     """Times and conditions are those that were written."""
     record(("softmax", PROBLEM, CONFIG, PROGRAMS, MEASURED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import PresentGpu, find_gpu, present_gpus
 from occupancy_lab.kernel import load_kernel
@@ -26,7 +27,7 @@ from occupancy_lab.measuring.ncu import NcuReport
 from occupancy_lab.measuring.once import OneLaunch, launch_once
 from occupancy_lab.measuring.verification_view import verification_table
 from occupancy_lab.measuring.verify import grid_of_configs, verify, verify_here
-from occupancy_lab.record import Record, make_record, record_of
+from occupancy_lab.record import Record, compile_record, record_of
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ CARVEOUT = 135168
 
 
 def sample_record(
-    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, _store: Store | None = None
+    _name: str, kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, **_: object
 ) -> Record:
     """Return a record of 32 registers and a row in flight for each stage, under any Triton."""
     row = 4 * config.block_size
@@ -57,7 +58,10 @@ def sample_record(
 
 def predicted(problem: Problem, config: Config, kernel: str = "softmax") -> Record:
     """Return what is predicted for the H200."""
-    return verify_module.make_record(load_kernel(kernel), problem, config, H200.gpu, Store(None))
+    with closing(Compiler(None)) as compiler:
+        return verify_module.compile_record(
+            *(kernel, load_kernel(kernel), problem, config, H200.gpu), compiler=compiler
+        )
 
 
 class Machine:
@@ -126,7 +130,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine in the place of the driver, the launches and Nsight Compute, and the samples."""
     made = Machine()
-    monkeypatch.setattr(verify_module, "make_record", sample_record)
+    monkeypatch.setattr(verify_module, "compile_record", sample_record)
     monkeypatch.setattr(checks_module, "ask_driver", made.ask_driver)
     monkeypatch.setattr(checks_module, "accepts_cooperative_launch", made.accepts)
     monkeypatch.setattr(checks_module, "profile", made.profile)
@@ -148,7 +152,7 @@ def test_a_machine_as_predicted_agrees(machine: Machine) -> None:
 
 def test_what_triton_compiles_is_checked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The prediction is that of this Triton's binary, made without the machine."""
-    monkeypatch.setattr(verify_module, "make_record", make_record)
+    monkeypatch.setattr(verify_module, "compile_record", compile_record)
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     assert all(check.agrees is True for check in checks)
     resources = predicted(PROBLEM, CONFIG).resources

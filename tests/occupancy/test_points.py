@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pandas as pd
 import pytest
@@ -206,3 +207,35 @@ def test_an_unknown_target_of_a_table_is_refused() -> None:
     table = pd.DataFrame({"target": ["sm_1"], "n_regs": [1], "shared": [1], "num_warps": [1]})
     with pytest.raises(InputError, match="No GPU is called 'sm_1'"):
         evaluate_points(table)
+
+
+def written(text: str, *, as_json: bool = False) -> str:
+    """Return what is written for a file of points."""
+    output = io.StringIO(newline="")
+    calculate_points(io.StringIO(text, newline=""), "points.csv", output, as_json=as_json)
+    return output.getvalue()
+
+
+def test_json_has_the_rows_of_the_csv() -> None:
+    """As JSON each row has the columns of the CSV; an empty cell is null."""
+    text = f"{HEADER},note\nsm_90,0,12320,8,=1+1\ngfx942,91,32,8,\n"
+    rows = json.loads(written(text, as_json=True))
+    assert [row["note"] for row in rows] == ["=1+1", None]
+    assert [row["tutorial_programs"] for row in rows] == [None, 4]
+    read_back = pd.read_csv(io.StringIO(written(text)))
+    assert list(read_back) == list(rows[0])
+    for name in ("occupancy", "programs_per_multiprocessor", "n_regs"):
+        assert read_back[name].tolist() == [row[name] for row in rows]
+
+
+def test_other_columns_are_no_formulas_in_a_spreadsheet() -> None:
+    """A text is quoted where it begins as a formula, and reading the output gives it back."""
+    first = written(f"{HEADER},note\nsm_90,32,0,8,=1+1\nsm_90,32,0,8,-a\n")
+    assert ",'=1+1," in first
+    assert ",'-a," in first
+    assert written(first) == first
+
+
+def test_a_mark_of_the_encoding_is_no_text() -> None:
+    """A file as spreadsheets save it is read as any other."""
+    assert read(f"\ufeff{HEADER}\nsm_90,32,0,8\n").equals(read(f"{HEADER}\nsm_90,32,0,8\n"))

@@ -118,13 +118,21 @@ def test_remaking_is_byte_identical(file: str, tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
-def test_unwritable_places_are_told_before_any_work(file: str, tmp_path: Path) -> None:
+def test_unwritable_places_are_told_before_any_work(tmp_path: Path) -> None:
     """A folder that is not there, or a file where the pictures go, is one sentence."""
     with pytest.raises(InputError, match="there is no directory"):
         run(file="nowhere.csv", output=str(tmp_path / "no" / "r.md"))
     (tmp_path / "r").write_text("in the way")
-    with pytest.raises(InputError, match="cannot be made for the pictures"):
-        run(file=file, output=str(tmp_path / "r.md"))
+    with pytest.raises(InputError, match=r"there is no directory .*/r$"):
+        run(file="nowhere.csv", output=str(tmp_path / "r.md"))
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_the_rows_are_not_overwritten(file: str, form: str) -> None:
+    """A page that would be written over its own rows is refused, and they stay."""
+    with pytest.raises(InputError, match="--output and --file both name"):
+        run(file=file, output=file, form=form)
+    assert run(file=file)
 
 
 def test_one_launch_is_a_report_too(tmp_path: Path) -> None:

@@ -49,6 +49,15 @@ def test_launches_without_a_time_say_why() -> None:
     assert r"The first of those that ended as *launch failed*: no \<luck\>" in words
 
 
+def test_the_first_reason_is_told_of_several() -> None:
+    """Of launches that ended alike the first one's reason is told, where the first has one."""
+    failed = row() | {"measured": "launch failed", "us": None}
+    reasons = (None, "the first", "the last")
+    rows = [failed | {"cols": 64 * n, "why_not": why} for n, why in enumerate(reasons, start=1)]
+    taken = make_taken(make_source(H200, table_of([row(), *rows])))
+    assert taken.reasons == {"launch failed": "the first"}
+
+
 def test_commands_repeat_it(small: Source) -> None:
     """Recorded rows are recorded again; a file, whatever its name, is read again."""
     (commands,) = (one for one in what_was_run(make_taken(small)).blocks if is_command(one))

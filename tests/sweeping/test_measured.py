@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -10,14 +14,15 @@ from stand_ins import CONDITIONS, Launches, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.measuring.process import InterruptedMeasuringError
+from occupancy_lab.signals import Interrupted
+from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.sweeping import COLUMNS, sweep
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
-from occupancy_lab.sweeping.run import INTERRUPTED, run
+from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose, to_screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from occupancy_lab.measuring.request import Launch
@@ -128,14 +133,14 @@ def test_interrupt_keeps_what_is_finished(
     def interrupted(
         asked: Sequence[tuple[Problem, Launch]], **options: object
     ) -> list[Measurement]:
-        raise InterruptedMeasuringError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
+        raise UnfinishedError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
 
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
     exported = tmp_path / "rows.csv"
     options = OPTIONS | {"export_csv": str(exported)}
-    text, status = run(**options, cols=781, measure=True, **GRID)
-    assert status == INTERRUPTED
-    assert "Measured on NVIDIA H200" in text
+    swept = run(**options, cols=781, measure=True, **GRID)
+    assert (swept.status, swept.complaints) == (130, ("interrupted; what was finished is above",))
+    assert "Measured on NVIDIA H200" in swept.text
     assert pd.read_csv(exported)["us"].notna().tolist() == [True, True, True, False]
 
 
@@ -145,12 +150,34 @@ def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
     """A caller of sweep gets Ctrl-C as ever, and finds there the table of what is finished."""
 
     def interrupted(*_asked: object, **_options: object) -> list[Measurement]:
-        raise InterruptedMeasuringError({})
+        raise UnfinishedError({})
 
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         sweep(781, **GRID, measure=True)
     assert caught.value.finished["us"].isna().all()
+    assert launches.asked == []
+
+
+def test_interrupt_while_compiling_gives_all_columns(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C before anything is measured gives what is compiled, the rest as interrupted."""
+    module = sys.modules["occupancy_lab.sweeping.grid"]
+    real = module.compile_here
+
+    def interrupted(*asked: Any) -> Iterator[Any]:
+        yield from itertools.islice(real(*asked), 2)
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(module, "compile_here", interrupted)
+    swept = run(**OPTIONS | {"form": "csv"}, cols=781, measure=True, **GRID)
+    assert swept.status == 143
+    table = pd.read_csv(io.StringIO(swept.text))
+    assert list(table.columns) == [*COLUMNS, *MEASURED_COLUMNS]
+    assert sorted(table["status"]) == ["interrupted", "interrupted", "ok", "ok"]
+    assert set(table["reason"].dropna()) == {"interrupted before it was compiled"}
+    assert table["us"].isna().all()
     assert launches.asked == []
 
 

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import signal
+import socket
+import socketserver
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.compiling import (
+    Launch,
+    Store,
+    compile_resources,
+    resource_key,
+    triton_version,
+)
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping.pool import compile_here, compile_on_cluster
+from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.values import Config, Failure, Problem, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SLOW_KERNEL = """
 import time
@@ -103,8 +115,9 @@ def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path:
     """A compile that ends its process each time is a failure, but not one to remember."""
     file = tmp_path / "deadly.py"
     file.write_text("import os\nos.abort()\n")
+    reason = "the compiling process died 3 times: Aborted"
     failure = process.compile(request(kernel=str(file)), 60)
-    assert failure == Failure("compile failed", "the compiling process died 3 times", None, False)  # noqa: FBT003 - lasting
+    assert failure == Failure("compile failed", reason, lasting=False)
 
 
 def test_compile_here_gives_every_outcome() -> None:
@@ -164,8 +177,130 @@ def test_cluster_survives_a_killed_worker(tmp_path: Path) -> None:
     assert outcomes["4"] == expected(request(4))
 
 
-def test_absent_scheduler_is_said() -> None:
-    """An address where no scheduler answers is one clear sentence."""
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Return the address of a server that speaks another protocol than Dask's."""
+
+    class Refusing(socketserver.BaseRequestHandler):
+        """Answers as a web server does that understands nothing."""
+
+        def handle(self) -> None:
+            """Send an answer, whatever was asked."""
+            self.request.recv(100)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refusing) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"tcp://127.0.0.1:{serving.server_address[1]}"
+        serving.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("foo", "'foo' is no address of a Dask scheduler, such as tcp://host:8786"),
+        ("", "is no address of a Dask scheduler"),
+        ("http://127.0.0.1:80", "is no address of a Dask scheduler"),
+        ("tcp://127.0.0.1", "is no address of a Dask scheduler"),
+        ("tcp://127.0.0.1:1", r"answers at tcp://127\.0\.0\.1:1: Connection refused"),
+        ("tcp://127.0.0.1:99999", r"no Dask scheduler answers at tcp://127\.0\.0\.1:99999"),
+        ("tcp://no.such.host.invalid:1", "no Dask scheduler answers at tcp://no.such"),
+        ("tcp://[::1]:1", r"no Dask scheduler answers at tcp://\[::1\]:1"),
+    ],
+)
+def test_address_of_no_use_is_refused_before_any_work(
+    address: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no scheduler's address, or has none behind it, is one sentence, and soon."""
     pytest.importorskip("distributed")
-    with pytest.raises(InputError, match=r"tcp://127\.0\.0\.1:9"):
-        list(compile_on_cluster({"one": request()}, "tcp://127.0.0.1:9", 1))
+    monkeypatch.setattr("occupancy_lab.sweeping.grid.run_tasks", pytest.fail)
+    start = time.monotonic()
+    with pytest.raises(InputError, match=words):
+        sweep(100, gpu="sm_90", scheduler=address)
+    assert time.monotonic() - start < 8
+
+
+def test_server_that_is_no_scheduler_is_said(server: str, capfd: pytest.CaptureFixture) -> None:
+    """A server of another kind is refused in one sentence, without Dask's own words."""
+    pytest.importorskip("distributed")
+    with pytest.raises(InputError, match="is no Dask scheduler"):
+        check_scheduler(server)
+    assert capfd.readouterr().err == ""
+
+
+def test_absent_workers_are_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """Where no worker has joined the scheduler, standard error says so while it waits for one."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("occupancy_lab.sweeping.pool.PATIENCE", 0.2)
+    with distributed.LocalCluster(
+        n_workers=0, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        threading.Timer(1.0, cluster.scale, (1,)).start()
+        address = cluster.scheduler_address
+        outcomes = dict(compile_on_cluster({"one": request()}, address, 120))
+    assert outcomes == {"one": expected(request())}
+    told = [line for line in capfd.readouterr().err.splitlines() if "occupancy-lab" in line]
+    assert told == [f"occupancy-lab: no worker has joined {address}; waiting for one"]
+
+
+def test_cluster_with_another_kernel_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker compiles from another file than the client's is a failure, and is not kept."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    file = tmp_path / "own.py"
+    source = Path(load_kernel("softmax_row").function.fn.__code__.co_filename).read_text()
+    file.write_text(source)
+    module = sys.modules["occupancy_lab.sweeping.grid"]
+    real = module.compile_on_cluster
+
+    def elsewhere(*asked: object) -> object:
+        file.write_text(source.replace("tl.max(x, axis=0)", "tl.min(x, axis=0)"))
+        return real(*asked)
+
+    monkeypatch.setattr(module, "compile_on_cluster", elsewhere)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        table = sweep(
+            *(100,),
+            kernel=str(file),
+            gpu="sm_90",
+            num_warps=4,
+            num_stages=1,
+            scheduler=cluster.scheduler_address,
+        )
+    assert list(table["status"]) == ["compile failed"]
+    assert table["reason"][0] == f"on {socket.gethostname()} the kernel file differs"
+    assert not list((tmp_path / "store").rglob("*.json"))
+
+
+def keyed(**changes: object) -> Request:
+    """Return a small compile that must have the key it has here, but for *changes*."""
+    asked = request()
+    launch = Launch.of(load_kernel(asked.kernel), asked.problem, asked.config)
+    key = resource_key(load_kernel(asked.kernel), launch, asked.target)
+    return dataclasses.replace(asked, key=json.dumps(key | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"triton": "1.0"}, f"Triton is {triton_version()}, not 1.0"),
+        ({"environment": {"PTXAS_OPTIONS": "-O1"}}, "the environment differs (PTXAS_OPTIONS)"),
+        ({"kernel": "0"}, "the kernel file differs"),
+        ({"keywords": {}, "kernel": "0"}, "the kernel file differs"),
+    ],
+)
+def test_another_key_is_refused(
+    process: CompileProcess, changes: dict[str, object], words: str
+) -> None:
+    """A process that would compile under another key says what differs, and is not believed."""
+    assert process.compile(keyed(), None) == expected(request())
+    reason = f"on {socket.gethostname()} {words}"
+    assert process.compile(keyed(**changes), None) == Failure(
+        "compile failed", reason, lasting=False
+    )

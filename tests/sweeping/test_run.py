@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
@@ -16,6 +17,8 @@ from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pandas as pd
 
 NOTHING = {
     **dict.fromkeys(("where", "sort", "top", "form", "plot")),
@@ -29,9 +32,9 @@ GRID = {"cols": 781, "gpu": "h100,mi300x", "num_warps": (8, 32), "num_stages": (
 def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     """Each export and, for each GPU, a heat map and curves as SVG and PNG are written."""
     exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}
-    text, status = run(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
-    assert status == 0
-    assert "8 configurations" in text
+    swept = run(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
+    assert (swept.status, swept.complaints) == (0, ())
+    assert "8 configurations" in swept.text
     assert all((tmp_path / form).stat().st_size for form in ("csv", "json", "markdown"))
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
         f"{picture}-{gpu}.{suffix}"
@@ -50,11 +53,82 @@ def test_export_without_a_directory_is_said_before_any_work(
         run(**NOTHING | {"export_csv": str(tmp_path / "none" / "rows.csv")}, **GRID)
 
 
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"export_csv": "rows", "export_json": "rows"},
+        {"export_json": "rows", "export_markdown": "./rows"},
+        {"export_csv": "plots/heatmap-h100.svg", "plot": "plots"},
+        {"export_csv": "mine.py", "kernel": "mine.py"},
+    ],
+)
+def test_files_over_each_other_are_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: dict[str, str]
+) -> None:
+    """Nothing is compiled where one file of a sweep would be written over another."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plots").mkdir()
+    monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
+    with pytest.raises(InputError, match="both name"):
+        run(**NOTHING | paths, **GRID)
+
+
 def test_pictures_that_cannot_be_written_are_said(tmp_path: Path) -> None:
     """A place where no picture can be written is one clear error."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         run(**NOTHING | {"plot": str(tmp_path / "file" / "plots")}, **GRID)
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ({"where": "occupancy >"}, "--where"),
+        ({"where": "us > 3"}, "--measure gives it"),
+        ({"sort": "-nonsense"}, "--sort"),
+        ({"top": 0}, "--top is 0"),
+        ({"plot": "/dev/null/plots"}, "cannot be written"),
+    ],
+)
+def test_what_is_asked_of_the_rows_is_checked_before_any_work(
+    option: dict[str, object], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A condition, an order or a place that will not do is an error before anything is compiled."""
+    monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
+    with pytest.raises(InputError, match=word):
+        run(**NOTHING | option, **GRID)
+
+
+def test_one_failed_export_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that goes in mid-run costs what goes there; the rest comes out, then exit 2."""
+    gone, kept = tmp_path / "gone", tmp_path / "kept"
+    gone.mkdir()
+    kept.mkdir()
+
+    def swept(*asked: object, **options: object) -> pd.DataFrame:
+        table = sweep(*asked, **options)
+        gone.rmdir()
+        return table
+
+    monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", swept)
+    command = ["sweep", "--cols", "781", "--gpu", "h100", "--num-warps", "8", "--num-stages", "1"]
+    paths = [gone / "rows.csv", kept / "rows.json", gone / "rows.md"]
+    options = [f"--export-{kind}" for kind in ("csv", "json", "markdown")]
+    for option, path in zip(options, paths, strict=True):
+        command += [option, str(path)]
+    with pytest.raises(SystemExit) as exit_:
+        main([*command, "--plot", str(kept / "plots"), "--csv"])
+    assert exit_.value.code == 2
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 2
+    assert captured.err == (
+        f"occupancy-lab: {paths[0]} cannot be written: No such file or directory;"
+        f" {paths[2]} cannot be written: No such file or directory\n"
+    )
+    assert (kept / "rows.json").stat().st_size
+    assert list((kept / "plots").iterdir())
 
 
 def test_row_is_calculated_as_its_record() -> None:

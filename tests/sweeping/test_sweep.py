@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import signal
@@ -81,7 +82,7 @@ def test_bad_configurations_are_rows() -> None:
     table = sweep(12672, gpu="rtx4090", num_warps=(3, 8), num_stages=(1, 4))
     assert list(table["status"]) == ["skipped", "skipped", "ok", "does not fit"]
     assert "power of two" in table["reason"][0]
-    assert "num_stages 2 would fit" in table["reason"][3]
+    assert "num_stages 2 is the most that can fit" in table["reason"][3]
     numbers = table.loc[[0, 1], ["n_regs", "num_programs", "occupancy"]]
     assert numbers.isna().all(axis=None)
 
@@ -97,6 +98,51 @@ def test_failed_compile_is_a_row(tmp_path: Path, own_store: Path, compiled: list
         assert "no_such_function" in table["reason"][0]
     assert len(compiled) == 1
     assert own_store.exists()
+
+
+def test_failed_compile_can_be_forgotten(
+    tmp_path: Path, own_store: Path, compiled: list[str]
+) -> None:
+    """A remembered failure names the file that remembers it, and is compiled again if asked."""
+    file = tmp_path / "broken.py"
+    source = Path(load_kernel("softmax_row").function.fn.__code__.co_filename).read_text()
+    file.write_text(source.replace("tl.max(x, axis=0)", "tl.no_such_function(x)"))
+    asked = {"kernel": str(file), "gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
+    first, second = sweep(100, **asked), sweep(100, **asked)
+    (remembered,) = own_store.glob("failures/*/*.json")
+    assert first.equals(second)
+    assert f"remembered in {remembered}, --retry-failed" in second["reason"][0]
+    assert len(compiled) == 1
+    remembered.unlink()
+    assert "no_such_function" in sweep(100, **asked)["reason"][0]
+    assert "no_such_function" in sweep(100, **asked, retry_failed=True)["reason"][0]
+    assert len(compiled) == 3
+
+
+def test_stages_that_cannot_be_are_rows_at_once(own_store: Path, compiled: list[str]) -> None:
+    """Stages that are too many, or take too much memory, are rows with a reason, not compiled."""
+    table = sweep(12672, gpu="h100", num_warps=(8,), num_stages=(2, 60, 20_000))
+    assert list(table["status"]) == ["ok", "does not fit", "skipped"]
+    assert "num_stages 4 is the most that can fit" in table["reason"][1]
+    assert "at most 64" in table["reason"][2]
+    assert len(compiled) == 1
+    assert own_store.exists()
+
+
+def test_killed_compiler_is_tried_again(
+    tmp_path: Path, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ptxas that was killed is a row with that reason, and is not remembered."""
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo release 12.8, V12.8.93 && exit\nkill -9 $$\n'
+    )
+    ptxas.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(ptxas))
+    table = sweep(100, gpu="sm_90", num_warps=(4,), num_stages=(1,))
+    assert list(table["status"]) == ["compile failed"]
+    assert "error code -9" in table["reason"][0]
+    assert not list(own_store.glob("failures/*/*.json"))
 
 
 def test_full_compiler_cache_is_tried_again(
@@ -129,15 +175,13 @@ def test_second_run_compiles_nothing(own_store: Path, compiled: list[str]) -> No
     assert own_store.exists()
 
 
-def test_timeout_is_kept_until_more_time_is_given(own_store: Path, compiled: list[str]) -> None:
-    """A compile that timed out is a row, is not tried again in that time, and is with more."""
+def test_timeout_is_tried_again(own_store: Path, compiled: list[str]) -> None:
+    """A compile that timed out is a row, and is compiled the next time: the machine was busy."""
     asked = {"gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
-    first = sweep(100, **asked, compile_timeout=0.001)
-    assert list(first["status"]) == ["timed out"]
     assert list(sweep(100, **asked, compile_timeout=0.001)["status"]) == ["timed out"]
-    assert len(compiled) == 1
-    assert list(sweep(100, **asked, compile_timeout=60)["status"]) == ["ok"]
-    assert own_store.exists()
+    assert not list(own_store.glob("failures/*/*.json"))
+    assert list(sweep(100, **asked, compile_timeout=120)["status"]) == ["ok"]
+    assert len(compiled) == 2
 
 
 def test_damaged_store_is_repaired(own_store: Path) -> None:
@@ -191,9 +235,12 @@ def entries(store: Path) -> int:
     return len(list(store.glob("resources/*/*.json")))
 
 
-@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, with_signal: int) -> None:
-    """Ctrl-C or kill -9 in the middle loses nothing finished; the rows are an undisturbed run's."""
+    """A signal in the middle loses nothing finished; the next run's rows are an undisturbed run's.
+
+    Ctrl-C and SIGTERM print what is finished, and the rest as interrupted.
+    """
     disturbed, calm = tmp_path / "disturbed", tmp_path / "calm"
     with subprocess.Popen(
         SWEEP, env=environment(disturbed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -202,12 +249,16 @@ def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, with_signal: int) ->
         while entries(disturbed) < 3 and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(with_signal)
-        _, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=60)
     kept = entries(disturbed)
     assert kept >= 3
     assert "Traceback" not in errors
-    if with_signal == signal.SIGINT:
-        assert (process.returncode, errors.strip()) == (130, "occupancy-lab: interrupted")
+    if with_signal != signal.SIGKILL:
+        assert process.returncode == 128 + with_signal
+        assert errors == "occupancy-lab: interrupted; what was finished is above\n"
+        rows = pd.read_csv(io.StringIO(printed))
+        assert len(rows) == 32
+        assert set(rows["status"]) == {"ok", "interrupted"}
     again = subprocess.run(SWEEP, env=environment(disturbed), capture_output=True, check=True)
     undisturbed = subprocess.run(SWEEP, env=environment(calm), capture_output=True, check=True)
     assert again.stdout == undisturbed.stdout

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
-from typing import TYPE_CHECKING
+import re
+from typing import Any
 
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
+from stand_ins import CONDITIONS
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.expressions import Kind
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.sweeping.views import choose, export, to_csv, to_json, to_markdown, to_screen
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from occupancy_lab.sweeping.measured import add_columns
+from occupancy_lab.sweeping.schema import SCHEMA
+from occupancy_lab.sweeping.views import (
+    check_choice,
+    choose,
+    to_csv,
+    to_json,
+    to_markdown,
+    to_screen,
+)
+from occupancy_lab.values import Measurement
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +44,57 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "word"),
-    [({"where": "nonsense >"}, "--where"), ({"sort": "nonsense"}, "nonsense"), ({"top": 0}, "top")],
+    ("wrong", "words"),
+    [
+        ({"where": "nonsense >"}, "--where 'nonsense >' is no expression"),
+        ({"where": "num_stages"}, "is a number, and a condition is expected"),
+        ({"where": "0"}, "is a number, and a condition is expected"),
+        ({"where": "num_stages + 1"}, "is a number, and a condition is expected"),
+        ({"where": "num_warp > 2"}, "'num_warp' is not known; the nearest is num_warps"),
+        ({"where": "status == 1"}, "'status' is text and '1' is a number"),
+        ({"where": "@shutil.os.system('true') == 0"}, "is no expression"),
+        ({"where": "rows.to_csv('x') is None"}, "has no place"),
+        ({"where": "us > 3"}, "names us; --measure gives it"),
+        ({"sort": "nonsense"}, "--sort 'nonsense' names no column; there are gpu"),
+        ({"sort": "-num_warp"}, "the nearest is num_warps"),
+        ({"sort": "us"}, "--measure gives it"),
+        ({"top": 0}, "top"),
+    ],
 )
-def test_wrong_choice_is_said(table: pd.DataFrame, wrong: dict[str, object], word: str) -> None:
-    """A condition, column or count that makes no sense is an error that names it."""
-    with pytest.raises(InputError, match=word):
+def test_wrong_choice_is_said(table: pd.DataFrame, wrong: dict[str, Any], words: str) -> None:
+    """What makes no sense is an error that names it, before there is a table and with one."""
+    with pytest.raises(InputError, match=words):
+        check_choice(**wrong)
+    with pytest.raises(InputError, match=words):
         choose(table, **wrong)
+
+
+def test_choice_over_measurements_is_known_before_them() -> None:
+    """The columns of a measurement may be named where there will be one."""
+    check_choice(where="us > 3 and mostly_launch", sort="-us", top=1, measured=True)
+
+
+def test_rows_that_are_not_known_to_fit_are_left_out(table: pd.DataFrame) -> None:
+    """A missing value fits no comparison and no negation of one; `is None` asks for it."""
+    missing = table["n_regs"].isna()
+    assert 0 < missing.sum() < len(table)
+    assert len(choose(table, where="n_regs > 0")) == (~missing).sum()
+    assert len(choose(table, where="not n_regs > 0")) == 0
+    assert list(choose(table, where="n_regs is None").index) == list(table.index[missing])
+    assert len(choose(table, where="n_regs != None")) == (~missing).sum()
+
+
+def test_columns_hold_what_conditions_are_told(table: pd.DataFrame) -> None:
+    """A column of numbers, texts or flags is one in the table too."""
+    measured = add_columns(table, {0: (8, Measurement("measured", CONDITIONS, us=1.0))})
+    types = {
+        Kind.NUMBER: pd.api.types.is_numeric_dtype,
+        Kind.TEXT: pd.api.types.is_string_dtype,
+        Kind.CONDITION: pd.api.types.is_bool_dtype,
+    }
+    for name in measured:
+        values = measured[name].dropna().infer_objects()
+        assert values.empty or types[SCHEMA[name].kind](values), name
 
 
 def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
@@ -87,16 +143,33 @@ def test_empty_choice_is_shown(table: pd.DataFrame) -> None:
     assert "0 configurations: none" in to_screen(choose(table, where="cols == 0"))
 
 
+def test_json_is_strict(table: pd.DataFrame) -> None:
+    """Every number is written whole, and one that is not finite is null."""
+    strange = table.head(2).assign(waves=[1 / 3, float("inf")])
+
+    def refuse(constant: str) -> None:
+        pytest.fail(constant)
+
+    rows = json.loads(to_json(strange), parse_constant=refuse)
+    assert [row["waves"] for row in rows] == [1 / 3, None]
+
+
+NASTY = "<b>|`x` *y* [z](w) \\ _a_ &amp; ~~s~~"
+
+
+def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
+    """An independent renderer shows each text of a table whole, in its cell, and no tag of it."""
+    strange = table.assign(reason=f"{NASTY}\n\n# next", status="odd")
+    renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    shown = html.escape(f"{NASTY} # next")
+    for text in (to_markdown(strange), to_screen(strange)):
+        rendered = renderer.render(text)
+        assert rendered.count(f">{shown}</td>") == len(table)
+        assert not set(re.findall(r"<(\w+)", rendered)) & {"b", "a", "em", "code", "s", "h1"}
+
+
 def test_markdown_has_every_column(table: pd.DataFrame) -> None:
     """The markdown export has all columns and rows."""
     lines = to_markdown(table).splitlines()
     assert len(lines) == len(table) + 2
     assert all(name in lines[0] for name in table.columns)
-
-
-def test_export_writes_or_says_why(tmp_path: Path) -> None:
-    """An export is written, or one sentence says why it is not."""
-    export(tmp_path / "table.csv", "text")
-    assert (tmp_path / "table.csv").read_text() == "text"
-    with pytest.raises(InputError, match="cannot be written"):
-        export(tmp_path / "no" / "table.csv", "text")

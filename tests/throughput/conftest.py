@@ -28,10 +28,7 @@ class Shelves:
 
     def keep(self, calibration: Calibration) -> Path:
         """Make *calibration* this machine's own, and give its file."""
-        path = calibrations.calibration_path(calibration.gpu)
-        calibration.write(path)
-        self.forget()
-        return path
+        return calibrations.keep_calibration(calibration)
 
     def forget(self) -> None:
         """Have the files read again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,11 @@ from occupancy_lab.throughput.constants import Calibration, Constants
 if TYPE_CHECKING:
     from conftest import Shelves
 
-NUMBERS = st.floats(0, 1e6)
+NUMBERS = {
+    name: st.floats(1e-6 if name.endswith("_gbs") else 0, 0.999 if name.endswith("_loss") else 1e6)
+    for name in Constants.names()
+}
+"""What each constant can be: what is divided by is above 0, a part of the whole below 1."""
 
 
 def basis(gpu: str) -> Basis:
@@ -28,7 +33,7 @@ def basis(gpu: str) -> Basis:
     return found
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(Constants.names(), NUMBERS)))
+@given(st.fixed_dictionaries(NUMBERS))
 def test_calibration_survives_its_file(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, float]
 ) -> None:
@@ -54,6 +59,71 @@ def test_constants_of_another_version_are_refused() -> None:
     for changed in (more, fewer):
         with pytest.raises(ValueError, match="no calibration of this version"):
             Calibration.read(json.dumps(changed))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"launch_us": "2.5"},
+        {"launch_us": True},
+        {"launch_us": None},
+        {"launch_us": -1.0},
+        {"launch_us": float("nan")},
+        {"drain_us": float("inf")},
+        {"row_bandwidth_gbs": 0},
+        {"l2_gbs": 0.0},
+        {"stage_loss": 1.0},
+    ],
+    ids=str,
+)
+def test_constants_that_cannot_be_are_refused(changes: dict[str, object]) -> None:
+    """A constant that is no number, or none that the model can calculate with, is refused."""
+    values = dataclasses.asdict(calibration())
+    values["constants"] |= changes
+    with pytest.raises(ValueError, match="out of its range"):
+        Calibration.read(json.dumps(values))
+
+
+@pytest.mark.parametrize("name", ["gpu", "device", "date", "torch", "triton"])
+def test_names_that_are_none_are_refused(name: str) -> None:
+    """What says where a calibration is from has to be text."""
+    values = dataclasses.asdict(calibration()) | {name: 7}
+    with pytest.raises(ValueError, match="a name is none"):
+        Calibration.read(json.dumps(values))
+
+
+@given(st.integers(0))
+def test_a_flipped_bit_is_never_another_calibration(
+    tmp_path_factory: pytest.TempPathFactory, place: int
+) -> None:
+    """Whatever bit of a kept calibration is another, it reads as the same or is refused."""
+    path = tmp_path_factory.getbasetemp() / "flipped.json"
+    calibration().write(path)
+    content = bytearray(path.read_bytes())
+    content[place // 8 % len(content)] ^= 1 << place % 8
+    try:
+        found = Calibration.read(bytes(content))
+    except ValueError:
+        return
+    assert found == calibration()
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "too deep", "no text"])
+def test_what_is_no_file_of_this_machine_is_passed_over(shelves: Shelves, what: str) -> None:
+    """A pipe that nobody writes to, a device without end and the like leave the recorded one."""
+    shelves.record(calibration())
+    path = shelves.keep(calibration(launch_us=9.0))
+    path.unlink()
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a device":
+        path.symlink_to("/dev/zero")
+    elif what == "a folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"[" * 200_000 if what == "too deep" else b"\xff\xfe")
+    shelves.forget()
+    assert basis("h200").constants == CONSTANTS
 
 
 def test_nothing_known_gives_nothing(shelves: Shelves) -> None:

@@ -1,0 +1,288 @@
+"""Expressions that a user writes over named values, such as 'num_warps == 8 and occupancy > 0.5'.
+
+The grammar is a part of Python's: names, numbers, texts, True, False and None; == != < <= > >=,
+`in` and `not in` a list, `is None`; and, or, not; + - * / // % and parentheses. There is no call,
+attribute or subscript, so that an expression can do nothing but give a value.
+
+What is not known is None: so is the result of arithmetic and comparisons with it, and `and`, `or`
+and `not` follow SQL's logic of three values. `us is None` and `us == None` ask for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import enum
+import math
+import operator
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from occupancy_lab.errors import InputError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Value: TypeAlias = float | str | None
+"""A number, a text or a truth; None is not known."""
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 50
+
+
+class Kind(enum.Enum):
+    """What a name or a part of an expression stands for."""
+
+    NUMBER = "a number"
+    TEXT = "text"
+    CONDITION = "a condition"
+
+
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARISONS: Mapping[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_ABSENCE = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
+"""The comparisons with None."""
+_NEGATED = (ast.NotEq, ast.IsNot, ast.NotIn)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression that `parse` read."""
+
+    text: str
+    names: frozenset[str]
+    """The names whose values it takes."""
+    _body: ast.expr = field(compare=False, repr=False)
+
+    def check(self, names: Mapping[str, Kind], kind: Kind = Kind.CONDITION) -> None:
+        """Raise InputError unless it gives a value of *kind* where *names* are of theirs."""
+        found = _Checker(self.text, names).kind(self._body)
+        if found is not kind:
+            example = ", as 'num_warps == 8' is" if kind is Kind.CONDITION else ""
+            words = "None" if found is None else found.value
+            msg = f"{quoted(self.text)} is {words}, and {kind.value} is expected{example}"
+            raise InputError(msg)
+
+    def evaluate(self, values: Mapping[str, Value]) -> Value:
+        """Return what it comes to; None where that is not known, as a number over zero is not.
+
+        It passed `check`, and *values* has values of those kinds, or None, for its names.
+        """
+        value: Value = _evaluate(self._body, values)
+        return value
+
+
+def parse(text: str) -> Expression:
+    """Return the expression that *text* is.
+
+    Raises InputError where it is none, longer than 1000 characters or nested deeper than 50.
+    """
+    if len(text) > MAX_LENGTH:
+        msg = f"{quoted(text)} has {len(text)} characters; an expression has at most {MAX_LENGTH}"
+        raise InputError(msg)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            body = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        reason = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
+        msg = f"{quoted(text)} is no expression ({reason}); one is 'num_warps == 8 and shared > 0'"
+        raise InputError(msg) from error
+    _check_depth(text, body)
+    names = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+    return Expression(text, frozenset(names), body)
+
+
+def _check_depth(text: str, body: ast.expr) -> None:
+    nodes: list[ast.AST] = [body]
+    for _ in range(MAX_DEPTH):
+        nodes = [child for node in nodes for child in ast.iter_child_nodes(node) if child._fields]
+    if nodes:
+        msg = f"{quoted(text)} is nested more than {MAX_DEPTH} deep"
+        raise InputError(msg)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which of *known* is most like *name*, or, where none is, which there are."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}"
+
+
+class _Checker:
+    """Finds the kind of each part of an expression, and refuses what is not in the grammar."""
+
+    def __init__(self, text: str, names: Mapping[str, Kind]) -> None:
+        self._text = text
+        self._names = names
+
+    def kind(self, node: ast.expr) -> Kind | None:  # noqa: PLR0911 - one for each kind of node
+        """Return the kind of *node*, None for None.
+
+        Raises InputError where it has none.
+        """
+        match node:
+            case ast.Name(name):
+                return self._name(name)
+            case ast.Constant(value):
+                return self._constant(node, value)
+            case ast.BoolOp(_, parts):
+                return self._all(Kind.CONDITION, *parts)
+            case ast.UnaryOp(ast.Not(), part):
+                return self._all(Kind.CONDITION, part)
+            case ast.UnaryOp(ast.USub() | ast.UAdd(), part):
+                return self._all(Kind.NUMBER, part)
+            case ast.BinOp(left, sign, right) if type(sign) in _ARITHMETIC:
+                return self._all(Kind.NUMBER, left, right)
+            case ast.Compare(left, signs, parts):
+                for one, compared, other in zip([left, *parts[:-1]], signs, parts, strict=True):
+                    self._comparison(one, compared, other)
+                return Kind.CONDITION
+        return self._refuse(
+            f"{self._words(node)} has no place in it; there are names, numbers, texts, comparisons,"
+            " and, or, not, in [...], + - * / // % and parentheses"
+        )
+
+    def _refuse(self, why: str) -> NoReturn:
+        msg = f"{quoted(self._text)} is not understood: {why}"
+        raise InputError(msg)
+
+    @staticmethod
+    def _words(node: ast.expr) -> str:
+        return quoted(ast.unparse(node))
+
+    def _name(self, name: str) -> Kind:
+        if name not in self._names:
+            self._refuse(f"{quoted(name)} is not known; {nearest(name, self._names)}")
+        return self._names[name]
+
+    def _constant(self, node: ast.expr, value: Any) -> Kind | None:
+        match value:
+            case None:
+                return None
+            case bool():
+                return Kind.CONDITION
+            case str():
+                return Kind.TEXT
+            case int():
+                return Kind.NUMBER
+            case float() if math.isfinite(value):
+                return Kind.NUMBER
+        return self._refuse(f"{self._words(node)} is no number and no text")
+
+    def _all(self, kind: Kind, *parts: ast.expr) -> Kind:
+        for part in parts:
+            if self.kind(part) is not kind:
+                self._refuse(f"{self._words(part)} is not {kind.value}")
+        return kind
+
+    def _comparison(self, one: ast.expr, sign: ast.cmpop, other: ast.expr) -> None:
+        left = self.kind(one)
+        if isinstance(sign, ast.In | ast.NotIn):
+            if left is None or not isinstance(other, ast.List | ast.Tuple):
+                self._refuse("in takes a value on its left and a list on its right, as in [1, 2]")
+            for part in other.elts:
+                self._alike(one, left, part, self.kind(part))
+            return
+        right = self.kind(other)
+        if left is None or right is None:
+            if not isinstance(sign, _ABSENCE):
+                self._refuse("None is compared by ==, !=, is and is not")
+        elif isinstance(sign, ast.Is | ast.IsNot):
+            self._refuse("is compares with None; write == instead")
+        else:
+            self._alike(one, left, other, right)
+
+    def _alike(self, one: ast.expr, left: Kind | None, other: ast.expr, right: Kind | None) -> None:
+        if left is not right:
+            kinds = ["None" if kind is None else kind.value for kind in (left, right)]
+            self._refuse(
+                f"{self._words(one)} is {kinds[0]} and {self._words(other)} is {kinds[1]}, which"
+                " cannot be compared"
+            )
+
+
+def _evaluate(  # noqa: PLR0911 - one for each kind of node
+    node: ast.expr, values: Mapping[str, Value]
+) -> Any:
+    match node:
+        case ast.Name(name):
+            return values[name]
+        case ast.Constant(value):
+            return value
+        case ast.UnaryOp(ast.Not(), part):
+            return _not(_evaluate(part, values))
+        case ast.UnaryOp(ast.USub(), part):
+            return _calculate(operator.sub, 0, _evaluate(part, values))
+        case ast.UnaryOp(_, part):
+            return _evaluate(part, values)
+        case ast.BinOp(left, sign, right):
+            operation = _ARITHMETIC[type(sign)]
+            return _calculate(operation, _evaluate(left, values), _evaluate(right, values))
+        case ast.BoolOp(ast.And(), parts):
+            return _and([_evaluate(part, values) for part in parts])
+        case ast.BoolOp(_, parts):
+            return _or([_evaluate(part, values) for part in parts])
+        case ast.Compare(left, signs, parts):
+            steps = zip([left, *parts[:-1]], signs, parts, strict=True)
+            return _and([_compare(one, sign, other, values) for one, sign, other in steps])
+    raise AssertionError(node)
+
+
+def _compare(
+    one: ast.expr, sign: ast.cmpop, other: ast.expr, values: Mapping[str, Value]
+) -> bool | None:
+    left = _evaluate(one, values)
+    if isinstance(other, ast.List | ast.Tuple):
+        found = _or([_known(operator.eq, left, _evaluate(part, values)) for part in other.elts])
+    elif _is_none(one) or _is_none(other):
+        found = left is None and _evaluate(other, values) is None
+    else:
+        return _known(_COMPARISONS[type(sign)], left, _evaluate(other, values))
+    return _not(found) if isinstance(sign, _NEGATED) else found
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _known(compare: Callable[[Any, Any], bool], left: Value, right: Value) -> bool | None:
+    return None if left is None or right is None else compare(left, right)
+
+
+def _calculate(calculate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """Return a number; None where it has no value that is finite, or one of the two is None."""
+    if left is None or right is None:
+        return None
+    try:
+        found = calculate(left, right)
+    except (ZeroDivisionError, OverflowError):
+        return None
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def _not(part: bool | None) -> bool | None:  # noqa: FBT001 - a value of the logic, not an option
+    return None if part is None else not part
+
+
+def _and(parts: list[bool | None]) -> bool | None:
+    return False if False in parts else None if None in parts else True
+
+
+def _or(parts: list[bool | None]) -> bool | None:
+    return True if True in parts else None if None in parts else False

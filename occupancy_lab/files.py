@@ -1,0 +1,183 @@
+"""Files that the tool writes: whole or not at all, none over another, and safe in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from occupancy_lab.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TextIO
+
+    import pandas as pd
+
+PICTURES = (".svg", ".png")
+"""What the names of pictures end in."""
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""How a text begins that a spreadsheet would work out, or that was quoted because of that."""
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write *content* to *path* as `replace_file` does, but to the file that a link leads to.
+
+    What is no regular file, as a pipe is,
+    and what is in a directory that takes no other file, is written directly.
+
+    Raises OSError where it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if _can_be_replaced(path, target):
+        replace_file(target, content)
+    else:
+        path.write_bytes(content)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write *content* beside *path* and move it there in one step, whatever is there.
+
+    A file keeps its permissions. Raises OSError where it cannot be written.
+    """
+    beside = path.with_name(f".{os.urandom(8).hex()}.part")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        if path.is_file():
+            beside.chmod(stat.S_IMODE(path.stat().st_mode))
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _can_be_replaced(path: Path, target: Path) -> bool:
+    # /dev/stdout may be a regular file, to which the rest of the output goes too.
+    if any(path.absolute().is_relative_to(streams) for streams in ("/dev", "/proc")):
+        return False
+    free = not target.exists() or (target.is_file() and os.access(target, os.W_OK))
+    return free and os.access(target.parent, os.W_OK)
+
+
+def export(path: Path, content: str | bytes) -> None:
+    """Write *content*, a text in UTF-8, to *path* as `write_file` does.
+
+    Raises InputError where it cannot be written.
+    """
+    try:
+        write_file(path, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror}"
+        raise InputError(msg) from error
+
+
+def check_outputs(
+    outputs: Mapping[str, Path | str | None],
+    *,
+    inputs: Mapping[str, Path | str | None] | None = None,
+    pictures: Mapping[str, Path | str | None] | None = None,
+) -> None:
+    """Raise InputError, before any work is done, where files cannot be written beside each other.
+
+    Each is given by the option that names it; None is for an option that was not given. *inputs*
+    are files that are read, *pictures* directories that pictures are written into.
+    """
+    written, folders = _given(outputs), _given(pictures or {})
+    for path in written.values():
+        _check_place(path, path.parent)
+    for folder in folders.values():
+        _check_place(folder, next(one for one in (folder, *folder.parents) if one.exists()))
+    read = _given(inputs or {})
+    pairs = [*itertools.combinations(written.items(), 2)]
+    pairs += itertools.product(written.items(), read.items())
+    for (option, path), (other, second) in pairs:
+        if _same(path, second):
+            raise InputError(_both(option, other, path))
+    for (option, folder), (other, path) in itertools.product(
+        folders.items(), [*written.items(), *read.items()]
+    ):
+        in_it = path.suffix.lower() in PICTURES and _same(path.parent, folder)
+        if in_it or (other in written and _is_in(folder, path)):
+            raise InputError(_both(option, other, path))
+
+
+def _given(paths: Mapping[str, Path | str | None]) -> dict[str, Path]:
+    return {option: Path(path) for option, path in paths.items() if path is not None}
+
+
+def _check_place(path: Path, directory: Path) -> None:
+    """Raise InputError unless there is a *directory* to write *path* into."""
+    if not directory.is_dir():
+        msg = f"{path} cannot be written: there is no directory {directory}"
+        raise InputError(msg)
+    if not os.access(path if path.exists() else directory, os.W_OK):
+        msg = f"{path} cannot be written: there is no permission to"
+        raise InputError(msg)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_in(folder: Path, path: Path) -> bool:
+    """Return whether *folder* is *path*, or would be below it."""
+    return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path))
+
+
+def _both(option: str, other: str, path: Path) -> str:
+    return f"{option} and {other} both name {path}, which one of them would overwrite"
+
+
+def write_csv(table: pd.DataFrame, output: TextIO) -> None:
+    """Write *table* as CSV to *output*; what is missing is an empty cell.
+
+    A text that a spreadsheet would take for a formula, as it begins with = + - @ or a tab, has a
+    quote before it, as OWASP advises; `read_cell` takes it off again. Numbers stay as they are.
+    """
+    safe = _with_texts(table, _write_cell).rename(columns=_write_cell)
+    # The csv module leaves a carriage return unquoted, which begins a new row for its readers.
+    returns = any("\r" in str(value) for values in _distinct(table).values() for value in values)
+    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    safe.to_csv(output, index=False, quoting=quoting)
+
+
+def read_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """Return *table*, as it was read, with the texts that `write_csv` was given."""
+    return _with_texts(table, read_cell)
+
+
+def _with_texts(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
+    changed = {
+        name: table[name].map(change)
+        for name, values in _distinct(table).items()
+        if any(change(value) is not value for value in values)
+    }
+    return table.assign(**changed)
+
+
+def _distinct(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the values of each column that has texts, each once."""
+    texts = table.select_dtypes(exclude=["number", "bool"])
+    return {str(name): column.unique() for name, column in texts.items()}
+
+
+def _write_cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def read_cell(value: Any) -> Any:
+    """Return the text that `write_csv` made *value* of; what is no text stays."""
+    quoted = isinstance(value, str) and value.startswith("'") and _FORMULA.match(value)
+    return value[1:] if quoted else value
+
+
+def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of *table* as plain values, None for what is missing."""
+    rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
+    return rows

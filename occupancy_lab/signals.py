@@ -1,0 +1,113 @@
+"""Ctrl-C, SIGTERM and SIGHUP on the command line: each ends it, and what runs cleans up first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE = 0.7
+"""Seconds from a signal to the end of a process in which nobody took notice of it."""
+
+_received: list[int] = []
+_arrived = threading.Event()
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends the program: raised in the main thread, inside `handled`."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        self.signal = signal.Signals(number)
+        super().__init__(f"interrupted by {self.signal.name}")
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status that shells give a program that the signal ended: 130, 143 or 129."""
+        return 128 + self.signal
+
+
+@contextlib.contextmanager
+def handled() -> Iterator[None]:
+    """Raise Interrupted for SIGNALS inside the block, and end the process if that is swallowed.
+
+    What runs in the block may swallow the exception: an import that it comes in the middle of, a
+    `__del__`, a bare `except`. A thread ends the process, with the signal's exit status, where
+    neither the block has ended nor `arrived` was called GRACE seconds after the signal. A signal
+    that is ignored, as SIGHUP under nohup, stays so. Outside the main thread nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _received.clear()
+    _arrived.clear()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    threading.Thread(target=_watch, args=(reading, _copy_of_stderr()), daemon=True).start()
+    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    before = {one: signal.getsignal(one) for one in SIGNALS}
+    heeded = {one: handler for one, handler in before.items() if handler is not signal.SIG_IGN}
+    try:
+        for one in heeded:
+            signal.signal(one, _interrupt)
+        yield
+    finally:
+        _arrived.set()
+        for one, handler in heeded.items():
+            signal.signal(one, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(writing)
+
+
+def arrived() -> None:
+    """Say that the signal was noticed, so that the process may take its time to end.
+
+    To be called first where KeyboardInterrupt is caught and what there is gets written.
+    """
+    _arrived.set()
+
+
+def exit_status(error: BaseException) -> int:
+    """Return the exit status of a program that ends by *error*, which a signal may have caused."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, Interrupted):
+            return cause.exit_status
+        cause = cause.__cause__
+    return 128 + signal.SIGINT
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    # A terminal that is closed sends SIGHUP more than once: that must not disturb the clean-up.
+    again = bool(_received)
+    _received.append(number)
+    if number == signal.SIGINT or not again:
+        raise Interrupted(number)
+
+
+def _copy_of_stderr() -> int:
+    """Return a descriptor that stays standard error's while what compilers print is captured."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _watch(reading: int, errors: int) -> None:
+    """End the process GRACE seconds after a signal that came through *reading*, unless noticed.
+
+    Python writes the signal's number there at once, whatever the main thread does.
+    """
+    with open(reading, "rb", buffering=0) as numbers, open(errors, "wb", buffering=0) as stderr:
+        while number := numbers.read(1):
+            if number[0] in SIGNALS and not _arrived.wait(GRACE):
+                with contextlib.suppress(OSError):
+                    shown = b"\x1b[?25h" if stderr.isatty() else b""  # a progress bar hides it
+                    stderr.write(shown + b"\noccupancy-lab: interrupted\n")
+                os._exit(128 + number[0])

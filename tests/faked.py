@@ -1,0 +1,74 @@
+"""The command line on a machine that is said to have an H200, whose launches are made up.
+
+`python faked.py ARGUMENT...` takes what `occupancy-lab` takes. What it measures, another process
+makes up, as the real one measures: a time that no two launches share, after FAKED_SECONDS.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+
+from occupancy_lab.child import Child, serve
+from occupancy_lab.measuring.request import Request, measurements_to_json
+from occupancy_lab.values import Conditions, Measurement
+
+CONDITIONS = Conditions(
+    device="NVIDIA H200",
+    date="2026-11-21",
+    driver=None,
+    torch="2.11.0",
+    triton="3.6.0",
+    timer="device events",
+    l2="flushed",
+)
+_start = time.time() % 1e5
+_calls = itertools.count(1)
+
+
+def answer(line: str) -> str:
+    """Return made-up measurements of the request *line*."""
+    request = Request.from_json(line)
+    time.sleep(float(os.environ.get("FAKED_SECONDS", "0.1")))
+    return measurements_to_json([_measured(request.runs) for _ in request.launches])
+
+
+def _measured(runs: int) -> Measurement:
+    us = _start + next(_calls) / 7
+    return Measurement("measured", CONDITIONS, us=us, us_low=us, us_high=us, runs=runs)
+
+
+def main() -> None:
+    """Serve, in a process of its own."""
+    serve(answer)
+
+
+class _FakedChild(Child):
+    """Runs the server of this file in place of the one that measures."""
+
+    def __init__(self, _server: str, *, environment: dict[str, str]) -> None:
+        super().__init__(
+            "faked", environment=environment | {"PYTHONPATH": str(Path(__file__).parent)}
+        )
+
+
+def _run() -> None:
+    """Run the command line where an H200 is said to be."""
+    from occupancy_lab import choosing, cli
+    from occupancy_lab.gpus import find_gpu
+    from occupancy_lab.gpus.present import PresentGpu
+    from occupancy_lab.measuring import devices, process
+
+    gpu = find_gpu("h200")
+    here = (PresentGpu(gpu, gpu.title, {}, 0, gpu, uuid=os.environ.get("FAKED_UUID", "1")),)
+    choosing.present_gpus = devices.present_gpus = lambda: here
+    devices._check_torch = lambda _purpose, _present: None
+    process.Child = _FakedChild
+    cli.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    _run()

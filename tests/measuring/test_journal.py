@@ -1,0 +1,420 @@
+"""The journal of a command: what was measured before it was killed is not measured again."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from faked import _FakedChild
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stand_ins import CALIBRATION, put_calibration, put_here
+
+from occupancy_lab.cli import main
+from occupancy_lab.kernels import softmax_row
+from occupancy_lab.measuring import journal as journal_module
+from occupancy_lab.measuring import process as process_module
+from occupancy_lab.measuring.journal import LIFETIME, Journal
+from occupancy_lab.measuring.process import MeasuringProcess, measure_launches
+from occupancy_lab.measuring.request import Launch, Request
+from occupancy_lab.values import Config, Measurement, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FAKED = Path(__file__).parent.parent / "faked.py"
+SWEEP = [
+    *(sys.executable, str(FAKED), "sweep", "--cols", "100,200,300,400", "--measure", "--csv"),
+    *("--num-warps", "4,8", "--num-stages", "1"),
+]
+PROBLEMS = [Problem(8, cols) for cols in (100, 200, 300)]
+LAUNCHES = [(problem, Launch("softmax", Config(512, 4, 1), 8)) for problem in PROBLEMS]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a store of the test's own, on a machine that is said to have an H200."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    put_here(monkeypatch, "h200")
+    monkeypatch.setattr(process_module, "Child", _FakedChild)
+    monkeypatch.setenv("FAKED_SECONDS", "0")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
+    """Return the problems that measuring processes are asked for, one a request."""
+    problems: list[Problem] = []
+    real = MeasuringProcess.measure
+
+    def measure(process: MeasuringProcess, request: Request) -> list[Measurement]:
+        problems.append(request.problem)
+        return real(process, request)
+
+    monkeypatch.setattr(MeasuringProcess, "measure", measure)
+    return problems
+
+
+def lines(store: Path) -> list[str]:
+    """Return the lines of the only journal in *store*; none where there is none."""
+    return [
+        line
+        for path in (store / "unfinished").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+        if line
+    ]
+
+
+def rows(text: str) -> dict[tuple[str, str], dict[str, str]]:
+    """Return the rows of a sweep's CSV by cols and num_warps."""
+    return {(row["cols"], row["num_warps"]): row for row in csv.DictReader(io.StringIO(text))}
+
+
+def interrupted(
+    journal: Journal, *, launches: list[tuple[Problem, Launch]] = LAUNCHES
+) -> list[float]:
+    """Return the times that a command measures whose output fails."""
+    found: list[Measurement] = []
+    with contextlib.suppress(BrokenPipeError), journal:
+        found += measure_launches(launches, journal=journal)
+        raise BrokenPipeError
+    return [one.us for one in found]
+
+
+def test_killed_sweep_goes_on(store: Path) -> None:
+    """What a sweep measured before kill -9 is in the next run's rows, which says so."""
+    slow = os.environ | {"FAKED_SECONDS": "0.3"}
+    with subprocess.Popen(SWEEP, env=slow, stdout=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while len(lines(store)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.kill()
+        assert process.communicate()[0] == ""
+    kept = [json.loads(line.partition(" ")[2]) for line in lines(store)]
+    assert 2 <= len(kept) < 4
+    again = subprocess.run(SWEEP, env=slow, capture_output=True, text=True, check=True)
+    table = rows(again.stdout)
+    assert len(table) == 8
+    assert all(row["measured"] == "measured" for row in table.values())
+    for entry in kept:
+        request = Request.from_json(entry["request"])
+        times = [one["us"] for one in json.loads(entry["measurements"])]
+        cells = [
+            table[str(request.problem.cols), str(launch.config.num_warps)]["us"]
+            for launch in request.launches
+        ]
+        assert cells == [repr(us) for us in times]
+    assert (
+        f"{2 * len(kept)} of 8 launches are taken from the run that was interrupted" in again.stderr
+    )
+    assert lines(store) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_signalled_sweep_writes_what_there_is(
+    store: Path, tmp_path: Path, number: int, status: int
+) -> None:
+    """A signal while measuring prints and exports what is finished, and the next run goes on."""
+    exported = tmp_path / "rows.csv"
+    command = [*SWEEP, "--export-csv", str(exported)]
+    slow = os.environ | {"FAKED_SECONDS": "0.3"}
+    with subprocess.Popen(
+        command, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not lines(store) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(number)
+        printed, complaints = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert complaints.splitlines() == [
+        "occupancy-lab: interrupted; what was finished is above",
+        "occupancy-lab: the same command goes on from what was measured, within 24 hours",
+    ]
+    assert exported.read_text() == printed
+    first = {name: row["us"] for name, row in rows(printed).items() if row["us"]}
+    assert 0 < len(first) < 8
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert first.items() <= {name: row["us"] for name, row in rows(again.stdout).items()}.items()
+
+
+def test_command_that_ended_well_measures_anew(store: Path, asked: list[Problem]) -> None:
+    """A command that ends well leaves no journal, and run again it measures everything."""
+    for _ in range(2):
+        with Journal("sweep") as journal:
+            measure_launches(LAUNCHES, journal=journal)
+    assert asked == PROBLEMS * 2
+    assert not lines(store)
+
+
+COMMANDS = [
+    ("sweep", "--cols", "100,200", "--num-warps", "4", "--num-stages", "1", "--measure", "--quiet"),
+    ("tune", "--cols", "100", "--num-warps", "4", "--num-stages", "1", "--measure", "--quiet"),
+    ("measure", "--cols", "100", "--provider", "kernel,copy"),
+    ("calibrate", "--quiet"),
+]
+
+
+def exit_status(*arguments: str) -> int:
+    """Run the tool in this process and return its exit status."""
+    with pytest.raises(SystemExit) as exit_:
+        main(list(arguments))
+    return int(exit_.value.code or 0)
+
+
+@pytest.fixture
+def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a calibration launch little and fit nothing."""
+    launches = [("softmax_row", Problem(64, 128), Config(128, 4, 1))]
+    monkeypatch.setattr("occupancy_lab.calibrating.calibrate.launches", lambda: launches)
+    module = "occupancy_lab.calibrating.run"
+    monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
+    monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
+    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: _Page())
+
+
+class _Page:
+    def to_markdown(self) -> str:
+        return "made\n"
+
+
+@pytest.mark.usefixtures("_small_calibration")
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_each_command_goes_on(
+    command: tuple[str, ...],
+    store: Path,
+    asked: list[Problem],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each command that measures takes what it measured when it did not come to its end."""
+    put_calibration(monkeypatch, store)
+
+    def fail(_text: str) -> None:
+        raise KeyboardInterrupt
+
+    module = "cli" if command[0] == "sweep" else "commands"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"occupancy_lab.{module}.print_markdown", fail)
+        assert exit_status(*command) == 130
+    done = len(asked)
+    assert done == len(lines(store)) > 0
+    assert "goes on from what was measured" in capsys.readouterr().err
+    assert exit_status(*command) == 0
+    assert len(asked) == done
+    assert "are taken from the run that was interrupted, measured" in capsys.readouterr().err
+    assert not lines(store)
+    assert exit_status(*command) == 0
+    assert len(asked) == 2 * done
+    assert capsys.readouterr().err == ""
+
+
+def test_kept_times_are_taken_as_they_were(asked: list[Problem]) -> None:
+    """The same command has the very times of the interrupted one, and measures what is missing."""
+    first = interrupted(Journal("sweep"), launches=LAUNCHES[:2])
+    again = interrupted(Journal("sweep"), launches=LAUNCHES[:2])
+    assert first == again
+    assert asked == PROBLEMS[:2]
+
+
+CHANGES: dict[str, Callable[[pytest.MonkeyPatch], Journal]] = {}
+
+
+def _change(function: Callable[[pytest.MonkeyPatch], Journal]) -> None:
+    CHANGES[function.__name__.strip("_").replace("_", " ")] = function
+
+
+@_change
+def _another_command(_patch: pytest.MonkeyPatch) -> Journal:
+    return Journal("calibrate")
+
+
+@_change
+def _no_resume(_patch: pytest.MonkeyPatch) -> Journal:
+    return Journal("sweep", resume=False)
+
+
+@_change
+def _no_cache(_patch: pytest.MonkeyPatch) -> Journal:
+    return Journal("sweep", keep=False)
+
+
+@_change
+def _another_driver(patch: pytest.MonkeyPatch) -> Journal:
+    patch.setattr(journal_module, "driver_version", lambda: "999.1")
+    return Journal("sweep")
+
+
+@_change
+def _another_torch_or_triton(patch: pytest.MonkeyPatch) -> Journal:
+    patch.setattr(journal_module, "version", lambda _name: "9.9")
+    return Journal("sweep")
+
+
+@_change
+def _another_gpu_of_the_same_kind(patch: pytest.MonkeyPatch) -> Journal:
+    patch.setattr(journal_module, "device_names", lambda: ("H200 SXM 2",))
+    return Journal("sweep")
+
+
+@_change
+def _another_environment(patch: pytest.MonkeyPatch) -> Journal:
+    patch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    return Journal("sweep")
+
+
+@_change
+def _a_day_later(patch: pytest.MonkeyPatch) -> Journal:
+    patch.setattr(journal_module, "LIFETIME", 0 * LIFETIME)
+    return Journal("sweep")
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_nothing_is_mixed(
+    change: Callable[[pytest.MonkeyPatch], Journal],
+    asked: list[Problem],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where anything has changed that a time depends on, or one asks for it, all is measured."""
+    interrupted(Journal("sweep"))
+    interrupted(change(monkeypatch))
+    assert asked == PROBLEMS * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("tl.max(x, axis=0)", "tl.min(x, axis=0)"), ("KERNEL = ", "# as ever\nKERNEL = ")],
+)
+def test_changed_kernel_file_is_another(old: str, new: str, tmp_path: Path) -> None:
+    """A kernel file that was edited, in its kernel or in how it is launched, is another kernel."""
+    source = Path(str(softmax_row.__file__)).read_text()
+    assert old in source
+    sources = set()
+    for place, text in enumerate((source, source.replace(old, new))):
+        file = tmp_path / str(place) / "own.py"
+        file.parent.mkdir()
+        file.write_text(text)
+        sources.add(journal_module._source(str(file)))
+    assert len(sources) == 2
+
+
+def test_other_runs_are_other_requests(asked: list[Problem]) -> None:
+    """What was measured with fewer launches is not taken for more."""
+    interrupted(Journal("sweep"))
+    with Journal("sweep") as journal:
+        measure_launches(LAUNCHES, runs=31, journal=journal)
+    assert asked == PROBLEMS * 2
+
+
+@pytest.mark.parametrize("status", ["device lost", "out of memory"])
+def test_passing_faults_are_not_kept(
+    status: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch that another try may well time is not kept without one."""
+    lost = [Measurement(status, None, "for now")]
+    monkeypatch.setattr(MeasuringProcess, "measure", lambda _process, _request: lost)
+    assert interrupted(Journal("sweep")) == [None] * 3
+    assert not lines(store)
+
+
+def test_journal_of_a_running_command_is_left_alone(asked: list[Problem]) -> None:
+    """The same command started beside one that runs measures for itself."""
+    with Journal("sweep") as first:
+        measure_launches(LAUNCHES, journal=first)
+        with Journal("sweep") as second:
+            measure_launches(LAUNCHES, journal=second)
+        assert asked == PROBLEMS * 2
+        assert first.begin({}, (None,)) == {}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes, dict]]:
+    """Return the path, the bytes and the measurements of a journal that was interrupted."""
+    store = tmp_path_factory.mktemp("whole")
+    requests = {problem: Request(problem, (launch,)) for problem, launch in LAUNCHES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(store))
+        put_here(patch, "h200")
+        found = {}
+        with contextlib.suppress(BrokenPipeError), Journal("sweep") as journal:
+            journal.begin(requests, (None,))
+            for number, (problem, request) in enumerate(requests.items()):
+                found[problem] = [Measurement("measured", None, us=number + 0.1)]
+                journal.keep(request, found[problem])
+            raise BrokenPipeError
+        (path,) = (store / "unfinished").iterdir()
+        yield path, path.read_bytes(), found
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(0, 2000), flipped=st.integers(0, 2000), bit=st.integers(0, 7))
+def test_damaged_journal_gives_whole_requests_or_none(
+    whole: tuple[Path, bytes, dict], cut: int, flipped: int, bit: int
+) -> None:
+    """However a journal is cut or its bits are flipped, a request has its own times or none."""
+    path, content, found = whole
+    damaged = bytearray(content)
+    damaged[flipped % len(damaged)] ^= 1 << bit
+    path.write_bytes(damaged[: cut % len(damaged)])
+    file = os.open(path, os.O_RDONLY)
+    try:
+        kept = journal_module._read(file)
+    finally:
+        os.close(file)
+    expected = {
+        Request(problem, (launch,)).to_json(): found[problem] for problem, launch in LAUNCHES
+    }
+    assert {
+        line: measurements for line, (_, measurements) in kept.items()
+    }.items() <= expected.items()
+
+
+def test_line_after_a_torn_one_is_read(asked: list[Problem], store: Path) -> None:
+    """What is kept after a line that a kill has cut short is there the next time."""
+    interrupted(Journal("sweep"))
+    (path,) = (store / "unfinished").iterdir()
+    path.write_bytes(path.read_bytes()[:-40])
+    interrupted(Journal("sweep"))
+    interrupted(Journal("sweep"))
+    assert asked == [*PROBLEMS, PROBLEMS[-1]]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "file for a store"])
+def test_journal_that_cannot_be_kept_is_no_error(
+    kind: str, asked: list[Problem], store: Path
+) -> None:
+    """Where the journal cannot be a file, everything is measured, and nothing hangs."""
+    interrupted(Journal("sweep"))
+    (path,) = (store / "unfinished").iterdir()
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        shutil.rmtree(store)
+        store.write_text("")
+    interrupted(Journal("sweep"))
+    assert asked == PROBLEMS * 2
+
+
+def test_old_journals_are_deleted(store: Path) -> None:
+    """A journal that nobody came back for is deleted once it counts no more."""
+    interrupted(Journal("calibrate"))
+    (old,) = (store / "unfinished").iterdir()
+    os.utime(old, (0, 0))
+    interrupted(Journal("sweep"))
+    assert not old.exists()
