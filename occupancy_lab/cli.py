@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from occupancy_lab import __version__, commands, signals
-from occupancy_lab.errors import OccupancyLabError
+from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.options import (
     Command,
     File,
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining import Explanation
 
 NAME = "occupancy-lab"
+LONGEST_NAME = 255
+"""The characters of the longest name of a file."""
 _LONG_QUOTE = re.compile(r"""(['"])((?:(?!\1).){40})(?:(?!\1).)+\1""", re.DOTALL)
-_LONG_WORD = re.compile(r"(\S{50})\S+")
 _NEEDED = ("n_regs", "shared", "num_warps")
 _ONE_KERNEL = (
     *("--gpu", "--n-regs", "--shared", "--num-warps"),
@@ -81,15 +82,24 @@ class LabGroup(click.Group):
 def _sentence(error: Exception) -> str:
     if isinstance(error, click.ClickException):
         # click quotes all of an input.
-        message = _LONG_QUOTE.sub(r"\1\2…\1", error.format_message())
-        return _LONG_WORD.sub(r"\1…", message)
+        return _cut(_LONG_QUOTE.sub(r"\1\2…\1", error.format_message()), 50)
     if isinstance(error, OccupancyLabError):
         return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{quoted(error.filename)}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this"
     return f"unexpected {type(error).__name__}: {error}; --debug shows where"
 
 
+def _cut(text: str, longest: int) -> str:
+    """Return *text* without what is more than *longest* characters of a word."""
+    return re.sub(rf"(\S{{{longest}}})\S+", r"\1…", text)
+
+
 def _fail(sentence: str, code: int) -> NoReturn:
-    click.echo(f"{NAME}: {' '.join(sentence.split())}", err=True)
+    words = _cut(" ".join(sentence.split()), LONGEST_NAME)
+    click.echo(f"{NAME}: {words}", err=True)
     sys.exit(code)
 
 

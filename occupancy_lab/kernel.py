@@ -160,7 +160,11 @@ def kernel_file(name: str) -> Path | None:
     path, suffix, _ = name.partition(".py:")
     if name in kernel_names() or not (suffix or name.endswith(".py")):
         return None
-    return Path(f"{path}.py" if suffix else name).resolve()
+    try:
+        return Path(f"{path}.py" if suffix else name).resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # none there, no working folder, a loop of links
+        msg = f"there is no file {path}.py" if suffix else f"there is no file {name}"
+        raise InputError(msg) from error
 
 
 @cache

@@ -8,7 +8,8 @@ import itertools
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import click
@@ -21,13 +22,12 @@ from stand_ins import CALIBRATION, Launches, values_of
 
 from occupancy_lab.calibrating.run import Calibrated
 from occupancy_lab.cli import NAME, main
-from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.errors import CompileError
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.measuring.checks import Check
+from occupancy_lab.reporting.fresh import PROBLEM, fresh_table
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.values import Config, Failure, Resources
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
 """Command lines; .ci/run asks for 2000, which take a minute."""
-SECONDS = 20
+SECONDS = 120
 """What one command line may take: it hangs that takes longer."""
 
 POINTS = "target,n_regs,shared,num_warps\nsm_90,32,12320,8\nmi300x,91,32,8\n"
@@ -56,7 +56,7 @@ VALUES = {
     "cols": ["781", "100", "1", "781,100", "1048576", "1048577"],
     "rows": ["4096", "1", "7,8"],
     "dtype": ["float32", "bfloat16", "float32,float16", "int8"],
-    "kernel": ["softmax", "softmax_row", "vector_add", "softmax_naive", "softmax,softmax_row"],
+    "kernel": ["softmax", "softmax_row", "vector_add", "softmax_naive", "{in}/kernel.py"],
     "kernels": ["{in}/kernel.py"],
     "gpu": ["h100", "mi300x", "h200", "sm_90", "h100,a100"],
     "gpus": ["h100", "mi300x", "h200", "sm_90", "gfx942", "h100,mi300x", "cuda:90:32", "h10"],
@@ -94,8 +94,14 @@ NEEDED = {
 }
 """What a command does nothing without, each way."""
 WRITTEN = ("export_csv", "export_json", "export_markdown", "output", "plot")
-TO_WRITE = ["{out}/file.csv", "{out}/file.html", "{out}/missing/file", "{in}", "{in}/pipe", "x"]
-TO_READ = [*(f"{{in}}/{name}" for name in FILES), "{in}", "{in}/pipe", "{in}/missing", "/dev/zero"]
+TO_WRITE = [
+    *("{out}/file.csv", "{out}/file.html", "{out}/missing/file", "{in}", "{in}/pipe", "x"),
+    *("/dev/full", "{in}/loop.py", f"{'x' * 300}/file.csv", "/dev/null/file"),
+]
+TO_READ = [
+    *(f"{{in}}/{name}" for name in FILES),
+    *("{in}", "{in}/pipe", "{in}/missing", "{in}/loop.py", f"{'x' * 300}.py", "/dev/zero"),
+]
 STRANGE = [
     *("", " ", ",", "-", "--", "0", "-1", "1e3", "1.5", "nan", "inf", "-inf", "True", "1_0", "٣"),
     *("1" + "0" * 30, str(2**31), str(2**63), "-" + "9" * 40, "9" * 5000, "x" * 500, "x,y " * 100),
@@ -126,15 +132,6 @@ def _outcome(config: Config) -> Resources | Failure:
     return Resources(32, config.num_warps, shared, pipeline_shared=pipeline, **COUNTS)
 
 
-def _compiled(_kernel: object, launch: Any, *_others: object, **_options: object) -> Resources:
-    words = launch.keywords
-    config = Config(words["BLOCK_SIZE"], words["num_warps"], words.get("num_stages", 1))
-    outcome = _outcome(config)
-    if isinstance(outcome, Failure):
-        raise CompileError(outcome.reason)
-    return outcome
-
-
 def _in_process(_self: object, request: Request, timeout: float | None) -> Resources | Failure:
     assert timeout is None or timeout > 0
     return _outcome(request.config)
@@ -151,19 +148,20 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     for name, content in FILES.items():
         (there / name).write_bytes(content)
     os.mkfifo(there / "pipe")
+    (there / "loop.py").symlink_to(there / "loop.py")
     table = pd.DataFrame(small_table.rows())
     table.to_csv(there / "measured.csv", index=False)
     patch.chdir(out)
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(out / "store"))
-    patch.setattr(compiling, "_compile", _compiled)
-    patch.setattr(compiling, "_read", lambda compiled, _target: compiled)
     patch.setattr(CompileProcess, "compile", _in_process)
+    patch.setattr(CompileProcess, "import_file", lambda *_asked: None)
     replaced = {
         "doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.run.calibrate_here": lambda _progress: _calibrated(out),
+        "calibrating.run.calibrate_here": lambda *_asked, **_options: _calibrated(out),
         "evaluating.run.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
+        "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),
         "reporting.contents.write_page": lambda source: Page(source.gpu.title, ()),
         "plotting.save": _saved,
     }
@@ -223,6 +221,11 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words
 
 
+def _hang(_number: int, _frame: object) -> None:
+    msg = f"it takes longer than {SECONDS} s"
+    raise TimeoutError(msg)
+
+
 def _run(words: list[str], *, gpu: bool) -> tuple[int, str, str]:
     """Return exit status, standard output and standard error of the tool in this process."""
     here = HERE if gpu else ()
@@ -239,8 +242,9 @@ def _run(words: list[str], *, gpu: bool) -> tuple[int, str, str]:
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         raised = stack.enter_context(pytest.raises(SystemExit))
-        signal.alarm(SECONDS)
+        stack.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, _hang))
         stack.callback(signal.alarm, 0)
+        signal.alarm(SECONDS)
         main(words)
     return int(raised.value.code or 0), out.getvalue(), err.getvalue()
 

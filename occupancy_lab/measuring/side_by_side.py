@@ -143,6 +143,11 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         compiler.check_file(kernel)
         found = chosen_kernel(kernel)
         asked = _known(providers, found)
+        if KERNEL not in asked and any(chosen.values()):
+            msg = (
+                f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
+            )
+            raise InputError(msg)
         config = chosen_config(found, problem, gpu, chosen)
         record = compile_record(kernel, found, problem, config, gpu, compiler=compiler)
         waiting = [_untimed(provider, kernel, record, compiler) for provider in asked]

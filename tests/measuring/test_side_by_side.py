@@ -136,6 +136,7 @@ def test_tutorial_that_does_not_fit_is_a_row(launches: Launches) -> None:
         ({"rows": 0}, "rows is 0"),
         ({"kernel": "softmax_naive"}, "torch operations"),
         ({"num_warps": 3}, "power of two"),
+        ({"num_warps": 4, "providers": ("copy",)}, "the kernel's, which is not to be timed"),
     ],
 )
 def test_nonsense_is_said_before_any_launch(

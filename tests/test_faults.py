@@ -1,0 +1,204 @@
+"""The tool where something around it is broken: it works, or one sentence says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOOL = Path(sys.executable).with_name("occupancy-lab")
+SECONDS = 60
+"""What a command that takes half a second may take on a machine with other things to do."""
+OCCUPANCY = "occupancy --target sm_90 --n-regs 32 --shared 0 --num-warps 8"
+EXPLAIN = "explain --cols 781 --gpu h100"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Return the environment of a user whose store has what EXPLAIN asks for."""
+    home = tmp_path_factory.mktemp("home")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"FORCE_COLOR", "COLUMNS", "OCCUPANCY_LAB_CACHE_DIR"}
+    }
+    found = {**kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "TOOL": str(TOOL)}
+    done = run(f"$TOOL {EXPLAIN}", found)
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file of more points than any buffer has space for."""
+    file = tmp_path_factory.mktemp("points") / "points.csv"
+    file.write_text("target,n_regs,shared,num_warps\n" + "sm_90,32,0,8\n" * 50_000)
+    return file
+
+
+def run(
+    script: str, environment: Mapping[str, str], **others: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell's *script*, in which $TOOL is the tool."""
+    return subprocess.run(
+        ["/bin/bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment, **others},
+        timeout=SECONDS,
+    )
+
+
+def is_one_sentence(done: subprocess.CompletedProcess[str], part: str) -> bool:
+    """Tell whether the tool refused with one sentence that has *part*, and gave nothing else."""
+    says = done.stderr.startswith("occupancy-lab: ") and part in done.stderr
+    lines = done.stderr.count("\n")
+    return says and (done.returncode, done.stdout, lines) == (2, "", 1)
+
+
+COMMANDS = ["gpus", "gpus --json", "--help", OCCUPANCY, EXPLAIN, "occupancy --points $POINTS"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_output_that_cannot_be_written_is_said(
+    environment: Mapping[str, str], points: Path, command: str
+) -> None:
+    """A full disk behind standard output is exit 2 and one sentence."""
+    done = run(f"$TOOL {command} > /dev/full", environment, POINTS=str(points))
+    assert is_one_sentence(done, "standard output cannot be written: No space left on device")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_that_went_is_no_error(
+    environment: Mapping[str, str], points: Path, command: str
+) -> None:
+    """A pipe that nobody reads is exit 0, and nothing is said."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            ["/bin/bash", "-c", f"exec $TOOL {command}"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
+            env={**environment, "POINTS": str(points)},
+            timeout=SECONDS,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("$TOOL gpus >&-", 0),
+        (f"$TOOL {EXPLAIN} >&-", 0),
+        ("$TOOL gpus h10 2>&-", 2),
+        ("$TOOL gpus h10 2> /dev/full", 2),
+        ("$TOOL gpus h10 <&- >&- 2>&-", 2),
+        (f"$TOOL {EXPLAIN} --json <&- >&- 2>&-", 0),
+    ],
+)
+def test_streams_that_are_closed(environment: Mapping[str, str], script: str, status: int) -> None:
+    """Without standard streams a command does what it does, and the exit status is the same."""
+    done = run(script, environment)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+def test_no_standard_input_is_an_empty_one(environment: Mapping[str, str]) -> None:
+    """Points that are to come from a closed standard input are an empty file."""
+    done = run("$TOOL occupancy --points - <&-", environment)
+    assert is_one_sentence(done, "standard input: line 1: the file is empty")
+
+
+@pytest.mark.parametrize("command", ["gpus", EXPLAIN])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        "PYTHONIOENCODING=ascii",
+        "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0",
+        "-u HOME",
+        "HOME=/dev/null",
+        "TMPDIR=/nowhere",
+        "COLUMNS=1",
+        "COLUMNS=many",
+        "TERM=dumb NO_COLOR=1",
+        "PYTHONOPTIMIZE=2",
+        "PYTHONWARNINGS=error",
+        "PYTHONDEVMODE=1",
+        "PYTHONUNBUFFERED=1",
+    ],
+)
+def test_strange_environments_change_nothing(
+    environment: Mapping[str, str], command: str, changes: str
+) -> None:
+    """Encodings, homes, terminals and Python's own switches leave a command working."""
+    done = run(f"env {changes} $TOOL {command}", environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "h100" in done.stdout.lower() or changes == "COLUMNS=1"
+    assert "\x1b" not in done.stdout
+
+
+def test_an_encoding_without_a_character_replaces_it(environment: Mapping[str, str]) -> None:
+    """In ASCII an answer has question marks, and JSON is what it always is."""
+    done = run(f"$TOOL {EXPLAIN}", environment, PYTHONIOENCODING="ascii")
+    assert done.stdout.isascii()
+    assert "?" in done.stdout
+    as_json = run(f"$TOOL {EXPLAIN} --json", environment, PYTHONIOENCODING="ascii")
+    assert json.loads(as_json.stdout)["records"]
+
+
+@pytest.mark.parametrize("command", ["gpus", OCCUPANCY, EXPLAIN])
+def test_few_files_may_be_open(environment: Mapping[str, str], command: str) -> None:
+    """A process that may open 16 files has enough."""
+    done = run(f"ulimit -n 16; $TOOL {command}", environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("tool", ["$TOOL", f"{sys.executable} -m occupancy_lab"])
+def test_a_working_folder_that_is_gone(environment: Mapping[str, str], tool: str) -> None:
+    """A deleted working folder matters only to a file that would be in it."""
+    gone = "folder=$(mktemp -d); cd $folder; rmdir $folder;"
+    done = run(f"{gone} {tool} {EXPLAIN}", environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "H100" in done.stdout
+    done = run(f"{gone} {tool} explain --cols 781 --kernel here.py", environment)
+    assert is_one_sentence(done, "there is no file here.py")
+
+
+def test_the_working_folder_holds_no_modules(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    """`python -m occupancy_lab` imports nothing that lies in the working folder."""
+    (tmp_path / "triton").mkdir()
+    for name in ("random.py", "json.py", "click.py", "tempfile.py", "triton/__init__.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported from the working folder')\n")
+    done = run(f"cd {tmp_path}; {sys.executable} -m occupancy_lab {EXPLAIN}", environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "H100" in done.stdout
+
+
+def test_interpreted_kernels_are_refused(environment: Mapping[str, str]) -> None:
+    """Where Triton is told to interpret kernels, nothing can be compiled."""
+    done = run(f"$TOOL {EXPLAIN}", environment, TRITON_INTERPRET="1")
+    assert is_one_sentence(done, "TRITON_INTERPRET")
+
+
+def test_a_store_that_cannot_be_made_is_found(environment: Mapping[str, str]) -> None:
+    """`doctor` says that the store cannot be written, and exits with 1."""
+    done = run("$TOOL doctor --json", environment, OCCUPANCY_LAB_CACHE_DIR="/dev/null/x")
+    (store,) = [one for one in json.loads(done.stdout) if one["subject"] == "store"]
+    assert (done.returncode, done.stderr, store["status"]) == (1, "", "problem")
+    done = run(f"$TOOL {EXPLAIN}", environment, OCCUPANCY_LAB_CACHE_DIR="~nobody-here/x")
+    assert is_one_sentence(done, "~nobody-here/x")
