@@ -182,6 +182,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("occupancy_lab.calibrating.calibrate.launches", lambda: launches)
     module = "occupancy_lab.calibrating.run"
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
+    monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
     monkeypatch.setattr(f"{module}.calibration_document", lambda _made: _Page())
 
