@@ -17,8 +17,9 @@ NEEDED = (
     *("launched", "measured", "us"),
 )
 """The columns that say of a launch what it was and how long it took."""
-PUBLISHED = "published"
-"""The `use` of launches that others timed and published: picked by their times, and no grid."""
+CHECK = "check"
+"""The `use` of launches that a prediction is only held against: of a GPU whose tutorial benchmark
+was not measured."""
 
 
 def recorded_table() -> pd.DataFrame:
