@@ -164,6 +164,8 @@ class Child:
         """Start the process and wait until it is ready, or dead."""
         made = command(self._server, python=self._python)
         self._process = process = _Process(made, self._environment)
+        if self.closed:  # meanwhile, by a thread that saw no process to kill
+            process.kill()
         process.wait_until_ready()
         return process
 

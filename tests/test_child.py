@@ -141,6 +141,20 @@ def test_close_ends_the_middle_of_an_answer(child: Child) -> None:
     assert gone(pid)
 
 
+def test_close_ends_a_process_that_is_being_started(
+    child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that starts while its child is closed answers nothing."""
+
+    class Slow(subprocess.Popen):  # type: ignore[type-arg] # of bytes
+        def __init__(self, *arguments: object, **options: object) -> None:
+            child.closed = True
+            super().__init__(*arguments, **options)  # type: ignore[call-overload] # as they came
+
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    assert child.ask("sleep", 60) == ""
+
+
 def test_server_that_cannot_start_gives_nothing() -> None:
     """A module that is not there is a process that dies."""
     child = Child("no_such_module")

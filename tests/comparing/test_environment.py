@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,3 +243,51 @@ def test_what_is_neither_version_nor_path_is_told(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"a Triton version, such as 3\.6\.0|no Python"):
         find_environment(wanted)
+
+
+def test_a_python_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that says nothing is refused at its limit, and ended with all it started."""
+    monkeypatch.setattr(environment, "ANSWERING", 0.5)
+    path = fake_python(tmp_path / "python")
+    path.write_text("#!/bin/sh\nsleep 600 & echo $! > $0.pid\nwait\n")
+    with pytest.raises(InputError, match=r"does not say within 0\.5 s which Triton"):
+        find_environment(str(path))
+    started = Path(f"{path}.pid").read_text().strip()
+    deadline = time.monotonic() + 30
+    while is_running(started):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(process: str) -> bool:
+    """Tell whether a process is there and not dead."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def test_making_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An environment that takes too long to make is given up with a sentence."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(environment, "MAKING", 0.01)
+    with pytest.raises(InputError, match=r"could be made: it takes longer than 0\.01 s"):
+        triton_python("3.4.5")
+
+
+def test_a_pipe_is_no_python(tmp_path: Path) -> None:
+    """A named pipe is refused without being read."""
+    os.mkfifo(tmp_path / "python")
+    with pytest.raises(InputError, match="neither a Triton version"):
+        find_environment(str(tmp_path / "python"))
+
+
+def test_the_working_directory_is_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder called triton where the tool is run is not taken for Triton."""
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text("raise SystemExit('run')\n")
+    monkeypatch.chdir(tmp_path)
+    assert environment._ask(Path(sys.executable), "this one") == triton_version()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from samples import H100, H100_SINGLE
 from stand_ins import CONDITIONS
 
 from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.explaining import explanation, reasons
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
@@ -346,9 +348,12 @@ def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
         Config(1 << (cols - 1).bit_length(), num_warps, num_stages),
     )
     gpu = find_gpu("h200")
-    return explanation._case(
-        load_kernel("softmax"), problem, config, gpu, Store(None), present=False
-    )
+    with closing(Compiler(None)) as compiler:
+        return explanation._case(
+            *("softmax", load_kernel("softmax"), problem, config, gpu),
+            compiler=compiler,
+            present=False,
+        )
 
 
 def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:

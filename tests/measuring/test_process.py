@@ -31,6 +31,8 @@ from occupancy_lab.values import Measurement
 def measured(problem, launch):
     if launch.kernel == "deadly":
         os._exit(1)
+    if launch.kernel == "babbling":
+        return "no measurement"
     if launch.kernel == "endless":
         time.sleep(600)
     if launch.kernel == "lost":
@@ -41,7 +43,8 @@ def measured(problem, launch):
 
 def answer(line):
     request = Request.from_json(line)
-    return measurements_to_json([measured(request.problem, one) for one in request.launches])
+    found = [measured(request.problem, one) for one in request.launches]
+    return "[" if "no measurement" in found else measurements_to_json(found)
 
 
 def main():
@@ -137,6 +140,14 @@ def test_process_whose_gpu_is_lost_is_replaced(process: MeasuringProcess) -> Non
     assert lost.reason == "illegal memory access"
     assert after.status == "measured"
     assert after.reason != before.reason
+
+
+def test_an_answer_that_is_none_is_told(process: MeasuringProcess) -> None:
+    """Where a process answers what is no measurement, each launch says so, and it is replaced."""
+    found = process.measure(request_of("a", "babbling"))
+    assert [one.status for one in found] == ["launch failed"] * 2
+    assert found[0].reason == "the measuring process answers what is no answer: '['"
+    assert process.measure(request_of("a"))[0].status == "measured"
 
 
 def test_closed_process_measures_no_more(process: MeasuringProcess) -> None:
