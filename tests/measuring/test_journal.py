@@ -96,7 +96,7 @@ def test_killed_sweep_goes_on(store: Path) -> None:
     """What a sweep measured before kill -9 is in the next run's rows, which says so."""
     slow = os.environ | {"FAKED_SECONDS": "0.3"}
     with subprocess.Popen(SWEEP, env=slow, stdout=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len(lines(store)) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         process.kill()
@@ -134,7 +134,7 @@ def test_signalled_sweep_writes_what_there_is(
     with subprocess.Popen(
         command, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not lines(store) and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(number)
@@ -182,6 +182,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("occupancy_lab.calibrating.calibrate.launches", lambda: launches)
     module = "occupancy_lab.calibrating.run"
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
+    monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
     monkeypatch.setattr(f"{module}.calibration_document", lambda _made: _Page())
 
