@@ -6,11 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.gpus import find_gpus, present_gpus
+from occupancy_lab.gpus import find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import load_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -55,3 +55,18 @@ def chosen_gpus(names: str | Iterable[str] | None) -> tuple[tuple[Gpu, bool], ..
     targets_here = {present.gpu.target for present in here[:1]}
     asked = find_gpus(DEFAULT_GPUS if names is None else names)
     return tuple((gpu, gpu.target in targets_here) for gpu in asked)
+
+
+def gpu_measured(key: str, devices: Collection[str]) -> Gpu:
+    """Return the GPU of rows that name it by *key* and were measured on *devices*.
+
+    One that the table of devices lacks, whose size only its driver knows, is found where it is at
+    hand under the drivers' name for it.
+
+    Raises InputError where nothing has this key.
+    """
+    found = find_gpu(key)
+    if found.multiprocessors is not None:
+        return found
+    here = (one.gpu for one in present_gpus() if one.gpu.key == key and {one.name} == set(devices))
+    return next(here, found)

@@ -13,7 +13,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
 from occupancy_lab.planning import plan_launch
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.recorded import PUBLISHED
+from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.values import Config, Problem, Resources
 
 H100, H200 = find_gpu("h100"), find_gpu("h200")
@@ -132,11 +132,11 @@ def rows() -> list[dict[str, Any]]:
     return [*benchmark, *example, *held_out]
 
 
-def published() -> list[dict[str, Any]]:
-    """Return the few launches of an H100 that others timed, without a day, a spread or a driver."""
+def checks() -> list[dict[str, Any]]:
+    """Return a few launches of an H100, without a day, a spread or a driver."""
     unknown = ("us_low", "us_high", "runs", "relative_error", "mostly_launch")
     conditions = ("date", "driver", "sm_mhz", "throttled")
-    bare = dict.fromkeys((*unknown, *conditions)) | {"gpu": "h100", "use": PUBLISHED}
+    bare = dict.fromkeys((*unknown, *conditions)) | {"gpu": "h100", "use": CHECK}
     device = {"device": "NVIDIA H100 80GB HBM3", "timer": "do_bench"}
     return [
         launch | bare | device

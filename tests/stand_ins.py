@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.request import Launch
     from occupancy_lab.values import Problem
 
@@ -37,13 +38,24 @@ CALIBRATION = dataclasses.replace(calibration(), date="2026-11-20")
 """Of no GPU that there is: its predictions are times, longer for more work, and no more."""
 
 
-def put_here(patch: pytest.MonkeyPatch, *keys: str) -> None:
-    """Make the GPUs called *keys* those of this machine, and have torch able to use them."""
-    gpus = [find_gpu(key) for key in keys]
+UNLISTED = dataclasses.replace(
+    find_gpu("sm_90"),
+    title="NVIDIA H100 XYZ",
+    multiprocessors=100,
+    boost_mhz=1500,
+    bandwidth_gbs=3000.0,
+    architecture=dataclasses.replace(find_gpu("sm_90").architecture, max_warps=40),
+)
+"""A GPU that the table of devices lacks, as its driver describes it: not with sm_90's limits."""
+
+
+def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:
+    """Make *names*, keys or GPUs, those of this machine, and have torch able to use them."""
+    gpus = [find_gpu(name) if isinstance(name, str) else name for name in names]
     here = tuple(PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus))
     for module in ("choosing", "doctor", "measuring.devices", "measuring.verify"):
         patch.setattr(f"occupancy_lab.{module}.present_gpus", lambda: here)
-    patch.setattr(torch.cuda, "is_available", lambda: bool(keys))
+    patch.setattr(torch.cuda, "is_available", lambda: bool(names))
     patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

@@ -25,8 +25,9 @@ KINDS = (
 )
 """What is counted by itself; a move between the lanes of a row (DPP) is an ordinary instruction.
 
-A load to LDS is what LDGSTS is to NVIDIA: one instruction that takes the way of a global access, no
-register, and nobody's time until it is waited for. Its write to LDS takes no issue slot of its own.
+A load to LDS is an asynchronous copy, as LDGSTS is: it needs no register, takes the path of a
+global access, and is not waited for until its data is needed. The model then takes num_stages into
+account, and its write to LDS is no instruction of its own.
 """
 UNKNOWN_TARGETS = ("s_setpc", "s_swappc", "s_call", "s_rfe")
 """Jumps to an address in registers, and calls of a function that is not inlined."""

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 _COMPILING = threading.RLock()
 """Triton's active driver and the terminal's descriptors are the whole process's, not a thread's."""
 
+READERS = 2
+"""Goes up whenever the readers of this folder make other numbers of the same binary, so that what
+older ones read of it is not taken from a store."""
+
 KEY_VARIABLES = (
     "AMDGCN_ANALYZE_SMALL_TENSOR_RANGE",
     "AMDGCN_SCALARIZE_PACKED_FOPS",
@@ -83,6 +87,7 @@ def resource_key(kernel: Kernel, launch: Launch, target: Target) -> dict[str, An
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     return {
+        "readers": READERS,
         "triton": triton_version(),
         "kernel": getattr(kernel.function, "cache_key", None),
         "target": str(target),

@@ -45,7 +45,9 @@ class Issued:
     local_stores: int | None = None
 
 
-KINDS = tuple(field.name for field in dataclasses.fields(Issued))[3:]
+COUNTERS = tuple(field.name for field in dataclasses.fields(Issued))
+WHOLE = ("instructions", "loop_instructions", "local_traffic")
+KINDS = tuple(name for name in COUNTERS if name not in WHOLE)
 """The kinds of instructions that are counted by themselves, in one pass of the loop."""
 
 MOST_SIDE_ENTRIES = 32

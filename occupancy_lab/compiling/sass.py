@@ -62,8 +62,8 @@ OPCODES: Mapping[str, Mapping[str, int]] = MappingProxyType(
     }
 )
 """What is counted by itself: of each operation the lowest 9 bits of its opcode; 3 more say where
-the operands are. CREDUX is a REDUX whose result is uniform, and Triton's maximum takes it for
-SHFLs; LDSM and STSM move matrices from and to shared memory.
+the operands are. CREDUX is a REDUX with a uniform result, and replaces SHFLs in a maximum; LDSM
+and STSM move matrices from and to shared memory.
 
 Rates: CUDA Programming Guide, "Throughput of Native Arithmetic Instructions", 8.x to 12.x.
 """

@@ -6,13 +6,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.choosing import gpu_measured
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
-from occupancy_lab.evaluating.score import Errors, errors, score, score_of_times
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.evaluating.score import Errors, errors, score
 from occupancy_lab.notebook import ShownAsTables
 from occupancy_lab.printing import json_text
-from occupancy_lab.sweeping.recorded import PUBLISHED
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.table import row_config, row_problem
 
@@ -65,7 +64,7 @@ class Result:
     title: str
     """What it is called."""
     use: str
-    """tuning, held out, published, or what else `use` says; "all" where the table has none."""
+    """tuning, held out, check, or what else `use` says; "all" where the table has none."""
     basis: str
     """Where the model's constants are from."""
     calibrated: bool
@@ -75,7 +74,7 @@ class Result:
     without_prediction: int
     """Launches beside these that were measured, but that the model knows too little of."""
     scores: tuple[Score, ...]
-    """Of the prediction, of a roofline and, where there is a choice, of the highest occupancy."""
+    """Of the prediction, of a roofline and of the highest occupancy."""
     groups: tuple[Group, ...]
     worst: tuple[Miss, ...]
     """The launches with the greatest errors, the greatest first."""
@@ -84,11 +83,6 @@ class Result:
     def score(self) -> Score:
         """The prediction's score."""
         return self.scores[0]
-
-    @property
-    def has_choices(self) -> bool:
-        """Whether it is said what choosing among the launches of a shape costs."""
-        return self.score.mean_loss is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +129,7 @@ def evaluate(
     rows = counted_rows(table if "use" in table else table.assign(use="all"))
     results = []
     for name, of_gpu in rows.groupby("gpu", sort=False):
-        gpu = find_gpu(str(name))
+        gpu = gpu_measured(str(name), set(of_gpu.get("device", default=())))
         basis = basis_of(gpu)
         if basis is None:
             continue
@@ -171,23 +165,16 @@ def _result(  # noqa: PLR0913, PLR0917 - what a result is made of
         shapes=rows["shape"].nunique(),
         launches=len(rows),
         without_prediction=without,
-        scores=_scores(rows, use),
+        scores=_scores(rows),
         groups=tuple(_groups(rows)),
         worst=tuple(_worst(rows, top)),
     )
 
 
-def _scores(rows: pd.DataFrame, use: str) -> tuple[Score, ...]:
-    """Return the scores; of published launches, picked by their times, without choices."""
-    predicted, copied = rows["predicted_us"], rows["copy_us"]
-    if use == PUBLISHED:
-        return (
-            score_of_times(PREDICTION, rows, predicted),
-            score_of_times(ROOFLINE, rows, copied),
-        )
+def _scores(rows: pd.DataFrame) -> tuple[Score, ...]:
     return (
-        score(PREDICTION, rows, predicted),
-        score(ROOFLINE, rows, copied),
+        score(PREDICTION, rows, rows["predicted_us"]),
+        score(ROOFLINE, rows, rows["copy_us"]),
         score(OCCUPANCY, rows, -rows["occupancy"], times=False),
     )
 

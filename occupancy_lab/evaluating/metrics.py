@@ -28,8 +28,6 @@ class Metric:
     form: Callable[[float], str] = percent
     least: bool = False
     """Whether the goal is the least that will do, not the most."""
-    of_choices: bool = False
-    """Whether it is about choosing among the launches of a shape."""
 
     def write(self, score: Score) -> str:
         """Return the number of *score* as text, a dash where there is none."""
@@ -55,13 +53,11 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             "time lost by the first choice, mean",
             lambda one: one.mean_loss,
             0.01,
-            of_choices=True,
         ),
         "worst_loss": Metric(
             "time lost by the first choice, worst",
             lambda one: one.worst_loss,
             0.05,
-            of_choices=True,
         ),
         "rank": Metric(
             "rank correlation",
@@ -69,7 +65,6 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             0.9,
             "{:.2f}".format,
             least=True,
-            of_choices=True,
         ),
     }
 )
@@ -77,16 +72,11 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterator[str]:
-    """Return a sentence for each of *limits*, by the names of METRICS, that a prediction breaks.
-
-    Results without choices are not held to limits of choices, as long as there are others.
-    """
-    chosen_from = [result for result in evaluation.results if result.has_choices]
+    """Return a sentence for each of *limits*, by the names of METRICS, that a prediction breaks."""
     for result in evaluation.results:
         for name, limit in limits.items():
             metric = METRICS[name]
-            held = not metric.of_choices or result in (chosen_from or evaluation.results)
-            if held and not metric.keeps(result.score, limit):
+            if not metric.keeps(result.score, limit):
                 value = metric.read(result.score)
                 found = "not known" if value is None else f"{value:.4g}"
                 edge = "least" if metric.least else "most"

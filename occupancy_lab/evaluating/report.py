@@ -11,10 +11,9 @@ from occupancy_lab.explaining.words import count
 if TYPE_CHECKING:
     from occupancy_lab.evaluating.evaluation import Evaluation, Group, Miss, Result
 
-ERRORS = """\
+EXPLAINED = """\
 The error of a launch is |predicted / measured - 1|; the bias is the same with its sign.
-The goals are what the lab aims at; where a number does not reach its goal, so far it has not."""
-CHOICES = """\
+The goals are what the lab aims at; where a number does not reach its goal, so far it has not.
 The first choice is the configuration of a shape with the least predicted time; what it loses is \
 its measured time over that of the fastest, minus 1.
 The rank correlation is Spearman's between predicted and measured times inside a shape, its mean \
@@ -23,40 +22,32 @@ roofline takes a launch and the traffic at the bandwidth of a plain copy: the sa
 configuration of a shape. It cannot choose, so its first choice is the first row of the grid.
 highest occupancy launches the configuration with the highest occupancy, the first row of the grid \
 where several have it. It says no time."""
-NO_CHOICES = "roofline takes a launch and the traffic at the bandwidth of a plain copy."
 
 
 def write_report(evaluation: Evaluation) -> Document:
     """Return *evaluation* in words."""
-    choices = any(result.has_choices for result in evaluation.results)
-    words = f"{ERRORS}\n{CHOICES if choices else NO_CHOICES}"
     return Document(
         "Predicted times, set against measured ones",
         tuple(_in_short(result) for result in evaluation.results),
         (
             *(_section(result) for result in evaluation.results),
-            Section("What the numbers are", sentences=tuple(words.splitlines())),
+            Section("What the numbers are", sentences=tuple(EXPLAINED.splitlines())),
         ),
     )
 
 
 def _in_short(result: Result) -> str:
     numbers = {name: metric.write(result.score) for name, metric in METRICS.items()}
-    lost = f"; the first choice loses {numbers['mean_loss']}, {numbers['worst_loss']} at worst"
     return (
         f"**{result.title}, {literal(result.use)}**: {count(result.shapes, 'shape')},"
         f" {result.launches} measured; median error {numbers['median']},"
-        f" 90th percentile {numbers['p90']}{lost if result.has_choices else ''}."
+        f" 90th percentile {numbers['p90']}; the first choice loses {numbers['mean_loss']},"
+        f" {numbers['worst_loss']} at worst."
     )
 
 
 def _section(result: Result) -> Section:
     sentences = [f"The constants are from: {result.basis}."]
-    if not result.has_choices:
-        sentences.append(
-            "These launches were picked by their times, so what a choice among them costs is not"
-            " said."
-        )
     if result.without_prediction:
         sentences.append(
             f"Measured but not predicted, as too little is known: {result.without_prediction}."
@@ -74,7 +65,6 @@ def _scores(result: Result) -> Table:
             *(metric.write(score) for score in result.scores),
         )
         for metric in METRICS.values()
-        if result.has_choices or not metric.of_choices
     )
     return Table(("", "goal", *(score.name for score in result.scores)), rows)
 

@@ -11,7 +11,7 @@ from occupancy_lab.evaluating.evaluation import evaluate
 from occupancy_lab.evaluating.metrics import broken_limits
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping.recorded import PUBLISHED, read_table, recorded_table
+from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.evaluating.evaluation import Evaluation
 
-USES = ("tuning", "held out", PUBLISHED)
-"""What the recorded grids are for, and what others published; the rest is the benchmark."""
+USES = ("tuning", "held out", CHECK)
+"""What the recorded grids are for; the rest is the tutorial's benchmark."""
 
 
 def run(  # noqa: PLR0913 - one argument an option of the command line
@@ -40,7 +40,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
     """Return the evaluation of what was recorded, or of *file*, and a sentence a broken limit.
 
     *gpus* and *uses* choose rows; none takes all GPUs, and what is tuning or held out where the
-    table says so, or published. *kernels* are the files of kernels that are not the lab's own.
+    table says so, or check. *kernels* are the files of kernels that are not the lab's own.
 
     Raises InputError for what cannot be read, chosen or predicted.
     """

@@ -29,9 +29,9 @@ class Score:
     name: str
     errors: Errors | None
     """None for a way that ranks without a time."""
-    mean_loss: float | None
+    mean_loss: float
     """Time lost by launching a shape's first choice: its time over the fastest's, minus 1."""
-    worst_loss: float | None
+    worst_loss: float
     rank_correlation: float | None
     """Mean over the shapes of Spearman's rank correlation with the measured times; None where no
     shape has two launches that are ranked."""
@@ -48,11 +48,6 @@ def errors(claimed_us: pd.Series[Any], measured_us: pd.Series[Any]) -> Errors:
         p90=float(size.quantile(0.9)),
         bias=float(ratio.median()),
     )
-
-
-def score_of_times(name: str, rows: pd.DataFrame, claims: pd.Series[Any]) -> Score:
-    """Return the score of *claims* as times alone, for *rows* that nothing can be chosen from."""
-    return Score(name, errors(claims, rows["us"]), None, None, None)
 
 
 def score(name: str, rows: pd.DataFrame, claims: pd.Series[Any], *, times: bool = True) -> Score:

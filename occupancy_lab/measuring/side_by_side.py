@@ -117,8 +117,8 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         rows: Rows of it.
         dtype: float32, float16 or bfloat16.
         kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
-        providers: Of ALL, in the order of the answer. None are all of them for a softmax, and the
-            kernel and the copy for another kernel.
+        providers: Of ALL for a softmax, of the kernel and the copy for another kernel, in the
+            order of the answer. None are all of them.
         block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
         num_warps: Warps a program.
         num_stages: Stages of the loop over rows.
@@ -156,13 +156,20 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
 
 
 def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
-    """Return *providers*, each once, or those that *kernel* is compared with."""
+    """Return *providers*, each once, or else all that compute what *kernel* does, and the copy."""
+    is_softmax = kernel.compared_with == "softmax_naive"
+    own = ALL if is_softmax else (KERNEL, COPY)
     for provider in providers:
         if provider not in ALL:
             msg = f"there is no provider {quoted(provider)}; give all, or some of {', '.join(ALL)}"
             raise InputError(msg)
-    is_softmax = kernel.compared_with == "softmax_naive"
-    return tuple(dict.fromkeys(providers)) or (ALL if is_softmax else (KERNEL, COPY))
+        if provider not in own:
+            msg = (
+                f"{provider} computes a softmax, and {kernel.name} is not compared with"
+                f" softmax_naive; its providers are {' and '.join(own)}"
+            )
+            raise InputError(msg)
+    return tuple(dict.fromkeys(providers)) or own
 
 
 def _untimed(

@@ -16,6 +16,7 @@ from occupancy_lab.occupancy.tutorial import tutorial_rules
 from occupancy_lab.printing import json_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import IO, TextIO
 
     import numpy as np
@@ -93,7 +94,9 @@ def _evaluate(table: pd.DataFrame, architecture: Architecture) -> pd.DataFrame:
     )
 
 
-def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
+def evaluate_points(
+    table: pd.DataFrame, architectures: Mapping[str, Architecture] | None = None
+) -> pd.DataFrame:
     """Return *table* with what the exact and the tutorial's formula say of each row.
 
     *table* has the columns target, n_regs, shared and num_warps, and may have sgprs,
@@ -103,13 +106,17 @@ def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
     divides by zero); limit_sgprs and limit_barriers follow where their column was given. A column
     that already has one of these names is replaced.
 
+    *architectures* has those of targets with limits of their own, such as a GPU at hand; the others
+    are looked up.
+
     Raises InputError for an unknown target.
     """
     import pandas as pd
 
+    own = architectures or {}
     numbered = table.reset_index(drop=True)
     parts = [
-        _evaluate(rows, find_gpu(str(target)).architecture)
+        _evaluate(rows, own.get(str(target)) or find_gpu(str(target)).architecture)
         for target, rows in numbered.groupby("target", sort=False)
     ]
     found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90").architecture)

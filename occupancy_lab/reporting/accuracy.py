@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.evaluating import evaluate
 from occupancy_lab.reporting.source import ALL
-from occupancy_lab.sweeping.recorded import PUBLISHED
+from occupancy_lab.sweeping.recorded import CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 USES: Mapping[str, str] = {
     "held out": "that the model was not made with",
     "tuning": "that the model was made with",
-    PUBLISHED: "of which others published times",
+    CHECK: "that were measured on one",
     ALL: "of these rows",
 }
 """What the shapes of a use are, those first that say the most of predictions."""

@@ -13,7 +13,7 @@ from occupancy_lab.planning import traffic
 from occupancy_lab.reporting.fresh import USE
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.reporting.summary import summary_of
-from occupancy_lab.sweeping.recorded import PUBLISHED
+from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.throughput.table import row_config, row_problem
 from occupancy_lab.tuning.search import choice_of
 
@@ -187,7 +187,7 @@ def _tutorial_launches(source: Source) -> pd.DataFrame:
     table = table[
         (table["kernel"] == TUTORIAL_KERNEL)
         & (table["launched"] == table["tutorial_num_programs"])
-        & table["use"].isin((USE, ALL, PUBLISHED))
+        & table["use"].isin((USE, ALL, CHECK))
     ]
     own = [
         row_config(row) == kernel.default_config(row_problem(row), most)

@@ -86,4 +86,4 @@ def _recorded(compiled: Compiled, spread: Spread | None) -> Iterator[str]:
     how = " ".join(spread_sentences(compiled.recorded, spread))
     yield f"Of the recorded times: {how[0].lower()}{how[1:]}"
     if spread.within is None:
-        yield "How far they spread was not published, nor on which day they were taken."
+        yield "How far they spread was not recorded, nor on which day they were taken."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.document import Table
 from occupancy_lab.explaining.words import count, listed
 from occupancy_lab.reporting.page import Chapter, Commands
-from occupancy_lab.reporting.taken_view import TITLE, published_table, untimed_words
+from occupancy_lab.reporting.taken_view import TITLE, recorded_launches, untimed_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def what_was_compiled(compiled: Compiled) -> Chapter:
-    """Say that nothing was launched, what the predictions rest on, and what others measured."""
+    """Say that nothing was launched, what the predictions rest on, and what was measured on one."""
     gpu = compiled.gpu
     file = f"{gpu.key}.md" if compiled.origin is None else f"reports/{gpu.key}.md"
     return Chapter(
@@ -27,7 +27,7 @@ def what_was_compiled(compiled: Compiled) -> Chapter:
             _kernels(compiled),
             _table(compiled),
             *untimed_words(compiled.untimed),
-            *_published(compiled),
+            *_recorded(compiled),
             "This page is made again, anywhere, by:",
             Commands((f"occupancy-lab report --gpu {gpu.key} --output {file}",)),
         ),
@@ -41,8 +41,8 @@ def _first(compiled: Compiled) -> str:
     if compiled.recorded is None:
         return f"{said} for it, and no time that was measured on one is known."
     return (
-        f"{said} for it, and only the few that are called recorded were measured on one, by others"
-        " who published them."
+        f"{said} for it. Those that are called recorded were measured on one earlier, with the"
+        " tutorial's kernel and one program per row."
     )
 
 
@@ -77,10 +77,10 @@ def _table(compiled: Compiled) -> Table:
     return Table(("", gpu.title), rows, "What was compiled:", prose=True)
 
 
-def _published(compiled: Compiled) -> Iterator[Block]:
+def _recorded(compiled: Compiled) -> Iterator[Block]:
     if compiled.recorded is None:
         return
-    yield published_table(compiled.recorded)
+    yield recorded_launches(compiled.recorded)
     key, total = compiled.gpu.key, sum(compiled.recorded.measured.values())
     left_out = total - compiled.counted
     where = f"They are in `reports/data/measured-{key}.csv` and `providers-{key}.csv`."

@@ -1,4 +1,4 @@
-"""The benchmark where nothing was launched: predictions, and beside them what others measured."""
+"""The benchmark where nothing was launched: predictions, and beside them what was measured."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """A number of columns of which others measured something."""
+class Recorded:
+    """A number of columns of which something was measured."""
 
     width: Width
     """What is predicted of it."""
     us: Mapping[str, float]
-    """What they measured, of FASTEST, TUTORIAL and the providers."""
+    """The measured times, of FASTEST, TUTORIAL and the providers."""
 
     def gbs(self, name: str) -> float:
         """Return the bandwidth of *name* as it was measured, GB/s; KeyError where it was not."""
@@ -48,22 +48,22 @@ class Forecast:
     """A benchmark of predicted times, of all configurations and of the tutorial's launch."""
 
     benchmark: Benchmark
-    published: tuple[Published, ...]
+    recorded: tuple[Recorded, ...]
     """In ascending order of the columns; not all of them need be the benchmark's."""
 
     @property
     def every(self) -> tuple[Width, ...]:
         """Every width of which something is predicted."""
-        return (*self.benchmark.widths, *(one.width for one in self.published))
+        return (*self.benchmark.widths, *(one.width for one in self.recorded))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What others measured at any width, in a fixed order."""
-        return tuple(dict.fromkeys(name for one in self.published for name in one.us))
+        """What was measured at any width, in a fixed order."""
+        return tuple(dict.fromkeys(name for one in self.recorded for name in one.us))
 
     def against_fastest(self, name: str) -> Summary | None:
         """Return the measured times of *name* over the fastest; None where both never were."""
-        both = [one.us for one in self.published if {name, FASTEST} <= set(one.us)]
+        both = [one.us for one in self.recorded if {name, FASTEST} <= set(one.us)]
         return summary_of(us[name] / us[FASTEST] for us in both) if both else None
 
 
@@ -79,7 +79,7 @@ def make_forecast(source: Source) -> Forecast | None:
     return Forecast(
         Benchmark(first.rows, first.dtype, widths),
         tuple(
-            Published(_width(source, problem), recorded[problem.cols])
+            Recorded(_width(source, problem), recorded[problem.cols])
             for problem in shapes
             if launches_of(source, problem)
         ),
@@ -110,7 +110,7 @@ def _tutorial_us(source: Source, problem: Problem) -> float | None:
 
 
 def _recorded(recorded: Source | None, problem: Problem) -> dict[int, dict[str, float]]:
-    """Return by columns what others measured on matrices with the rows and dtype of *problem*."""
+    """Return by columns what was measured on matrices with the rows and dtype of *problem*."""
     if recorded is None:
         return {}
     found, launches = others_of(recorded, problem), recorded.planned

@@ -56,7 +56,7 @@ def draw_forecast(forecast: Forecast) -> Figure:
 
 
 def _dots(axes: Axes, forecast: Forecast, name: str) -> list[tuple[float, float]]:
-    found = [one for one in forecast.published if name in one.us]
+    found = [one for one in forecast.recorded if name in one.us]
     points = [(float(one.width.cols), one.gbs(name)) for one in found]
     axes.plot(*zip(*points, strict=True), "o", color=_colour(name), zorder=3, **DOT)
     return points

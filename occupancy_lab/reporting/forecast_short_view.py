@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def forecast_in_short(forecast: Forecast | None, accuracy: Accuracy | None) -> Chapter:
-    """Return what is predicted, what others measured, and how far the one is off the other."""
+    """Return what is predicted, what was measured, and how far the one is off the other."""
     blocks: list[str | Picture] = []
     if forecast is not None:
         blocks.append(" ".join(_sentences(forecast)))
@@ -51,7 +51,7 @@ def _sentences(forecast: Forecast) -> Iterator[str]:
     ]
     if rivals:
         yield (
-            f"At the {len(forecast.published)} widths of which something was recorded, others took"
+            f"At the {len(forecast.recorded)} widths of which something was recorded, others took"
             " so many times as long as the fastest recorded launch, at the median (and at most):"
             f" {listed(rivals)}."
         )
@@ -61,9 +61,9 @@ def _picture(forecast: Forecast) -> Picture:
     benchmark = forecast.benchmark
     last = benchmark.widths[-1]
     words = [f"{name} {last.gbs(name):.0f}" for name in last.us if name != data.FASTEST]
-    recorded = [f"{name} {one.gbs(name):.0f}" for one in forecast.published[-1:] for name in one.us]
+    recorded = [f"{name} {one.gbs(name):.0f}" for one in forecast.recorded[-1:] for name in one.us]
     beside = (
-        f"; recorded at {forecast.published[-1].width.cols} {listed(recorded)}" if recorded else ""
+        f"; recorded at {forecast.recorded[-1].width.cols} {listed(recorded)}" if recorded else ""
     )
     return Picture(
         "bandwidths",

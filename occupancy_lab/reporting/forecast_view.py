@@ -20,20 +20,20 @@ from occupancy_lab.reporting.words import config_words, share
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from occupancy_lab.reporting.forecast import Forecast, Published
+    from occupancy_lab.reporting.forecast import Forecast, Recorded
 
 PREDICTED_NAMES = (data.CHOSEN, data.TUTORIAL)
 
 
 def the_forecast(forecast: Forecast | None) -> Chapter:
-    """Say what is predicted to be the best at every width, beside what others measured."""
+    """Say what is predicted to be the best at every width, beside what was measured."""
     if forecast is None:
         words = (
             "Left out: no launches of one problem with several numbers of columns are predicted."
         )
         return Chapter(TITLE, (words,))
     names = dict.fromkeys((*PREDICTED_NAMES, *forecast.names))
-    texts = {**MEANINGS, data.FASTEST: "the fastest of the few launches that others recorded"}
+    texts = {**MEANINGS, data.FASTEST: "the fastest of the launches that were recorded"}
     return Chapter(
         TITLE,
         (
@@ -47,11 +47,11 @@ def the_forecast(forecast: Forecast | None) -> Chapter:
 
 
 def _tables(forecast: Forecast) -> Iterator[Table]:
-    if not forecast.published:
+    if not forecast.recorded:
         return
     names = [name for name in MEANINGS if name in forecast.names]
 
-    def row(one: Published) -> tuple[str, ...]:
+    def row(one: Recorded) -> tuple[str, ...]:
         width = one.width
         return (
             str(width.cols),
@@ -63,7 +63,7 @@ def _tables(forecast: Forecast) -> Iterator[Table]:
     headers = ("columns", "what is chosen", *(f"{name}, predicted" for name in PREDICTED_NAMES))
     yield Table(
         (*headers, *(f"{name}, recorded" if name in PREDICTED_NAMES else name for name in names)),
-        tuple(map(row, forecast.published)),
+        tuple(map(row, forecast.recorded)),
         "GB/s at the widths of which something was recorded; what is not called predicted is"
         " recorded:",
     )

@@ -68,14 +68,11 @@ def accuracy_sentence(accuracy: Accuracy) -> str:
     """Say how far predictions are off, by the shapes that say the most of them."""
     result = accuracy.results[0]
     said = {name: metric.write(result.score) for name, metric in METRICS.items()}
-    lost = (
-        f" The configuration predicted best loses {said['mean_loss']} there on average, and"
-        f" {said['worst_loss']} at worst."
-    )
     return (
         f"On {count(result.shapes, 'shape')} {USES[result.use]}, a predicted time is off by"
         f" **{said['median']}** at the median and by less than {said['p90']} for nine launches in"
-        f" ten.{lost if result.has_choices else ''}"
+        f" ten. The configuration predicted best loses {said['mean_loss']} there on average, and"
+        f" {said['worst_loss']} at worst."
     )
 
 

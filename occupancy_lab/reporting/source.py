@@ -15,7 +15,7 @@ from occupancy_lab.reporting.fresh import fresh_table
 from occupancy_lab.reporting.replan import replanned
 from occupancy_lab.reporting.times import MEASURED, PREDICTED
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.recorded import PUBLISHED, read_rows, read_table, recorded_table
+from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ def recorded_source(
 ) -> Source:
     """Return what was recorded on the GPU called *name*, None for an H200.
 
-    Where nothing was, or only what others published, it is what is predicted: of the launches that
-    were recorded on another GPU of the same target, or else of the tutorial's benchmark, compiled
-    here; *progress* is called with the compiles that are done and those to do.
+    Where nothing was, or only launches to check a prediction against, it is what is predicted: of
+    the launches that were recorded on another GPU of the same target, or else of the tutorial's
+    benchmark, compiled here; *progress* is called with the compiles that are done and those to do.
 
     Raises InputError where there is no such GPU, or nothing can be predicted.
     """
     gpu, table = find_gpu(name or DEFAULT_GPU), recorded_table()
-    own, grids = table["gpu"] == gpu.key, table["use"] != PUBLISHED
+    own, grids = table["gpu"] == gpu.key, table["use"] != CHECK
     if (own & grids).any():
         return _recorded(gpu, table)
     compiled = table[grids & (table["target"] == gpu.target.name)]
@@ -112,7 +112,7 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
 def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> Source:
     """Return what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
 
-    *recorded* is what others measured on *gpu*, None for nothing.
+    *recorded* is what was measured on *gpu*, None for nothing.
 
     Raises InputError where nothing can be predicted.
     """

@@ -38,10 +38,10 @@ def what_was_run(taken: Taken) -> Chapter:
     return Chapter(TITLE, (table, *untimed, *_again(taken)))
 
 
-def published_table(taken: Taken) -> Table:
-    """Say where and how others measured the few launches that are known, and how many."""
+def recorded_launches(taken: Taken) -> Table:
+    """Say where and how the recorded launches were measured, and how many there are."""
     rows = (*_conditions(taken), ("launches", _measured(taken)), *_others(taken))
-    return Table(("", taken.gpu.title), rows, "What others measured on one:", prose=True)
+    return Table(("", taken.gpu.title), rows, "What was measured on one:", prose=True)
 
 
 def _conditions(taken: Taken) -> Iterator[tuple[str, str]]:

@@ -33,8 +33,9 @@ _OF_A_TIME = ("launched", "occupancy", "us")
 """The columns whose cells are not blank where a launch was measured."""
 _OF_A_BINARY = ("n_regs", "shared")
 """The columns whose cells are not blank where it is known how many programs fit."""
-PUBLISHED = "published"
-"""The `use` of launches that others timed and published: picked by their times, and no grid."""
+CHECK = "check"
+"""The `use` of launches that a prediction is only held against: of a GPU whose tutorial benchmark
+was not measured."""
 
 
 def recorded_table() -> pd.DataFrame:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.calculator import calculate
 from occupancy_lab.checking import check_fits
 from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling.flow import COUNTERS
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.occupancy.points import evaluate_points
 from occupancy_lab.planning import plan_launch
@@ -83,18 +84,7 @@ INTEGERS = (
     "load_bytes",
     "store_bytes",
     "local_bytes",
-    "instructions",
-    "loop_instructions",
-    "local_traffic",
-    "shuffles",
-    "barrier_waits",
-    "shared_accesses",
-    "global_accesses",
-    "async_copies",
-    "half_rate",
-    "special_functions",
-    "local_loads",
-    "local_stores",
+    *COUNTERS,
     "programs_per_multiprocessor",
     "num_programs",
     "tutorial_programs",
@@ -114,7 +104,8 @@ def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataF
     _add_occupancies(rows, outcomes)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     table = table.astype(dict.fromkeys(("bound", "basis"), object))
-    add_predictions(table, {task.kernel.name: task.kernel for task, _ in outcomes})
+    kernels = {task.kernel.name: task.kernel for task, _ in outcomes}
+    add_predictions(table, kernels, {task.gpu.key: task.gpu for task, _ in outcomes})
     types = dict.fromkeys(INTEGERS, "Int64") | dict.fromkeys(FLOATS, "Float64")
     return table.astype(types)
 
@@ -142,7 +133,8 @@ def _add_occupancies(
         [_point(task, resources) for _, task, resources in compiled],
         columns=["target", *_POINT_FIELDS],
     )
-    evaluated = evaluate_points(points).to_dict("records")
+    architectures = {task.gpu.key: task.gpu.architecture for _, task, _ in compiled}
+    evaluated = evaluate_points(points, architectures).to_dict("records")
     for (row, task, resources), point in zip(compiled, evaluated, strict=True):
         if point["programs_per_multiprocessor"] == 0:
             row.update(status="does not fit", reason=_why_not(task, resources))

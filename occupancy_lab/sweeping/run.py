@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calculator import calculate
+from occupancy_lab.choosing import chosen_gpus
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import check_outputs, export
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.signals import exit_status
 from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.sweeping import views
@@ -19,11 +19,12 @@ from occupancy_lab.sweeping.progress import shown_progress
 from occupancy_lab.throughput.table import row_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
     from occupancy_lab.calculator import Calculation
+    from occupancy_lab.gpus import Gpu
 
 NOT_WRITTEN = 2
 """The exit status where a file could not be written."""
@@ -81,14 +82,15 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         inputs={"--kernel": grid.get("kernel")},
         pictures={"--plot": plot},
     )
+    gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
     table, signalled = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     writing: list[Callable[[], None]] = [
         *(partial(_export, path, form_of, chosen) for path, form_of in exports),
-        *([] if plot is None else [partial(_plot, chosen, Path(plot))]),
+        *([] if plot is None else [partial(_plot, chosen, Path(plot), gpus)]),
     ]
     complaints = tuple(_complaints(writing))
-    text = forms[form](chosen) if form else views.to_screen(chosen)
+    text = forms[form](chosen) if form else views.to_screen(chosen, gpus)
     if signalled:
         return Swept(text, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:
@@ -118,7 +120,7 @@ def _complaints(writing: Sequence[Callable[[], None]]) -> Iterator[str]:
             yield str(error)
 
 
-def _plot(table: pd.DataFrame, directory: Path) -> None:
+def _plot(table: pd.DataFrame, directory: Path, gpus: Mapping[str, Gpu]) -> None:
     """Draw a heat map of each GPU's rows, and the curves of its first configuration that is ok.
 
     Raises InputError where the pictures cannot be written.
@@ -131,7 +133,7 @@ def _plot(table: pd.DataFrame, directory: Path) -> None:
             figures = {f"heatmap-{gpu}": draw_heatmap(rows)}
             fine = rows[rows["status"] == "ok"]
             if len(fine):
-                figures[f"curves-{gpu}"] = draw_curves(calculate_row(fine.iloc[0]))
+                figures[f"curves-{gpu}"] = draw_curves(calculate_row(fine.iloc[0], gpus[str(gpu)]))
             for name, figure in figures.items():
                 for suffix in ("svg", "png"):
                     save(figure, directory / f"{name}.{suffix}")
@@ -140,6 +142,6 @@ def _plot(table: pd.DataFrame, directory: Path) -> None:
         raise InputError(msg) from error
 
 
-def calculate_row(row: pd.Series[Any]) -> Calculation:
-    """Return the calculation of a row's resources on its GPU."""
-    return calculate(row_resources(row.to_dict()), find_gpu(str(row["gpu"])))
+def calculate_row(row: pd.Series[Any], gpu: Gpu) -> Calculation:
+    """Return the calculation of a row's resources on *gpu*."""
+    return calculate(row_resources(row.to_dict()), gpu)

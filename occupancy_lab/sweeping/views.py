@@ -25,11 +25,12 @@ from occupancy_lab.sweeping.schema import SCHEMA
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
     from occupancy_lab.expressions import Expression
+    from occupancy_lab.gpus import Gpu
 
 SHOWN = {
     "gpu": "gpu",
@@ -140,11 +141,11 @@ def to_markdown(table: pd.DataFrame) -> str:
     return _markdown(table) + "\n"
 
 
-def to_screen(table: pd.DataFrame) -> str:
+def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> str:
     """Return in markdown what a screen has room for: what all rows share, fine rows, failures.
 
     `predicted us` is always there, `measured us` and how far the prediction is off where launches
-    were measured.
+    were measured. *gpus* has by their keys GPUs that no table of devices has, such as one at hand.
     """
     varying = [name for name in GRID if len(table[name].unique()) > 1]
     shared = [
@@ -160,7 +161,7 @@ def to_screen(table: pd.DataFrame) -> str:
         parts.append(_markdown(shown))
     parts += [_markdown(rows) for rows in _failures(table, varying) if len(rows)]
     parts.append(f"{_summary(table)}.{_legend(shown.columns if len(fine) else ())}")
-    return "\n\n".join([*parts, *_time_sentences(fine)]) + "\n"
+    return "\n\n".join([*parts, *_time_sentences(fine, gpus or {})]) + "\n"
 
 
 def _shown(fine: pd.DataFrame) -> pd.DataFrame:
@@ -217,10 +218,10 @@ def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]
         yield timeless[[*varying, "measured", "why_not"]].rename(columns=names)
 
 
-def _time_sentences(fine: pd.DataFrame) -> Iterator[str]:
+def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str]:
     """Say what the predicted and the measured times rest on."""
     for key in fine.loc[fine["predicted_us"].notna(), "gpu"].unique():
-        gpu = find_gpu(key)
+        gpu = gpus.get(key) or find_gpu(key)
         basis = calibration_for(gpu)
         if basis is not None:
             yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated)

@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.planning import plan_launch, traffic
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features
@@ -89,10 +88,15 @@ def predict_rows(
     ]
 
 
-def add_predictions(table: pd.DataFrame, kernels: Mapping[str, Kernel]) -> None:
-    """Fill the predicted columns of *table*; what cannot be predicted stays missing."""
+def add_predictions(
+    table: pd.DataFrame, kernels: Mapping[str, Kernel], gpus: Mapping[str, Gpu]
+) -> None:
+    """Fill the predicted columns of *table*; what cannot be predicted stays missing.
+
+    *kernels* has the kernels of its rows by their names, *gpus* their GPUs by their keys.
+    """
     for name, rows in table.groupby("gpu", sort=False):
-        gpu = find_gpu(str(name))
+        gpu = gpus[str(name)]
         basis = calibration_for(gpu)
         if basis is None:
             continue

@@ -101,10 +101,8 @@ def _cost_sentences(tuning: Tuning) -> Iterator[str]:
     )
     saved = every.launches - spent.launches
     if spent.launches:
-        yield (
-            f"Measuring the {spent.configurations} best predicted took {_cost(spent)}:"
-            f" {saved} fewer."
-        )
+        fewer = f": {saved} fewer" if saved > 0 else ""
+        yield f"Measuring the {spent.configurations} best predicted took {_cost(spent)}{fewer}."
     else:
         yield f"Nothing was launched: about {saved} launches were saved."
     yield (

@@ -529,6 +529,14 @@ def test_the_version_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert store.get(resource_key(SOFTMAX, launch, SM_90)) is None
 
 
+def test_the_readers_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What older readers read of a binary is not taken for what today's do."""
+    launch, store = Launch.of(SOFTMAX, PROBLEM, CONFIG), Store(tmp_path)
+    store.put(resource_key(SOFTMAX, launch, SM_90), Resources(32, 8, 0))
+    monkeypatch.setattr(compiling, "READERS", compiling.READERS + 1)
+    assert store.get(resource_key(SOFTMAX, launch, SM_90)) is None
+
+
 def test_the_version_is_tritons_own() -> None:
     """The version that is told is the one that the imported Triton has."""
     assert triton_version() == triton.__version__

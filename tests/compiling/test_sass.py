@@ -229,6 +229,16 @@ def instruction(low: int, high: int = 0x000FEA0003800000) -> bytes:
 EXIT, NOP = instruction(0x794D), instruction(0x7918)
 
 
+@pytest.mark.usefixtures("bounded")
+def test_loops_of_any_depth_are_read() -> None:
+    """Of 20,000 nested loops the outermost is found at once."""
+    deep = 20_000
+    back = [(-2 * level - 2) * 4 & 2**30 - 1 for level in range(deep)]
+    branches = b"".join(instruction(0x947 | distance << 34) for distance in back)
+    found = sass.read_sass(memoryview(NOP * deep + branches + EXIT), 80)
+    assert (found.instructions, found.loop_instructions) == (1, 2 * deep)
+
+
 @pytest.mark.parametrize(
     ("code", "arch"),
     [

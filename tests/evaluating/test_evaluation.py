@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from guesses import BASIS
+from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating import Evaluation, evaluate
@@ -164,3 +165,19 @@ def test_json_has_the_numbers(make_table: Table, say: Say) -> None:
     assert result["scores"][0]["errors"]["median"] == pytest.approx(0.5)
     assert result["worst"][0]["config"]["block_size"] == 1024
     assert len(result["groups"]) == 5
+
+
+@pytest.mark.parametrize("device", [UNLISTED.title, "NVIDIA H100 ABC"])
+def test_rows_of_a_gpu_that_no_table_has(
+    make_table: Table, say: Say, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Rows of an architecture are evaluated where the GPU that they were measured on is at hand."""
+    say([20.0])
+    put_here(monkeypatch, UNLISTED)
+    table = make_table({"gpu": "sm_90", "device": device})
+    if device == UNLISTED.title:
+        (result,) = evaluated(table).results
+        assert (result.title, result.launches) == (UNLISTED.title, 1)
+    else:
+        with pytest.raises(InputError, match="too little of them or of sm_90"):
+            evaluated(table)

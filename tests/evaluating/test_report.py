@@ -11,8 +11,6 @@ from guesses import BASIS
 
 from occupancy_lab.evaluating import Evaluation, evaluate
 from occupancy_lab.evaluating.metrics import METRICS, broken_limits, percent
-from occupancy_lab.evaluating.report import write_report
-from occupancy_lab.sweeping.recorded import PUBLISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,52 +79,6 @@ def test_unknown_number_keeps_no_limit(
 def test_percent_has_one_decimal(share: float, text: str) -> None:
     """Shares are written as percent with one decimal, large ones too."""
     assert percent(share) == text
-
-
-@pytest.fixture
-def published(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]) -> Evaluation:
-    """Return the evaluation of two launches that others published, and of a grid of two."""
-    say([21.0, 30.0, 22.0, 33.0])
-    table = make_table(
-        {"gpu": "h100", "use": PUBLISHED},
-        {"gpu": "h100", "use": PUBLISHED, "num_warps": 8, "us": 30.0},
-        {},
-        {"num_warps": 8, "us": 30.0},
-    )
-    return evaluate(table, basis_of=lambda _gpu: BASIS)
-
-
-def test_published_launches_say_nothing_of_choices(published: Evaluation) -> None:
-    """They were picked by their times: the errors are there, and no number of a choice."""
-    picked, grid = published.results
-    assert (picked.has_choices, grid.has_choices) == (False, True)
-    assert [one.name for one in picked.scores] == ["prediction", "roofline"]
-    assert METRICS["median"].write(picked.score) == "2.5%"
-    written = {name: metric.write(picked.score) for name, metric in METRICS.items()}
-    assert {written[name] for name in ("mean_loss", "worst_loss", "rank")} == {"-"}
-    document = write_report(published)
-    assert "choice" not in document.answer[0]
-    assert "the first choice loses" in document.answer[1]
-    section = document.sections[0]
-    assert [row[0] for row in section.tables[0].rows] == [
-        *("median error", "mean error", "90th percentile of the error")
-    ]
-    assert "picked by their times" in section.sentences[1]
-
-
-def test_published_launches_alone_explain_no_choices(published: Evaluation) -> None:
-    """What no number is of is not explained."""
-    words = write_report(Evaluation(published.results[:1])).sections[-1].sentences
-    assert not any("choice" in sentence or "rank" in sentence for sentence in words)
-
-
-def test_limits_of_choices_hold_where_there_are_choices(published: Evaluation) -> None:
-    """A limit that published launches cannot meet is for the grids, as long as there is one."""
-    limits = {"rank": 0.5, "worst_loss": 0.5, "median": 0.2}
-    assert list(broken_limits(published, limits)) == []
-    (first, second) = broken_limits(Evaluation(published.results[:1]), limits)
-    assert "H100 SXM, published: the rank correlation is not known" in first
-    assert "the time lost by the first choice, worst is not known" in second
 
 
 def test_uses_of_a_file_are_text(

@@ -48,6 +48,17 @@ def test_everything_is_one_problem_in_order(launches: Launches) -> None:
     assert all(launch.config is None for _, launch in launches.asked[2:])
 
 
+@pytest.mark.parametrize("provider", ["tutorial", "torch", "torch.compile", "naive"])
+def test_only_what_computes_the_same_is_compared(launches: Launches, provider: str) -> None:
+    """Beside an addition no softmax is timed; the kernel's own providers are named."""
+    expected = f"{provider} computes a softmax.*vector_add.*providers are kernel and copy"
+    with pytest.raises(InputError, match=expected):
+        measure_side_by_side(781, kernel="vector_add", providers=("copy", provider))
+    assert not launches.asked
+    found = measure_side_by_side(781, kernel="vector_add")
+    assert [row.provider for row in found.rows] == ["kernel", "copy"]
+
+
 def test_kernel_and_tutorial_are_launched_as_their_records_say(launches: Launches) -> None:
     """The kernel is launched as planned, the tutorial's with its own choice and its own formula."""
     measure_side_by_side(781, rows=20_000, kernel="softmax_row", num_warps=2)

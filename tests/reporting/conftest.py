@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from guesses import BASIS
-from small_table import H100, H200, providers, published, rows, table_of
+from small_table import H100, H200, checks, providers, rows, table_of
 
 from occupancy_lab import record
 from occupancy_lab.evaluating import evaluation
@@ -79,5 +79,5 @@ def predicted(small: Source, monkeypatch: pytest.MonkeyPatch) -> Source:
     """Return what is predicted of the small table on an H100, of which a few times are known."""
     basis = dataclasses.replace(BASIS, words="the data sheet", calibrated=False)
     monkeypatch.setattr(source, "calibration_for", lambda _gpu: basis)
-    recorded = source.make_source(H100, table_of(published()), providers())
+    recorded = source.make_source(H100, table_of(checks()), providers())
     return source.make_predicted(H100, small, recorded)

@@ -33,10 +33,10 @@ def test_every_width_is_predicted(forecast: Forecast) -> None:
     assert {width.chosen.kernel for width in widths} == {"softmax"}
 
 
-def test_published_widths_need_not_be_the_benchmarks(forecast: Forecast) -> None:
+def test_recorded_widths_need_not_be_the_benchmarks(forecast: Forecast) -> None:
     """781 columns were measured by others and compiled; 999 were not compiled, and are left out."""
-    assert [one.width.cols for one in forecast.published] == [256, 512, 781]
-    first, second, third = forecast.published
+    assert [one.width.cols for one in forecast.recorded] == [256, 512, 781]
+    first, second, third = forecast.recorded
     assert first.us == {TUTORIAL: 11.0, "torch": 10.0, COPY: 7.0, FASTEST: 8.0}
     assert second.us == {"torch": 18.0}
     assert third.us == {TUTORIAL: 16.0, FASTEST: 12.0}
@@ -51,11 +51,11 @@ def test_rivals_are_measured_against_measured(forecast: Forecast) -> None:
     assert forecast.against_fastest("torch.compile") is None
 
 
-def test_nothing_published_leaves_the_predictions(small: Source) -> None:
+def test_nothing_recorded_leaves_the_predictions(small: Source) -> None:
     """Where others measured nothing the benchmark is predicted all the same."""
     found = make_forecast(make_predicted(H100, small))
     assert found is not None
-    assert (len(found.benchmark.widths), found.published, found.names) == (3, (), ())
+    assert (len(found.benchmark.widths), found.recorded, found.names) == (3, (), ())
 
 
 def test_one_width_is_no_forecast() -> None:

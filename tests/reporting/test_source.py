@@ -72,15 +72,15 @@ def test_an_architecture_is_no_gpu(name: str) -> None:
         recorded_source(name)
 
 
-@pytest.mark.parametrize(("name", "published"), [("h100", 29), ("gh200", None)])
-def test_what_was_not_launched_is_predicted(name: str, published: int | None) -> None:
+@pytest.mark.parametrize(("name", "recorded"), [("h100", 259), ("gh200", None)])
+def test_what_was_not_launched_is_predicted(name: str, recorded: int | None) -> None:
     """A GPU of a target with rows has them planned anew, and beside them what others measured."""
     found = recorded_source(name)
     assert found.times is PREDICTED
     assert found.origin is not None
     assert (found.gpu, found.origin.gpu) == (find_gpu(name), H200)
     assert found.measured.empty
-    assert (found.recorded and len(found.recorded.measured)) == published
+    assert (found.recorded and len(found.recorded.measured)) == recorded
     assert len(found.planned) == len(found.claims) == (found.table["status"] == "ok").sum()
     assert (found.planned["us"] == found.planned["predicted_us"]).all()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H100, H200, published, row, table_of
+from small_table import H100, H200, checks, row, table_of
 
 from occupancy_lab.reporting.source import make_source
 from occupancy_lab.reporting.spread import make_spread
@@ -72,7 +72,7 @@ def test_unknown_clocks_and_errors_are_not_told() -> None:
 
 def test_a_bare_time_says_what_it_is() -> None:
     """Where nobody told the spread, the launches or the clock, what is known is still said."""
-    source = make_source(H100, table_of(published()))
+    source = make_source(H100, table_of(checks()))
     found = make_spread(source)
     assert found is not None
     assert (found.runs, found.within, found.mostly_launch, found.launches) == (None, None, None, 5)

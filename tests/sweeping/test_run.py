@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
@@ -80,6 +81,16 @@ def test_pictures_that_cannot_be_written_are_said(tmp_path: Path) -> None:
         run(**NOTHING | {"plot": str(tmp_path / "file" / "plots")}, **GRID)
 
 
+def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What predictions of the GPU at hand rest on names it, and its curves are drawn."""
+    put_here(monkeypatch, UNLISTED)
+    asked = {"cols": 781, "gpu": None, "num_warps": (8,), "num_stages": (2,)}
+    swept = run(**NOTHING | {"plot": str(tmp_path)}, **asked)
+    assert swept.status == 0
+    assert f"Predictions for {UNLISTED.title} rest on" in swept.text
+    assert (tmp_path / "curves-sm_90.svg").stat().st_size
+
+
 @pytest.mark.parametrize(
     ("option", "word"),
     [
@@ -141,6 +152,6 @@ def test_row_is_calculated_as_its_record() -> None:
             find_gpu(row["gpu"]),
             Store(None),
         )
-        held = calculate_row(row).occupancy
+        held = calculate_row(row, find_gpu(row["gpu"])).occupancy
         assert held.limiters == record.occupancy.limiters
         assert held.programs_per_multiprocessor == record.occupancy.programs_per_multiprocessor

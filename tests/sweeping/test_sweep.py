@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
@@ -56,6 +57,20 @@ def test_every_configuration_is_a_row_in_order() -> None:
     cells = table[["gpu", "num_warps", "num_stages"]].itertuples(index=False, name=None)
     assert list(cells) == list(itertools.product(("h100", "mi300x"), (4, 8), (1, 2)))
     assert (table["status"] == "ok").all()
+
+
+def test_a_gpu_that_no_table_has_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU at hand is the one that its driver describes, in every column, as in a record."""
+    put_here(monkeypatch, UNLISTED)
+    (row,) = sweep(781, num_warps=8, num_stages=2).to_dict("records")
+    problem, config = Problem(4096, 781), Config(1024, 8, 2)
+    record = make_record(load_kernel("softmax"), problem, config, UNLISTED, Store(None))
+    assert record.prediction is not None
+    assert row["predicted_us"] == pytest.approx(record.prediction.us)
+    assert row["basis"] == record.prediction.basis
+    assert row["num_programs"] == record.plan.num_programs
+    assert row["occupancy"] == record.occupancy.occupancy
+    assert row["programs_per_multiprocessor"] == record.occupancy.programs_per_multiprocessor == 5
 
 
 def test_one_value_is_a_grid_too() -> None:

@@ -10,6 +10,7 @@ import pytest
 from guesses import BASIS, H200, GuessedLaunch, calibration, guessed_launches
 from hypothesis import given
 
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.planning import traffic
 from occupancy_lab.throughput.predict import predictions
@@ -73,7 +74,7 @@ def test_predicted_columns_are_filled(shelves: Shelves, gpu: str) -> None:
     table = pd.DataFrame([row(launch, gpu) for launch in launches])
     for name in ("predicted_us", "predicted_gbs", "bound", "basis"):
         table[name] = pd.Series([None] * len(table), dtype=object)
-    add_predictions(table, KERNELS)
+    add_predictions(table, KERNELS, {gpu: find_gpu(gpu)})
     if gpu == "sm_90":
         assert table["predicted_us"].isna().all()
         return

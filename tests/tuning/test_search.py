@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from stand_ins import put_here, values_of
+from stand_ins import UNLISTED, put_here, values_of
 
 import occupancy_lab
 from occupancy_lab.compiling import Store
@@ -182,3 +182,16 @@ def test_the_best_predicted_are_good_on_the_gpu_here() -> None:
     assert few.best.us is not None
     assert every.best.us is not None
     assert few.best.us < 1.25 * every.best.us
+
+
+def test_a_gpu_that_no_table_has_is_tuned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU at hand is tuned for by what its driver says, as its record predicts."""
+    put_here(monkeypatch, UNLISTED)
+    found = tune(781, kernel="softmax", num_warps=(4, 8), num_stages=(1, 2))
+    best = found.best
+    record = make_record(
+        load_kernel("softmax"), Problem(4096, 781), best.config, UNLISTED, Store(None)
+    )
+    assert record.prediction is not None
+    assert best.predicted_us == pytest.approx(record.prediction.us)
+    assert found.gpu == UNLISTED
