@@ -11,10 +11,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+_MARKUP = re.compile(r"[\\`*~$\[\]<>#&]|(?<![^\W_])_|_(?![^\W_])")
+
 
 def literal(text: str) -> str:
-    """Return *text* on one line, with a backslash before what markdown or HTML would understand."""
-    return re.sub(r"([\\`*_~$\[\]<>#&])", r"\\\1", " ".join(text.split()))
+    """Return *text* on one line, with a backslash before what markdown or HTML would understand.
+
+    An underscore between letters and digits means nothing to them.
+    """
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,7 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
     except ValueError as error:  # pandas's ParserError and UnicodeDecodeError are such
         msg = f"{name}: {_unreadable(error)}"
         raise InputError(msg) from error
-    table.columns = table.columns.str.removeprefix("\ufeff").str.strip()
+    table.columns = table.columns.str.strip()
     _check_columns(table, name)
     table = table.dropna(how="all")
     _check_targets(table["target"], name)

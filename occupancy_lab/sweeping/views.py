@@ -117,7 +117,7 @@ def choose(
     if where is not None:
         condition = _condition(where, list(table.columns))
         rows = plain_rows(table[sorted(condition.names)])
-        table = table[[condition.evaluate(row) is True for row in rows]]
+        table = table.loc[[condition.evaluate(row) is True for row in rows]]
     if sort is not None:
         column = sort.removeprefix("-")
         table = table.sort_values(column, ascending=not sort.startswith("-"), kind="stable")

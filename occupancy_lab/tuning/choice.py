@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.timer import BURST, WARMUP_MS
 from occupancy_lab.notebook import ShownAsTables
 
@@ -102,5 +102,5 @@ class Tuning(ShownAsTables):
             "spent": dataclasses.asdict(self.spent),
             "basis": self.basis.words,
             "calibrated": self.basis.calibrated,
-            "table": json.loads(self.table.to_json(orient="records")),
+            "table": plain_rows(self.table),
         }

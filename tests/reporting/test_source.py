@@ -138,10 +138,10 @@ def test_missing_conditions_are_named() -> None:
 
 def test_texts_become_markdown() -> None:
     """What a driver or an exception says is shown as it is."""
-    table = table_of([row(device="<b>*H200*</b>", why_not="a_b\n| `c`")])
+    table = table_of([row(device="<b>*H200*</b>", why_not="_a_b_\n| `c`")])
     (found,) = make_source(H200, table).table.to_dict("records")
     assert found["device"] == r"\<b\>\*H200\*\</b\>"
-    assert found["why_not"] == r"a\_b | \`c\`"
+    assert found["why_not"] == r"\_a_b\_ | \`c\`"
     assert found["throttled"] is None
 
 

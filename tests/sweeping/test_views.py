@@ -140,7 +140,9 @@ def test_narrow_screens_go_without_columns(
 
 def test_empty_choice_is_shown(table: pd.DataFrame) -> None:
     """No row at all is still an answer."""
-    assert "0 configurations: none" in to_screen(choose(table, where="cols == 0"))
+    chosen = choose(table, where="cols == 0")
+    assert "0 configurations: none" in to_screen(chosen)
+    assert list(choose(chosen, where="cols == 0")) == list(table)
 
 
 def test_json_is_strict(table: pd.DataFrame) -> None:
