@@ -56,10 +56,7 @@ def _times(compiled: Compiled, own: Accuracy | None, origin: Accuracy | None) ->
         yield f"How far they are off on {gpu.title} nobody has measured."
     else:
         result = own.results[0]
-        yield (
-            f"{_off(result)} of {gpu.title}. They are among the fastest of their shapes, and tell"
-            " little of launches that do much worse."
-        )
+        yield f"{_off(result)} of {gpu.title}."
     if origin is not None:
         result = origin.results[0]
         yield (

@@ -86,7 +86,7 @@ def _recorded(compiled: Compiled) -> Iterator[Block]:
     where = f"They are in `reports/data/measured-{key}.csv` and `providers-{key}.csv`."
     if left_out:
         where += (
-            f" {compiled.counted} of the {total} launches had as many programs as fit, which is"
-            " what is predicted."
+            f" {compiled.counted} of the {total} launches are held against a prediction; the others"
+            " had another number of programs than fits, or too little is known of their binaries."
         )
     yield where
