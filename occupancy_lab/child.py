@@ -14,6 +14,7 @@ import contextlib
 import os
 import queue
 import re
+import secrets
 import selectors
 import shutil
 import signal
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 BOOTSTRAP = """
 import importlib, importlib.util, os, sys
+folder = os.environ.get("TMPDIR", "")
+if os.path.basename(folder).startswith("occupancy-lab-child-"):
+    os.mkdir(folder, 0o700)
 module, folders, *arguments = sys.argv[1:]
 sys.argv[1:] = arguments
 folders = folders.split(os.pathsep)
@@ -42,10 +46,14 @@ sys.modules["occupancy_lab"] = package
 spec.loader.exec_module(package)
 importlib.import_module(module).main()
 """
-"""Gives another interpreter this package and nothing else of this environment."""
+"""Gives another interpreter this package and nothing else of this environment.
+
+A child makes its temporary folder itself: a parent that is killed before it has started one leaves
+none behind.
+"""
 START_TIMEOUT = 120.0
 """Seconds until a process has imported what it needs: torch takes many from a cold disk."""
-FOLDER = "occupancy-lab-"
+FOLDER = "occupancy-lab-child-"
 """What the name of a child's temporary folder begins with."""
 PRINTED = "printed-"
 """What the name of a file begins with that keeps what is printed in the folder of a child."""
@@ -177,13 +185,13 @@ class _Process:
     """A process that was started, with its pipes and its folder for temporary files."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True)
+        self.folder = Path(tempfile.gettempdir(), FOLDER + secrets.token_hex(8))
         self._process = subprocess.Popen(  # noqa: S603 - the caller's own interpreter
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=os.environ | dict(environment) | {"TMPDIR": self._folder.name},
+            env=os.environ | dict(environment) | {"TMPDIR": str(self.folder)},
             start_new_session=True,  # Ctrl-C is for the process that asked
         )
         self.pid = self._process.pid
@@ -245,11 +253,11 @@ class _Process:
             if stream is not None:
                 with contextlib.suppress(OSError, ValueError):
                     stream.close()
-        self._folder.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
         return words
 
     def _last_words(self, status: int | None) -> str:
-        printed = [_tail_of(path) for path in Path(self._folder.name).glob(f"{PRINTED}*")]
+        printed = [_tail_of(path) for path in self.folder.glob(f"{PRINTED}*")]
         line = next(filter(None, map(_last_line, (*printed, self._tail))), "")
         if status is None or (status >= 0 and line):
             return line

@@ -294,7 +294,7 @@ def test_no_child_outlives_a_parent_that_never_asked_on(tmp_path: Path) -> None:
         f"child = Child('slow', environment={{'PYTHONPATH': {str(tmp_path)!r}, 'WHERE': ''}})\n"
         "threading.Thread(target=child.ask, args=('pid',), daemon=True).start()\n"
         "while child._process is None: time.sleep(0.01)\n"
-        "print(child._process.pid, child._process._folder.name, flush=True)\n"
+        "print(child._process.pid, child._process.folder, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
