@@ -124,7 +124,7 @@ def kill_again_and_again(
         calms[turn] = calm
         place = Place(folder / str(tally.ends))
         finished: dict[Name, str] = {}
-        while not _run(command, place, chance.uniform(0.2, 1) * calm.span(place), tally, kills):
+        while not _run(command, place, chance.uniform(0.5, 1) * calm.span(place), tally, kills):
             finished |= place.measured()
             say(
                 f"kill {tally.kills}: after {tally.killed_at[-1]:.1f} s, with {place.compiled()}"
