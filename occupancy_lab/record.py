@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.calculator import Calculation, calculate
-from occupancy_lab.checking import check_config, check_fits, check_problem, check_stages
 from occupancy_lab.compiling import Store, compile_resources, triton_version
-from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.inputs import check_config, check_fits, check_problem, check_stages
+from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.predict import predict
 
 if TYPE_CHECKING:

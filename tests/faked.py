@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from occupancy_lab.child import Child, serve
 from occupancy_lab.measuring.request import Request, measurements_to_json
 from occupancy_lab.values import Conditions, Measurement
+from occupancy_lab.workers.child import Child, serve
 
 CONDITIONS = Conditions(
     device="NVIDIA H200",
@@ -57,14 +57,14 @@ class _FakedChild(Child):
 
 def _run() -> None:
     """Run the command line where an H200 is said to be."""
-    from occupancy_lab import choosing, cli
+    from occupancy_lab import cli, inputs
     from occupancy_lab.gpus import find_gpu
     from occupancy_lab.gpus.present import PresentGpu
     from occupancy_lab.measuring import devices, process
 
     gpu = find_gpu("h200")
     here = (PresentGpu(gpu, gpu.title, {}, 0, gpu, uuid=os.environ.get("FAKED_UUID", "1")),)
-    choosing.present_gpus = devices.present_gpus = lambda: here
+    inputs.present_gpus = devices.present_gpus = lambda: here
     devices._check_torch = lambda _purpose, _present: None
     process.Child = _FakedChild
     cli.main(sys.argv[1:])

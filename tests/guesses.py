@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from occupancy_lab.calibrating.fit import BOUNDS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
-from occupancy_lab.planning import plan_launch
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.throughput.calibrations import Basis
 from occupancy_lab.throughput.constants import Calibration, Constants
 from occupancy_lab.throughput.features import Features, features

@@ -11,7 +11,7 @@ from stand_ins import CONDITIONS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
-from occupancy_lab.planning import plan_launch
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.values import Config, Problem, Resources

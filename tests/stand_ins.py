@@ -53,7 +53,7 @@ def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:
     """Make *names*, keys or GPUs, those of this machine, and have torch able to use them."""
     gpus = [find_gpu(name) if isinstance(name, str) else name for name in names]
     here = tuple(PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus))
-    for module in ("choosing", "doctor", "measuring.devices", "measuring.verify"):
+    for module in ("inputs", "cli.doctor", "measuring.devices", "measuring.verify"):
         patch.setattr(f"occupancy_lab.{module}.present_gpus", lambda: here)
     patch.setattr(torch.cuda, "is_available", lambda: bool(names))
     patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

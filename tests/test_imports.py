@@ -44,7 +44,7 @@ def test_help_imports_click_alone() -> None:
     [
         "import occupancy_lab",
         "import occupancy_lab; occupancy_lab.find_gpu('h100')",
-        "import occupancy_lab.occupancy, occupancy_lab.calculator",
+        "import occupancy_lab.occupancy, occupancy_lab.occupancy.calculator",
         "import occupancy_lab; occupancy_lab.Problem(1, 2)",
     ],
 )

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from stand_ins import CONDITIONS, put_calibration
 
-from occupancy_lab.calculator import calculate
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.record import Record, compile_record, make_record, record_of
 from occupancy_lab.throughput.predict import predict
 from occupancy_lab.values import Config, Measurement, Problem, Resources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from occupancy_lab.checking import next_power_of_two
+from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

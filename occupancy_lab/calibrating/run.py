@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating.calibrate import calibration_of, fit_errors, time_calibration
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.document import Document, Section, Table, literal
-from occupancy_lab.explaining.words import percent
 from occupancy_lab.measuring.devices import chosen_devices
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.words import percent
 from occupancy_lab.throughput.calibrations import calibration_path, keep_calibration
 from occupancy_lab.throughput.constants import Calibration, Constants
 

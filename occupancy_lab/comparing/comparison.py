@@ -8,8 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.checking import check_config, check_problem, check_stages
-from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
 from occupancy_lab.comparing.differences import write_comparison
 from occupancy_lab.comparing.entry import make_entries
 from occupancy_lab.comparing.environment import find_environment
@@ -18,6 +16,15 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    check_config,
+    check_problem,
+    check_stages,
+    chosen_config,
+    chosen_gpus,
+    chosen_kernel,
+)
 from occupancy_lab.record import record_of
 from occupancy_lab.values import Config, Problem
 

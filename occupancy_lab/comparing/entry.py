@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.document import literal
-from occupancy_lab.explaining.words import listed
+from occupancy_lab.text.document import literal
+from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from occupancy_lab import child
 from occupancy_lab.compiling import store_directory, triton_version
 from occupancy_lab.compiling.store import make_directory
 from occupancy_lab.errors import InputError
+from occupancy_lab.workers import child
 
 if TYPE_CHECKING:
     from collections.abc import Callable

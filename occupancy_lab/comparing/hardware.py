@@ -9,8 +9,8 @@ from occupancy_lab.comparing.entry import PLACE
 from occupancy_lab.explaining.fits import elements_per_thread, threads_words
 from occupancy_lab.explaining.launch import resident_words
 from occupancy_lab.explaining.limits import resource_word
-from occupancy_lab.explaining.words import article, count
 from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.text.words import article, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

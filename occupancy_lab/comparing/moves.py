@@ -11,7 +11,7 @@ from occupancy_lab.explaining.limits import (
     resource_word,
     unit_words,
 )
-from occupancy_lab.explaining.words import count, known, listed
+from occupancy_lab.text.words import count, known, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,15 +8,15 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.child import Child
 from occupancy_lab.compiling.compile import resource_key, triton_version
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.request import Import, Request
 from occupancy_lab.compiling.store import Store, make_directory
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.kernel import kernel_file
-from occupancy_lab.plain import from_line, to_line
 from occupancy_lab.values import Failure, Resources
+from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from occupancy_lab.plain import from_line, to_line
 from occupancy_lab.values import Config, Problem, Target  # noqa: TC001 - from_line reads them
+from occupancy_lab.workers.messages import from_line, to_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.child import serve
 from occupancy_lab.compiling.compile import compile_resources, resource_key, would_fail_again
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.request import Import, Request
 from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.kernel import load_file, load_kernel
-from occupancy_lab.plain import from_line, to_line
 from occupancy_lab.values import Failure, Resources
+from occupancy_lab.workers.child import serve
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from occupancy_lab.child import PRINTED
+from occupancy_lab.workers.child import PRINTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,12 +6,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.choosing import gpu_measured
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
 from occupancy_lab.evaluating.score import Errors, errors, score
-from occupancy_lab.notebook import ShownAsTables
-from occupancy_lab.printing import json_text
+from occupancy_lab.inputs import gpu_measured
+from occupancy_lab.text.notebook import ShownAsTables
+from occupancy_lab.text.printing import json_text
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.table import row_config, row_problem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.evaluating.metrics import METRICS, percent
-from occupancy_lab.explaining.document import Document, Section, Table, literal
-from occupancy_lab.explaining.words import count
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
     from occupancy_lab.evaluating.evaluation import Evaluation, Group, Miss, Result

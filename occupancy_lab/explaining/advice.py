@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.choosing import DEFAULT_ROWS
-from occupancy_lab.explaining.document import Section
 from occupancy_lab.explaining.fits import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
-from occupancy_lab.explaining.words import count, said_of_each
+from occupancy_lab.inputs import DEFAULT_ROWS
 from occupancy_lab.kernel import Grid
 from occupancy_lab.occupancy import occupancy
+from occupancy_lab.text.document import Section
+from occupancy_lab.text.words import count, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

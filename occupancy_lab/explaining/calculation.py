@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Document
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
+from occupancy_lab.text.document import Document
 
 if TYPE_CHECKING:
-    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.occupancy.calculator import Calculation
 
 
 def write_calculation(calculations: tuple[Calculation, ...]) -> Document:

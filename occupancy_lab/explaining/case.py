@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from occupancy_lab.calculator import Calculation
     from occupancy_lab.gpus import Architecture
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
     from occupancy_lab.values import Measurement, Resources
 

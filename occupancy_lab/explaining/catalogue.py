@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.document import Document, Section, Table
 from occupancy_lab.gpus import bare_gpus, devices, disagreements
+from occupancy_lab.text.document import Document, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table
 from occupancy_lab.explaining.measured import measured_sentences, time_words
-from occupancy_lab.explaining.notes import basis_sentence
 from occupancy_lab.explaining.reasons import (
     bound_sentence,
     programs_sentences,
@@ -15,7 +13,9 @@ from occupancy_lab.explaining.reasons import (
     tutorial_sentences,
 )
 from occupancy_lab.explaining.timing import timing
-from occupancy_lab.explaining.words import change, compared, microseconds, said_of_each
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.notes import basis_sentence
+from occupancy_lab.text.words import change, compared, microseconds, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

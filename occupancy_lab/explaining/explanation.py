@@ -6,14 +6,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking import check_problem
-from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.explaining.advice import what_to_try
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import what_was_compiled
-from occupancy_lab.explaining.document import Document
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.fits import what_fits
 from occupancy_lab.explaining.formula import the_tutorial
@@ -21,10 +18,18 @@ from occupancy_lab.explaining.launch import the_launch
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.live import gpu_to_measure, with_times
 from occupancy_lab.explaining.memory import the_memory
-from occupancy_lab.explaining.words import listed
-from occupancy_lab.notebook import ShownAsTables
-from occupancy_lab.printing import json_text
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    check_problem,
+    chosen_config,
+    chosen_gpus,
+    chosen_kernel,
+)
 from occupancy_lab.record import compile_record
+from occupancy_lab.text.document import Document
+from occupancy_lab.text.notebook import ShownAsTables
+from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.words import listed
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

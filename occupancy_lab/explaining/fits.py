@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table
-from occupancy_lab.explaining.words import compared, count, said_of_each
 from occupancy_lab.kernel import Grid
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import compared, count, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table
-from occupancy_lab.explaining.words import article, compared, said_of_each
 from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy import Rocm, tutorial_occupancy
 from occupancy_lab.occupancy.tutorial import used_registers
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import article, compared, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from occupancy_lab.calculator import Calculation
     from occupancy_lab.gpus import Architecture
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import TutorialOccupancy
 
 TERM_WORDS: Mapping[str, str] = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table
-from occupancy_lab.explaining.words import article, count, listed, percent, said_of_each
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import article, count, listed, percent, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Limit, NextStep
 
 FIXED = ("warps", "programs", "barriers")

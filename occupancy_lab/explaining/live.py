@@ -9,7 +9,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.kernel import Grid, kernel_names
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.planning import plan_launch
+from occupancy_lab.occupancy.planning import plan_launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import literal
-from occupancy_lab.explaining.notes import conditions_words, median_words, place_words
-from occupancy_lab.explaining.words import microseconds
+from occupancy_lab.text.document import literal
+from occupancy_lab.text.notes import conditions_words, median_words, place_words
+from occupancy_lab.text.words import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table
-from occupancy_lab.explaining.words import said_of_each
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.planning import traffic
+from occupancy_lab.occupancy.planning import traffic
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import said_of_each
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:

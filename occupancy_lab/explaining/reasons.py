@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.launch import work_word
 from occupancy_lab.explaining.memory import megabytes
 from occupancy_lab.explaining.timing import all_at_once
-from occupancy_lab.explaining.words import article, change, count, microseconds
 from occupancy_lab.kernel import Grid
+from occupancy_lab.text.words import article, change, count, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.kernel import Grid
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.planning import plan_launch
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.throughput.predict import predict
 
 if TYPE_CHECKING:

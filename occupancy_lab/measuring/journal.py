@@ -22,7 +22,7 @@ from occupancy_lab.measuring.devices import device_names
 from occupancy_lab.measuring.measure import driver_version
 from occupancy_lab.measuring.request import measurements_from_json, measurements_to_json
 from occupancy_lab.measuring.timer import L2_STATE, TIMER
-from occupancy_lab.printing import print_note
+from occupancy_lab.text.printing import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

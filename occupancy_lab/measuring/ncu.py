@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab import child
-from occupancy_lab.choosing import chosen_kernel
 from occupancy_lab.errors import DriverError
+from occupancy_lab.inputs import chosen_kernel
+from occupancy_lab.workers import child
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

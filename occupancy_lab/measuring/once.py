@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.correctness import operands
-from occupancy_lab.plain import from_line, to_line
 from occupancy_lab.values import Config, Problem  # noqa: TC001 - from_line reads them
+from occupancy_lab.workers.messages import from_line, to_line
 
 
 @dataclass(frozen=True, slots=True)

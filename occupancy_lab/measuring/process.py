@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from occupancy_lab import signals
-from occupancy_lab.child import Child
 from occupancy_lab.measuring.request import DEFAULT_RUNS, Request, measurements_from_json
-from occupancy_lab.spread import UnfinishedError, spread
 from occupancy_lab.values import Measurement
+from occupancy_lab.workers import signals
+from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.spread import UnfinishedError, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

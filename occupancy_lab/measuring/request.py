@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.plain import from_line, to_line
 from occupancy_lab.values import Config, Measurement, Problem
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from occupancy_lab.child import serve
 from occupancy_lab.measuring.measure import DeviceLostError, conditions, measure
 from occupancy_lab.measuring.request import Request, measurements_to_json
 from occupancy_lab.values import Measurement
+from occupancy_lab.workers.child import serve
 
 
 def answer(line: str) -> str:

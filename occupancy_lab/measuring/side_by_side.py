@@ -7,16 +7,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking import check_problem
-from occupancy_lab.choosing import (
-    DEFAULT_ROWS,
-    TUTORIAL_KERNEL,
-    chosen_config,
-    chosen_kernel,
-)
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    TUTORIAL_KERNEL,
+    check_problem,
+    chosen_config,
+    chosen_kernel,
+)
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.providers import PROVIDERS

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Document, Section, Table, literal
-from occupancy_lab.explaining.notes import (
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.notes import (
     basis_sentence,
     cell,
     conditions_sentence,
     difference_cell,
 )
-from occupancy_lab.explaining.words import listed
+from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:

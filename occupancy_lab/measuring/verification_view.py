@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table, literal
-from occupancy_lab.explaining.words import count
+from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

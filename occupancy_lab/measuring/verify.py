@@ -6,12 +6,11 @@ import itertools
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from occupancy_lab.checking import check_problem
-from occupancy_lab.choosing import DEFAULT_ROWS, chosen_config, chosen_kernel
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.process import Compiler, check_files
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import present_gpus
+from occupancy_lab.inputs import DEFAULT_ROWS, check_problem, chosen_config, chosen_kernel
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.checks import driver_checks, launch_checks, ncu_checks
 from occupancy_lab.record import compile_record

@@ -9,19 +9,19 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from occupancy_lab.checking import next_power_of_two
 from occupancy_lab.explaining.limits import limiter_words, resource_word
-from occupancy_lab.explaining.words import article, count, percent
+from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.plotting.placing import Placer, are_alike, outline
 from occupancy_lab.plotting.series import FIELDS, make_series
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+from occupancy_lab.text.words import article, count, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from matplotlib.axes import Axes
 
-    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.plotting.series import Array, Series
 
 WIDTH, HEIGHT, ROW = 11.5, 3.9, 0.22

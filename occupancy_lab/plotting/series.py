@@ -15,7 +15,7 @@ from occupancy_lab.occupancy.tutorial import tutorial_rules
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from occupancy_lab.calculator import Calculation
+    from occupancy_lab.occupancy.calculator import Calculation
 
     Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.choosing import TUTORIAL_KERNEL
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.planning import traffic
+from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.reporting.fresh import USE
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.reporting.summary import summary_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Table
-from occupancy_lab.explaining.words import count, listed, microseconds
 from occupancy_lab.reporting import benchmark as data
 from occupancy_lab.reporting.benchmark_picture import draw_losses
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.words import config_words, share
+from occupancy_lab.text.document import Table
+from occupancy_lab.text.words import count, listed, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

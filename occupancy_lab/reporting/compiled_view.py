@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Table
-from occupancy_lab.explaining.words import count, listed
 from occupancy_lab.reporting.page import Chapter, Commands
 from occupancy_lab.reporting.taken_view import TITLE, recorded_launches, untimed_words
+from occupancy_lab.text.document import Table
+from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.choosing import TUTORIAL_KERNEL
 from occupancy_lab.explaining.case import Case, Recorded
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.reporting.fresh import PROBLEM, ROW_KERNEL
 from occupancy_lab.reporting.rows import row_measurement, row_record

@@ -6,12 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.compiled import stage_sentences
-from occupancy_lab.explaining.document import Section, Table
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.explanation import answer_in_short
 from occupancy_lab.explaining.limits import limiter_words, the_limits, the_next_step
-from occupancy_lab.explaining.notes import cell
-from occupancy_lab.explaining.words import (
+from occupancy_lab.reporting.example_picture import draw_example
+from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.times import MEASURED
+from occupancy_lab.reporting.words import config_words, problem_words
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.notes import cell
+from occupancy_lab.text.words import (
     article,
     change,
     count,
@@ -19,10 +23,6 @@ from occupancy_lab.explaining.words import (
     microseconds,
     percent,
 )
-from occupancy_lab.reporting.example_picture import draw_example
-from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.times import MEASURED
-from occupancy_lab.reporting.words import config_words, problem_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

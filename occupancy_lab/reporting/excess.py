@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from occupancy_lab.choosing import TUTORIAL_KERNEL
-from occupancy_lab.explaining.notes import difference
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.reporting.rows import row_record
 from occupancy_lab.reporting.summary import summary_of
+from occupancy_lab.text.notes import difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.calculator import Calculation
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.reporting.source import Source
     from occupancy_lab.reporting.summary import Summary
     from occupancy_lab.values import Config, Prediction, Problem

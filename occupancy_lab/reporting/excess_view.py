@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.document import Table
 from occupancy_lab.explaining.formula import tutorial_sentences
-from occupancy_lab.explaining.notes import cell
-from occupancy_lab.explaining.words import change
 from occupancy_lab.reporting.excess import predicted_lost
 from occupancy_lab.reporting.excess_picture import draw_excesses
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.summary import summary_of
 from occupancy_lab.reporting.words import config_words, problem_words, share
+from occupancy_lab.text.document import Table
+from occupancy_lab.text.notes import cell
+from occupancy_lab.text.words import change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

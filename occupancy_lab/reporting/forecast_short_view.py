@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.words import listed
 from occupancy_lab.reporting import benchmark as data
 from occupancy_lab.reporting.forecast_picture import draw_forecast
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.short_view import RIVALS, accuracy_sentence
 from occupancy_lab.reporting.words import share
+from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Table
 from occupancy_lab.reporting import benchmark as data
 from occupancy_lab.reporting.benchmark_view import (
     MEANINGS,
@@ -16,6 +15,7 @@ from occupancy_lab.reporting.benchmark_view import (
 )
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.words import config_words, share
+from occupancy_lab.text.document import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

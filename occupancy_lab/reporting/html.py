@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from occupancy_lab.notebook import html_renderer
 from occupancy_lab.plotting.style import save
+from occupancy_lab.text.notebook import html_renderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

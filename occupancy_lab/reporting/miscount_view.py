@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Table
-from occupancy_lab.explaining.words import change, count
 from occupancy_lab.reporting.excess import predicted_lost
 from occupancy_lab.reporting.excess_view import (
     TITLE,
@@ -18,6 +16,8 @@ from occupancy_lab.reporting.excess_view import (
 )
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.words import config_words, problem_words, share
+from occupancy_lab.text.document import Table
+from occupancy_lab.text.words import change, count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

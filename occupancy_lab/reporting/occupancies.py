@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from occupancy_lab.choosing import TUTORIAL_KERNEL
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.reporting.variants import rows_of, variants_of
 from occupancy_lab.throughput.table import row_resources

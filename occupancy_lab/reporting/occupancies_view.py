@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.words import count, microseconds, percent
 from occupancy_lab.plotting import draw_heatmap
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.words import config_words, problem_words
+from occupancy_lab.text.words import count, microseconds, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.words import count
 from occupancy_lab.files import check_outputs, export
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.contents import make_report
 from occupancy_lab.reporting.html import to_html
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from occupancy_lab.explaining.document import Section, Table
+from occupancy_lab.text.document import Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

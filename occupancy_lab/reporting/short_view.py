@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.evaluating.metrics import METRICS
-from occupancy_lab.explaining.words import count, listed
 from occupancy_lab.reporting import benchmark as data
 from occupancy_lab.reporting.accuracy import USES
 from occupancy_lab.reporting.benchmark_picture import draw_bandwidths
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.words import share
+from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
-from occupancy_lab.explaining.document import literal
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.fresh import fresh_table
 from occupancy_lab.reporting.replan import replanned
 from occupancy_lab.reporting.times import MEASURED, PREDICTED
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
+from occupancy_lab.text.document import literal
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.words import listed
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.words import share
+from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

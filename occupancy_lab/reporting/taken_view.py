@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Table, literal
-from occupancy_lab.explaining.words import listed
 from occupancy_lab.reporting.page import Chapter, Commands
+from occupancy_lab.text.document import Table, literal
+from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

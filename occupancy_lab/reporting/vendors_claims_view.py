@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Section, Table
 from occupancy_lab.explaining.formula import term_reasons
-from occupancy_lab.explaining.words import article, count, listed
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.vendors_claims import worst_claims
 from occupancy_lab.reporting.words import config_words, problem_words
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import article, count, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

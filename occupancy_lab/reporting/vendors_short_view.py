@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.words import article
 from occupancy_lab.occupancy import Rocm
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.vendors_times_view import unconfirmed_words
 from occupancy_lab.reporting.words import problem_words
+from occupancy_lab.text.words import article
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.catalogue import DOUBTFUL
-from occupancy_lab.explaining.document import Table
-from occupancy_lab.explaining.words import count, listed, microseconds, percent
 from occupancy_lab.reporting.page import Chapter
+from occupancy_lab.text.document import Table
+from occupancy_lab.text.words import count, listed, microseconds, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

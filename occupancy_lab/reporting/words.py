@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.words import count
 from occupancy_lab.kernel import Grid, load_kernel
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
     from occupancy_lab.values import Config, Problem

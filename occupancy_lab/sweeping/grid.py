@@ -6,22 +6,21 @@ import os
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab import signals
-from occupancy_lab.checking import check_problem
-from occupancy_lab.choosing import DEFAULT_ROWS, chosen_gpus, chosen_kernel
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import InputError
+from occupancy_lab.inputs import DEFAULT_ROWS, check_problem, chosen_gpus, chosen_kernel
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.request import DEFAULT_RUNS
-from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.sweeping.measured import add_columns, measure_table
-from occupancy_lab.sweeping.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.values import Failure, Problem, Resources
+from occupancy_lab.workers import signals
+from occupancy_lab.workers.pool import check_scheduler, compile_here, compile_on_cluster
+from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

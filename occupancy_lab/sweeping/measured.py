@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
-from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.values import Conditions
+from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.calculator import calculate
-from occupancy_lab.checking import check_fits
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.flow import COUNTERS
 from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.inputs import check_fits
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.occupancy.points import evaluate_points
-from occupancy_lab.planning import plan_launch
 from occupancy_lab.record import name_columns
 from occupancy_lab.throughput.table import add_predictions
 from occupancy_lab.values import Failure, Resources

@@ -7,24 +7,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.calculator import calculate
-from occupancy_lab.choosing import chosen_gpus
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import check_outputs, export
-from occupancy_lab.signals import exit_status
-from occupancy_lab.spread import UnfinishedError
+from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
 from occupancy_lab.sweeping.progress import shown_progress
 from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.workers.signals import exit_status
+from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
-    from occupancy_lab.calculator import Calculation
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.occupancy.calculator import Calculation
 
 NOT_WRITTEN = 2
 """The exit status where a file could not be written."""

@@ -6,8 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.checking import check_config, check_stages, next_power_of_two
 from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.inputs import check_config, check_stages, next_power_of_two
 from occupancy_lab.kernel import Grid
 from occupancy_lab.values import Config, Failure
 

@@ -7,21 +7,21 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.explaining.document import Table, literal
-from occupancy_lab.explaining.notes import (
+from occupancy_lab.expressions import nearest, parse
+from occupancy_lab.files import plain_rows, write_csv
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
+from occupancy_lab.sweeping.rows import COLUMNS
+from occupancy_lab.sweeping.schema import SCHEMA
+from occupancy_lab.text.document import Table, literal
+from occupancy_lab.text.notes import (
     basis_sentence,
     cell,
     conditions_sentence,
     difference,
 )
-from occupancy_lab.explaining.words import change, listed
-from occupancy_lab.expressions import nearest, parse
-from occupancy_lab.files import plain_rows, write_csv
-from occupancy_lab.gpus import find_gpu
-from occupancy_lab.printing import json_text
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
-from occupancy_lab.sweeping.rows import COLUMNS
-from occupancy_lab.sweeping.schema import SCHEMA
+from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.words import change, listed
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:

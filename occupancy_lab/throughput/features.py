@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.kernel import Grid
-from occupancy_lab.planning import traffic
+from occupancy_lab.occupancy.planning import traffic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from occupancy_lab.planning import traffic
+from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, stack
 from occupancy_lab.throughput.model import times

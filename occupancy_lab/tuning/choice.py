@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.timer import BURST, WARMUP_MS
-from occupancy_lab.notebook import ShownAsTables
+from occupancy_lab.text.notebook import ShownAsTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.choosing import chosen_config, chosen_gpus, chosen_kernel
+from occupancy_lab.inputs import chosen_config, chosen_gpus, chosen_kernel
 from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.task import Task
 from occupancy_lab.tuning.search import TOP

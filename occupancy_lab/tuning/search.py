@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking import check_problem
-from occupancy_lab.choosing import (
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import check_files
+from occupancy_lab.errors import InputError
+from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
+    check_problem,
     chosen_config,
     chosen_gpus,
     chosen_kernel,
 )
-from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import check_files
-from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.request import DEFAULT_RUNS

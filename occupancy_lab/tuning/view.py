@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.document import Document, Section, Table
-from occupancy_lab.explaining.notes import basis_sentence, cell, difference_cell
-from occupancy_lab.explaining.words import change, count
+from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.text.notes import basis_sentence, cell, difference_cell
+from occupancy_lab.text.words import change, count
 from occupancy_lab.tuning.search import choice_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from occupancy_lab.explaining import timing
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, load_kernel
-from occupancy_lab.planning import traffic
+from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.values import Config, Measurement, Part, Prediction, Problem, Resources
 

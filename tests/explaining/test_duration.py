@@ -26,10 +26,10 @@ from occupancy_lab.explaining.reasons import (
     stages_sentences,
 )
 from occupancy_lab.explaining.timing import Timing, opened, timing
-from occupancy_lab.explaining.words import change, microseconds
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
+from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import Config, Measurement, Part, Problem
 
 if TYPE_CHECKING:

@@ -283,7 +283,7 @@ def test_explain_takes_the_tutorials_choice() -> None:
 
 def test_explain_without_names_takes_both_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
     """With no GPU at hand and none asked for, an NVIDIA and an AMD GPU are explained."""
-    monkeypatch.setattr("occupancy_lab.choosing.present_gpus", tuple)
+    monkeypatch.setattr("occupancy_lab.inputs.present_gpus", tuple)
     explanation = occupancy_lab.explain(cols=781)
     assert [record.gpu.vendor for record in explanation.records] == ["NVIDIA", "AMD"]
 

@@ -9,8 +9,8 @@ import pytest
 from occupancy_lab.measuring import process
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.request import Launch, Request
-from occupancy_lab.spread import UnfinishedError
 from occupancy_lab.values import Measurement, Problem
+from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

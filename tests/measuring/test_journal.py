@@ -207,7 +207,7 @@ def test_each_command_goes_on(
     def fail(_text: str) -> None:
         raise KeyboardInterrupt
 
-    module = "cli" if command[0] == "sweep" else "commands"
+    module = "cli" if command[0] == "sweep" else "cli.commands"
     with monkeypatch.context() as patch:
         patch.setattr(f"occupancy_lab.{module}.print_markdown", fail)
         assert exit_status(*command) == 130

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from occupancy_lab.child import Child
 from occupancy_lab.measuring import process as process_module
 from occupancy_lab.measuring.process import MeasuringProcess, measure_launches
 from occupancy_lab.measuring.request import Launch, Request
 from occupancy_lab.values import Config, Problem
+from occupancy_lab.workers.child import Child
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ SERVER = """
 import os
 import time
 
-from occupancy_lab.child import serve
+from occupancy_lab.workers.child import serve
 from occupancy_lab.measuring.request import Request, measurements_to_json
 from occupancy_lab.values import Measurement
 

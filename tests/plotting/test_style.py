@@ -10,9 +10,9 @@ import matplotlib as mpl
 import pytest
 from matplotlib.image import imread
 
-from occupancy_lab.calculator import calculate
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.plotting import draw_curves, save
 from occupancy_lab.values import Resources
 
@@ -76,7 +76,7 @@ def test_no_window_is_thought_of(tmp_path: Path) -> None:
     """Drawing needs neither pyplot nor a display."""
     script = """
 import sys
-from occupancy_lab.calculator import calculate
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.plotting import draw_curves, save
 from occupancy_lab.values import Resources

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
-from occupancy_lab.explaining.document import Section, Table, literal
 from occupancy_lab.reporting.page import Chapter, Commands, Page, Picture
+from occupancy_lab.text.document import Section, Table, literal
 
 PRINTABLE = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100
 
-from occupancy_lab.explaining.document import Section
 from occupancy_lab.reporting.contents import write_page
 from occupancy_lab.reporting.page import Chapter, Page
 from occupancy_lab.reporting.source import make_predicted
+from occupancy_lab.text.document import Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.kernels import softmax, softmax_row, vector_add
-from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.features import Features, features, stack
 from occupancy_lab.values import Config, Problem, Resources
 

@@ -9,10 +9,10 @@ from guesses import BASIS, CONSTANTS, H200, GuessedLaunch, calibration, guessed_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.calculator import calculate
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax
-from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.model import times
 from occupancy_lab.throughput.predict import copy_us, predict, predictions
 from occupancy_lab.values import Config, Problem, Resources

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
-from occupancy_lab.planning import traffic
+from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.throughput.predict import predictions
 from occupancy_lab.throughput.table import add_predictions, row_features, row_resources
 from occupancy_lab.values import Config, Problem, Resources

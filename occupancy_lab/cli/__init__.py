@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from occupancy_lab import __version__, commands, signals
-from occupancy_lab.errors import OccupancyLabError, quoted
-from occupancy_lab.options import (
+from occupancy_lab import __version__
+from occupancy_lab.cli import commands
+from occupancy_lab.cli.options import (
     Command,
     File,
     Ignored,
@@ -26,13 +26,15 @@ from occupancy_lab.options import (
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import (
+from occupancy_lab.errors import OccupancyLabError, quoted
+from occupancy_lab.text.printing import (
     open_streams,
     print_json,
     print_markdown,
     print_text,
     show_status,
 )
+from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -278,7 +280,7 @@ def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage:
     if missing:
         msg = f"give {', '.join(missing)}, or a table of them with --points"
         raise click.UsageError(msg)
-    from occupancy_lab.calculator import calculate_for
+    from occupancy_lab.occupancy.calculator import calculate_for
 
     calculations = calculate_for(",".join(gpus), **usage)
     if as_json:
@@ -307,11 +309,11 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
         print_markdown(catalogue.list_gpus(present_gpus()).to_markdown())
 
 
-@main.command()
+@main.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(as_json: bool) -> None:
+def _doctor(as_json: bool) -> None:
     """Say what is installed, found and missing; exit 1 where something needed is."""
-    from occupancy_lab.doctor import examine, write_findings
+    from occupancy_lab.cli.doctor import examine, write_findings
 
     findings = examine()
     if as_json:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from occupancy_lab import __version__
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compile import can_compile
-from occupancy_lab.explaining.document import Document, Section, Table, literal
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.measuring.ncu import find_ncu
+from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.throughput.calibrations import known_calibrations
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.spread import spread
+from occupancy_lab.workers.spread import spread
 
 
 class Worker:

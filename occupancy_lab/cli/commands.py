@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from occupancy_lab.options import (
+from occupancy_lab.cli.options import (
     Command,
     File,
     Ignored,
@@ -22,7 +22,7 @@ from occupancy_lab.options import (
     retry_option,
     runs_option,
 )
-from occupancy_lab.printing import print_json, print_markdown, print_text, show_status
+from occupancy_lab.text.printing import print_json, print_markdown, print_text, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,9 +134,9 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
     from occupancy_lab.calibrating.run import calibrate_here, calibration_document
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.spread import UnfinishedError
     from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.workers.spread import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
         if export_csv is not None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from occupancy_lab import Comparison, Explanation, Tuning
 from occupancy_lab.evaluating import Evaluation
-from occupancy_lab.explaining.document import Document, Section, Table
-from occupancy_lab.notebook import ShownAsTables, to_html
+from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.text.notebook import ShownAsTables, to_html
 
 TAGS = {"h1", "h2", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"}
 

@@ -77,7 +77,7 @@ def command(module: str, *arguments: str, python: str = sys.executable) -> list[
     import occupancy_lab.kernels
 
     # The package's own folder, and in an editable install the one that kernels/ is in.
-    folders = Path(__file__).parent, Path(occupancy_lab.kernels.__path__[0]).parent
+    folders = Path(occupancy_lab.__file__).parent, Path(occupancy_lab.kernels.__path__[0]).parent
     return [python, "-P", "-c", BOOTSTRAP, module, os.pathsep.join(map(str, folders)), *arguments]
 
 

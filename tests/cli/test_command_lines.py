@@ -236,7 +236,7 @@ def _run(words: list[str], *, gpu: bool) -> tuple[int, str, str]:
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(POINTS.encode())))
         )
         stack.enter_context(mock.patch("torch.cuda.is_available", return_value=gpu))
-        for module in ("choosing", "doctor", "gpus", "measuring.devices", "measuring.verify"):
+        for module in ("inputs", "cli.doctor", "gpus", "measuring.devices", "measuring.verify"):
             name = f"occupancy_lab.{module}.present_gpus"
             stack.enter_context(mock.patch(name, return_value=here))
         stack.enter_context(contextlib.redirect_stdout(out))

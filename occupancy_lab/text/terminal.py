@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markdown import Markdown, TableElement
 from rich.table import Table
 
-from occupancy_lab.printing import print_text
+from occupancy_lab.text.printing import print_text
 
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderResult

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from occupancy_lab.child import Child, command
+from occupancy_lab.workers.child import Child, command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ import subprocess
 import tempfile
 import time
 
-from occupancy_lab.child import serve
+from occupancy_lab.workers.child import serve
 from occupancy_lab.compiling.silence import captured
 
 
@@ -165,7 +165,7 @@ def test_child_ends_with_its_parent(tmp_path: Path) -> None:
     """No child outlives the process that asked for it, even one that was killed in the middle."""
     (tmp_path / "capitals.py").write_text(SERVER)
     code = (
-        "from occupancy_lab.child import Child\n"
+        "from occupancy_lab.workers.child import Child\n"
         f"child = Child('capitals', environment={{'PYTHONPATH': {str(tmp_path)!r}, 'WHERE': ''}})\n"
         "print(child.ask('pid'), flush=True)\n"
         "child.ask('sleep')\n"
@@ -222,7 +222,7 @@ def test_process_that_is_never_ready_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interpreter that hangs before it serves is a process that died, and says so."""
-    monkeypatch.setattr("occupancy_lab.child.START_TIMEOUT", 0.5)
+    monkeypatch.setattr("occupancy_lab.workers.child.START_TIMEOUT", 0.5)
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nsleep 600\n")
     python.chmod(0o755)
@@ -269,7 +269,7 @@ def test_nothing_of_a_killed_parent_is_left(tmp_path: Path) -> None:
     """Where the parent is killed, the child ends what it started, and leaves no file."""
     (tmp_path / "capitals.py").write_text(SERVER)
     code = (
-        "from occupancy_lab.child import Child\n"
+        "from occupancy_lab.workers.child import Child\n"
         f"child = Child('capitals', environment={{'PYTHONPATH': {str(tmp_path)!r}, 'WHERE': ''}})\n"
         "print(child.ask('start').strip(), flush=True)\n"
         "child.ask('sleep')\n"
@@ -290,7 +290,7 @@ def test_no_child_outlives_a_parent_that_never_asked_on(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\n" + SERVER)
     code = (
         "import os, threading, time\n"
-        "from occupancy_lab.child import Child\n"
+        "from occupancy_lab.workers.child import Child\n"
         f"child = Child('slow', environment={{'PYTHONPATH': {str(tmp_path)!r}, 'WHERE': ''}})\n"
         "threading.Thread(target=child.ask, args=('pid',), daemon=True).start()\n"
         "while child._process is None: time.sleep(0.01)\n"

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from occupancy_lab.explaining.document import Document, Section, Table
-from occupancy_lab.terminal import print_markdown
+from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.text.terminal import print_markdown
 
 LONG_WORD = "/home/somebody/" + "a_directory_with_a_rather_long_name/" * 6 + "kernel.py"
 MARKDOWN = Document(

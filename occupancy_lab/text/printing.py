@@ -93,7 +93,7 @@ def _finite(values: Any) -> Any:
 
 def print_markdown(markdown: str) -> None:
     """Print *markdown* as the terminal shows it."""
-    from occupancy_lab import terminal
+    from occupancy_lab.text import terminal
 
     terminal.print_markdown(markdown)
 

@@ -11,10 +11,10 @@ import pytest
 from stand_ins import CALIBRATION
 
 import occupancy_lab
-from occupancy_lab import doctor
+from occupancy_lab.cli import doctor
+from occupancy_lab.cli.doctor import Finding, examine, write_findings
 from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.probe import probe_kernel
-from occupancy_lab.doctor import Finding, examine, write_findings
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.values import Resources

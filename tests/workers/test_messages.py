@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.plain import from_line, to_line
 from occupancy_lab.values import Failure, Problem, Resources
+from occupancy_lab.workers.messages import from_line, to_line
 
 COUNTS = st.none() | st.integers(0, 2**40)
 FIELDS = [field.name for field in dataclasses.fields(Resources)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from occupancy_lab import signals
+from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence

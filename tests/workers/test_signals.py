@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from occupancy_lab import signals
-from occupancy_lab.signals import SIGNALS, Interrupted
+from occupancy_lab.workers import signals
+from occupancy_lab.workers.signals import SIGNALS, Interrupted
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -20,8 +20,8 @@ import signal
 import sys
 import time
 
-from occupancy_lab import signals
-from occupancy_lab.signals import Interrupted
+from occupancy_lab.workers import signals
+from occupancy_lab.workers.signals import Interrupted
 
 with signals.handled():
     print("ready", flush=True)

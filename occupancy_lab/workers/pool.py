@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.printing import print_note
-from occupancy_lab.spread import spread
+from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Failure
+from occupancy_lab.workers.spread import spread
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

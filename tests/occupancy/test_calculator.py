@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from occupancy_lab.calculator import calculate, calculate_for
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import next_steps, occupancy, tutorial_occupancy
+from occupancy_lab.occupancy.calculator import calculate, calculate_for
 from occupancy_lab.values import Resources
 
 

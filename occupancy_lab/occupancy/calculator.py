@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking import check_fits, check_num_warps
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.gpus import find_gpus
+from occupancy_lab.inputs import check_fits, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.values import Resources
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.words import change, microseconds
+from occupancy_lab.text.words import change, microseconds
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.kernel import Grid, MemoryStep, load_kernel
-from occupancy_lab.planning import plan_launch, traffic
+from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.values import Config, LaunchPlan, Problem, Traffic
 
 PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")

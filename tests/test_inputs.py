@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from occupancy_lab.calculator import calculate
-from occupancy_lab.checking import (
+from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.gpus import bare_gpus, find_gpu
+from occupancy_lab.inputs import (
     check_config,
     check_fits,
     check_num_warps,
@@ -19,10 +21,8 @@ from occupancy_lab.checking import (
     check_stages,
     next_power_of_two,
 )
-from occupancy_lab.compiling import Store, compile_resources
-from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem, Resources
 

@@ -1,0 +1,1 @@
+"""Words, tables and pages, and how a terminal and a notebook show them."""

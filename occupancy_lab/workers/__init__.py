@@ -1,0 +1,1 @@
+"""Processes that work for this one: a child that answers lines, the pool, Dask, signals."""
