@@ -113,7 +113,7 @@ BAD = {
     "explain --cols 781 --kernel softmaxx": "softmax_row",
     "explain --cols 781 --kernel softmax_naive": "torch",
     "explain --cols 781 --kernel nowhere.py": "nowhere.py",
-    "explain --cols 12672 --num-stages 8 --gpu rtx4090": "num_stages 2 would fit",
+    "explain --cols 12672 --num-stages 8 --gpu rtx4090": "num_stages 2 is the most that can fit",
     "occupancy": "--target",
     "occupancy --target sm_90 --n-regs -1 --shared 0 --num-warps 8": "n_regs is -1",
     "occupancy --target sm_90 --n-regs 32 --shared 0 --num-warps 3": "power of two",

@@ -77,7 +77,7 @@ def test_a_bare_time_says_what_it_is() -> None:
     assert found is not None
     assert (found.runs, found.within, found.mostly_launch, found.launches) == (None, None, None, 5)
     assert the_spread(make_taken(source), found).blocks == (
-        r"- Each time is a median, timed with do\_bench, the L2 cache flushed before each.",
+        "- Each time is a median, timed with do_bench, the L2 cache flushed before each.",
     )
 
 
