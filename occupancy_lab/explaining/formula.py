@@ -42,18 +42,8 @@ TERM_WORDS: Mapping[str, str] = {
         "{an_mp} has {shared_per_multiprocessor} B of LDS, not one program's {max_shared} B"
     ),
     "LDS granule": "LDS is given out in steps of {shared_unit} B",
-    "register table": "its table has not the register file of {target_name}",
-    "trap handler": "the trap handler takes {sgpr_reserve} SGPRs of each wave",
-    "SGPR steps": (
-        "SGPRs come in steps of {sgpr_granule}, and the trap handler takes {sgpr_reserve} of each"
-        " wave"
-    ),
-    "CUs of a WGP": "a WGP has the LDS of two CUs",
-    "LDS": "it does not see the LDS, which Triton asks for at the launch",
-    "wave slots of LLVM": "HIP keeps {max_waves_per_simd} waves a SIMD",
 }
-"""Why each term of `occupancy.terms` and `occupancy.claims` matters, with the architecture's own
-numbers."""
+"""Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
 
 
 class _ArchitectureWords(dict[str, str]):
@@ -71,11 +61,17 @@ class _ArchitectureWords(dict[str, str]):
 
 
 def term_reasons(
-    terms: Sequence[str], architecture: Architecture, rocm: Rocm = Rocm.CURRENT
+    terms: Sequence[str],
+    architecture: Architecture,
+    rocm: Rocm = Rocm.CURRENT,
+    words: Mapping[str, str] = TERM_WORDS,
 ) -> str:
-    """Say why programs are miscounted by who misses *terms*, joined by "; and"."""
-    words = _ArchitectureWords(architecture, rocm)
-    return "; and ".join(TERM_WORDS[term].format_map(words) for term in terms)
+    """Return why programs are miscounted by who misses *terms*, joined by "; and".
+
+    *words* has the reason for each term, with names of the architecture's fields in braces.
+    """
+    fields = _ArchitectureWords(architecture, rocm)
+    return "; and ".join(words[term].format_map(fields) for term in terms)
 
 
 def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:

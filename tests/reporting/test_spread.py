@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100, H200, checks, row, table_of
 
+from occupancy_lab.reporting.chapters.spread import make_spread, the_spread
+from occupancy_lab.reporting.chapters.taken import make_taken
 from occupancy_lab.reporting.source import make_source
-from occupancy_lab.reporting.spread import make_spread
-from occupancy_lab.reporting.spread_view import the_spread
-from occupancy_lab.reporting.taken import make_taken
 
 if TYPE_CHECKING:
-    from occupancy_lab.reporting.spread import Spread
+    from occupancy_lab.reporting.chapters.spread import Spread
 
 
 def spread_of(*rows: dict[str, object]) -> Spread:
@@ -77,7 +76,7 @@ def test_a_bare_time_says_what_it_is() -> None:
     assert found is not None
     assert (found.runs, found.within, found.mostly_launch, found.launches) == (None, None, None, 5)
     assert the_spread(make_taken(source), found).blocks == (
-        r"- Each time is a median, timed with do\_bench, the L2 cache flushed before each.",
+        "- Each time is a median, timed with do_bench, the L2 cache flushed before each.",
     )
 
 

@@ -1,27 +1,117 @@
-"""One kernel on GPUs of both vendors, in words: what was compiled, and what it takes."""
+"""One kernel on GPUs of both vendors: what was compiled for each, and what it takes there.
+
+The rows say what was read of the binaries; everything else is worked out of them again.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vendors_times import tutorial_record
+
 from occupancy_lab.explaining.limits import limiter_words
-from occupancy_lab.reporting.page import Chapter, Commands, Picture
-from occupancy_lab.reporting.summary import summary_of
-from occupancy_lab.reporting.vendors_picture import draw_stages
-from occupancy_lab.reporting.vendors_times import tutorial_record
-from occupancy_lab.reporting.words import problem_words
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.reporting.launches import problem_words, row_record
+from occupancy_lab.reporting.page import Chapter, Commands
+from occupancy_lab.sweeping.recorded import read_rows
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed
+from occupancy_lab.throughput.table import row_config, row_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
-    from occupancy_lab.reporting.vendors import Vendors
-    from occupancy_lab.reporting.vendors_stages import Stages, Steps
+    from occupancy_lab.values import Config, Problem
+
+
+FILE = Path(__file__).with_name("data") / "vendors.csv"
+"""What reports/record_vendors.py writes, a row a configuration and GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One configuration on one GPU."""
+
+    gpu: Gpu
+    problem: Problem
+    config: Config
+    status: str
+    """ok, or why there is no record."""
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vendors:
+    """Every configuration on every GPU, in the order of the rows."""
+
+    triton: str
+    every: tuple[Compiled, ...]
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Those that a GPU holds."""
+        return tuple(one.record for one in self.every if one.record is not None)
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs, each once."""
+        return tuple({one.gpu.key: one.gpu for one in self.every}.values())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems, each once."""
+        return tuple(dict.fromkeys(one.problem for one in self.every))
+
+    @property
+    def num_warps(self) -> tuple[int, ...]:
+        """The warps a program that were tried."""
+        return tuple(sorted({one.config.num_warps for one in self.every}))
+
+    @property
+    def num_stages(self) -> tuple[int, ...]:
+        """The stages that were tried."""
+        return tuple(sorted({one.config.num_stages for one in self.every}))
+
+    def of(self, gpu: Gpu) -> tuple[Record, ...]:
+        """Return the records of one GPU."""
+        return tuple(record for record in self.records if record.gpu.key == gpu.key)
+
+    def at(self, gpu: Gpu, problem: Problem, num_warps: int, num_stages: int) -> Record | None:
+        """Return one configuration on one GPU; None where the GPU has no such thing."""
+        wanted = (problem, num_warps, num_stages)
+        for record in self.of(gpu):
+            config = record.config
+            if (record.problem, config.num_warps, config.num_stages) == wanted:
+                return record
+        return None
+
+
+def recorded_vendors() -> Vendors:
+    """Return what was recorded with Triton and lies beside this file."""
+    return make_vendors(read_rows(FILE).to_dict("records"))
+
+
+def make_vendors(rows: list[dict[Any, Any]]) -> Vendors:
+    """Return the configurations of *rows*, which one version of Triton compiled.
+
+    Raises DoesNotFitError for a row that is "ok" where the GPU holds not one such program.
+    """
+    (version,) = {str(row["triton_version"]) for row in rows}
+    return Vendors(version, tuple(_compiled(row) for row in rows))
+
+
+def _compiled(row: Mapping[Any, Any]) -> Compiled:
+    gpu, problem, config = find_gpu(str(row["gpu"])), row_problem(row), row_config(row)
+    status, record = str(row["status"]), None
+    if status == "ok":
+        record = row_record(row, gpu)
+    return Compiled(gpu, problem, config, status, record)
 
 
 def what_was_compiled(vendors: Vendors) -> Chapter:
@@ -122,87 +212,3 @@ def _cell(record: Record | None) -> str:
     spilled = f" + {record.resources.n_spills}" if record.resources.n_spills else ""
     limiters = limiter_words(record.calculation)
     return f"{record.resources.n_regs}{spilled}: **{held}** ({limiters})"
-
-
-def the_stages(stages: Stages) -> Chapter:
-    """Say what num_stages takes on either vendor's GPUs."""
-    said = "\n".join(_stages_sentence(vendor, stages.of(vendor)) for vendor in _vendors(stages))
-    record = stages.shown[0].records[0]
-    kernel = f"{problem_words(record.problem)}, num_warps {record.config.num_warps}"
-    numbers = [str(one.config.num_stages) for one in stages.shown[0].records]
-    table = Table(
-        ("GPU", "", *(f"num_stages {number}" for number in numbers)),
-        tuple(row for steps in stages.shown for row in _steps_rows(steps)),
-        f"The kernels of the picture, {kernel}:",
-    )
-    words = [_shown_words(steps) for steps in stages.shown]
-    name = f"Registers and shared memory over num_stages, {kernel}: {'; '.join(words)}"
-    picture = Picture("num-stages", name, partial(draw_stages, stages.shown))
-    return Chapter(
-        "What num_stages does",
-        (
-            "A kernel here is that of a GPU, a problem and a num_warps, with every num_stages.",
-            said,
-            picture,
-            table,
-            _elements_sentence(stages.shown),
-        ),
-    )
-
-
-def _elements_sentence(shown: Sequence[Steps]) -> str:
-    held: dict[int, list[str]] = {}
-    for steps in shown:
-        held.setdefault(steps.elements, []).append(steps.gpu.title)
-    said = [f"{number} on {listed(titles)}" for number, titles in held.items()]
-    return f"Elements of a row that one thread (lane) holds at once: {'; '.join(said)}."
-
-
-def _vendors(stages: Stages) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(steps.gpu.vendor for steps in stages.every))
-
-
-def _stages_sentence(vendor: str, every: Sequence[Steps]) -> str:
-    last = every[0].records[-1].config.num_stages
-    return f"- **{vendor}**: " + " ".join(_stages_clauses(every, last))
-
-
-def _stages_clauses(every: Sequence[Steps], last: int) -> Iterator[str]:
-    word, total = every[0].gpu.architecture.shared_word, len(every)
-    same = sum(steps.shared_is_the_same for steps in every)
-    rows = sum(steps.shared_holds_rows for steps in every)
-    if rows:
-        yield (
-            f"for {rows} of {count(total, 'kernel')} each further stage takes one more row, of"
-            f" BLOCK_SIZE elements, of {word}."
-        )
-    if same:
-        yield (
-            f"for {same} of {count(total, 'kernel')} the {word} is the same with every num_stages:"
-            " the rows in flight are in registers."
-        )
-    more = summary_of(steps.more_regs for steps in every)
-    first = count(every[0].records[0].config.num_stages, "stage")
-    yield (
-        f"With {count(last, 'stage')} a kernel has {more.least:.2f} to {more.most:.2f} times the"
-        f" registers that it has with {first}, {more.median:.2f} times at the median."
-    )
-    fewer = sum(steps.programs[-1] < steps.programs[0] for steps in every)
-    yield f"Then {fewer} of {total} have fewer programs on a multiprocessor than with {first}."
-
-
-def _steps_rows(steps: Steps) -> Iterator[tuple[str, ...]]:
-    mp = steps.gpu.architecture
-    yield (steps.gpu.title, f"{mp.register_word}s", *map(str, steps.n_regs))
-    yield ("", f"{mp.shared_word}, B", *map(str, steps.shared))
-    yield ("", f"programs, {mp.multiprocessor_word}", *map(str, steps.programs))
-
-
-def _shown_words(steps: Steps) -> str:
-    registers, shared = (_range(numbers) for numbers in (steps.n_regs, steps.shared))
-    return f"{steps.gpu.title} {registers} registers and {shared} B"
-
-
-def _range(numbers: Sequence[int]) -> str:
-    first, last = numbers[0], numbers[-1]
-    return str(first) if first == last else f"{first} to {last}"
