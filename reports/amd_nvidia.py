@@ -20,7 +20,7 @@ from occupancy_lab.occupancy import Rocm
 from occupancy_lab.reporting.launches import problem_words
 from occupancy_lab.reporting.output import write_markdown
 from occupancy_lab.reporting.page import Chapter, Page
-from occupancy_lab.text.words import article
+from occupancy_lab.text.words import article, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,12 @@ def vendors_in_short(
     stages: Stages, formulas: Sequence[Formula], times: Sequence[Times]
 ) -> Chapter:
     """Say what num_stages takes, how often the formula is right, and what was confirmed."""
-    said = [_stages_sentence(stages), _formula_sentence(formulas), unconfirmed_words(times)]
+    said = [
+        _stages_sentence(stages),
+        _formula_sentence(formulas),
+        _rocm_sentence(formulas),
+        unconfirmed_words(times),
+    ]
     return Chapter("In short", ("\n".join(f"- {sentence}" for sentence in said if sentence),))
 
 
@@ -45,7 +50,8 @@ def _stages_sentence(stages: Stages) -> str:
     said = [f"on {steps.gpu.title} {_taken(steps)}" for steps in reversed(firsts.values())]
     return (
         f"From num_stages {fewest.config.num_stages} to {most.config.num_stages} the tutorial's"
-        f" kernel, {problem_words(most.problem)} and num_warps {most.config.num_warps}, takes"
+        f" kernel, {problem_words(most.problem)} and num_warps {most.config.num_warps}, as Triton"
+        f" {most.triton_version} compiles it, takes"
         f" {'; '.join(said)}."
     )
 
@@ -68,14 +74,30 @@ def _formula_sentence(formulas: Sequence[Formula]) -> str:
     groups = {
         "for NVIDIA's GPUs": [one for one in formulas if one.gpu.vendor != "AMD"],
         "for AMD's with current ROCm": _with(formulas, Rocm.CURRENT),
-        "for AMD's with ROCm up to 6.3": _with(formulas, Rocm.OLD),
     }
     said = [
         f"{sum(one.right for one in group)} of {sum(len(one.cases) for one in group)} {words}"
         for words, group in groups.items()
         if group
     ]
-    return f"Of these kernels the tutorial's formula is right on {', '.join(said)}."
+    return f"Of these kernels the tutorial's formula is right on {listed(said)}."
+
+
+def _rocm_sentence(formulas: Sequence[Formula]) -> str | None:
+    """Say on which GPUs it matters what ROCm reports; None where only one ROCm knows each."""
+    old = {one.gpu.key: one for one in _with(formulas, Rocm.OLD)}
+    pairs = [(one, old.get(one.gpu.key)) for one in _with(formulas, Rocm.CURRENT)]
+    said = [
+        f"{one.gpu.title} ({before.right} of {len(before.cases)} right with ROCm up to 6.3,"
+        f" {one.right} with current ROCm)"
+        for one, before in pairs
+        if before is not None and before.right != one.right
+    ]
+    unknown = [one.gpu.title for one, before in pairs if before is None]
+    if not said:
+        return None
+    new = f"; ROCm up to 6.3 did not know {listed(unknown)}" if unknown else ""
+    return f"Which ROCm is installed matters on {listed(said)}{new}."
 
 
 def _with(formulas: Sequence[Formula], rocm: Rocm) -> list[Formula]:

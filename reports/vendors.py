@@ -5,6 +5,7 @@ The rows say what was read of the binaries; everything else is worked out of the
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,16 @@ from vendors_times import tutorial_record
 
 from occupancy_lab.explaining.limits import limiter_words
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.reporting.launches import problem_words, row_record
 from occupancy_lab.reporting.page import Chapter, Commands
-from occupancy_lab.sweeping.recorded import read_rows
+from occupancy_lab.sweeping.recorded import read_rows, recorded_table
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed
 from occupancy_lab.throughput.table import row_config, row_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from occupancy_lab.gpus import Gpu
@@ -150,13 +152,39 @@ def side_by_side(vendors: Vendors) -> Chapter:
             Table(
                 (*headers, "programs", "limited by", "num_programs"),
                 tuple(launched),
-                "The kernel as the tutorial would launch it there: what a program takes, the"
-                " programs that one multiprocessor holds, what allows no more, and num_programs of"
-                " the launch:",
+                f"The kernel as the tutorial would launch it there, compiled by Triton"
+                f" {vendors.triton}: what a program takes, the programs that one multiprocessor"
+                " holds, what allows no more, and num_programs of the launch:",
             ),
+            *_other_tritons(vendors),
             *(_over_warps(vendors, stages) for stages in _ends(vendors.num_stages)),
         ),
     )
+
+
+def _other_tritons(vendors: Vendors) -> Iterator[str]:
+    """Say what the launched kernels of other Tritons take where other numbers of programs fit."""
+    table = recorded_table()
+    table = table[(table["status"] == "ok") & (table["kernel"] == TUTORIAL_KERNEL)]
+    for problem, gpu in itertools.product(vendors.problems, vendors.gpus):
+        own = tutorial_record(vendors, gpu, problem)
+        if own is None:
+            continue
+        for row in table[table["target"] == gpu.target.name].to_dict("records"):
+            if (row_problem(row), row_config(row)) != (problem, own.config):
+                continue
+            other = row_record(row, gpu)
+            programs = other.occupancy.programs_per_multiprocessor
+            if programs != own.occupancy.programs_per_multiprocessor:
+                word = gpu.architecture.multiprocessor_word
+                yield (
+                    f"Another Triton gives other numbers: at {problem.cols} columns the kernel that"
+                    f" Triton {other.triton_version} compiled for {gpu.target.name} has"
+                    f" {other.resources.n_regs} registers, and {count(programs, 'program')} of it"
+                    f" fit per {word} of {gpu.title}, not"
+                    f" {own.occupancy.programs_per_multiprocessor}."
+                )
+            break
 
 
 def _limits_row(gpu: Gpu) -> tuple[str, ...]:

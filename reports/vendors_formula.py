@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.explaining.limits import resource_word
-from occupancy_lab.occupancy import Rocm, tutorial_occupancy
+from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.reporting.launches import config_words, problem_words
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Section, Table
@@ -95,13 +95,6 @@ class Counts(Generic[Said]):
         return dict(Counter(terms).most_common())
 
 
-SINCE_ROCM_7 = frozenset({"gfx950"})
-"""Targets that no ROCm knew that reported the old numbers.
-
-Source: the release notes of ROCm 7.0's libraries, such as hipFFT 1.0.20, add gfx950.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Formula(Counts["TutorialOccupancy"]):
     """The tutorial's formula on one GPU, fed with what one ROCm reports there."""
@@ -124,7 +117,7 @@ def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
     return tuple(
         Formula(gpu, tuple(_cases(vendors.of(gpu), rocm)), rocm)
         for gpu in vendors.gpus
-        for rocm in _known_to(gpu)
+        for rocm in known_to(gpu.architecture) or (Rocm.CURRENT,)
     )
 
 
@@ -146,11 +139,6 @@ def _worst_of(
     return sorted(cases, key=lambda pair: -pair[1].off)[:1]
 
 
-def _known_to(gpu: Gpu) -> tuple[Rocm, ...]:
-    old = gpu.vendor == "AMD" and gpu.target.name not in SINCE_ROCM_7
-    return (Rocm.CURRENT, Rocm.OLD) if old else (Rocm.CURRENT,)
-
-
 def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Case[TutorialOccupancy]]:
     for record in records:
         said = tutorial_occupancy(record.resources, record.gpu.architecture, rocm)
@@ -160,9 +148,9 @@ def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Case[TutorialOccup
 INTRODUCTION = (
     "The programs that fit by the formula of Triton's tutorial and by the exact one, for every row."
     " On AMD GPUs the tutorial's starts from what ROCm reports, so it is worked out with the"
-    " numbers of current ROCm and with those of ROCm up to 6.3, which knew no gfx950. It says that"
-    " too many programs fit, or too few, or it fails: it divides by `metadata.shared`, which is 0"
-    " for one warp where no rows are in flight there."
+    " numbers of current ROCm and, for GPUs that it knew, with those of ROCm up to 6.3. It says"
+    " that too many programs fit, or too few, or it fails: it divides by `metadata.shared`, which"
+    " is 0 for one warp where no rows are in flight there."
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import HipArchitecture
-from occupancy_lab.occupancy import Rocm, tutorial_occupancy
-from occupancy_lab.occupancy.tutorial import used_registers
+from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
+from occupancy_lab.occupancy.tutorial import OLD_REGISTERS, used_registers
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import article, compared, said_of_each
 
@@ -95,10 +95,16 @@ def tutorial_sentences(case: Calculation) -> Iterator[str]:
     """Say whether the tutorial's formula is right, and what it misses where it is not."""
     verdict = _verdict(case, case.tutorial)
     yield f"{verdict[0].upper()}{verdict[1:]}."
-    if case.architecture.vendor == "AMD":
+    if isinstance(case.architecture, HipArchitecture) and Rocm.OLD in known_to(case.architecture):
         old = tutorial_occupancy(case.resources, case.architecture, Rocm.OLD)
         verdict = _verdict(case, old, Rocm.OLD)
-        yield f"With what ROCm reported up to 6.3 (65536 registers), {verdict}."
+        yield f"With {_old_registers(case.architecture)}, {verdict}."
+
+
+def _old_registers(mp: HipArchitecture) -> str:
+    used = used_registers(mp, Rocm.OLD)
+    doubled = f", which the tutorial doubles to {used} on CDNA" if used > OLD_REGISTERS else ""
+    return f"the {OLD_REGISTERS} registers that ROCm up to 6.3 reported{doubled}"
 
 
 def the_tutorial(cases: tuple[Calculation, ...]) -> Section:

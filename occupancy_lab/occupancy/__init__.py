@@ -7,11 +7,12 @@ NVIDIA's and AMD's exact ones (`occupancy`) and the Triton tutorial's own (`tuto
 from occupancy_lab.occupancy.cliffs import next_steps, programs_after
 from occupancy_lab.occupancy.exact import exact_rules, occupancy
 from occupancy_lab.occupancy.terms import tutorial_occupancy
-from occupancy_lab.occupancy.tutorial import Rocm
+from occupancy_lab.occupancy.tutorial import Rocm, known_to
 
 __all__ = [
     "Rocm",
     "exact_rules",
+    "known_to",
     "next_steps",
     "occupancy",
     "programs_after",

@@ -89,6 +89,17 @@ def test_rows_in_flight_are_where_the_vendor_keeps_them(vendors: Vendors) -> Non
         assert steps.more_regs > 1
 
 
+def test_page_says_where_rocm_and_triton_matter(vendors: Vendors) -> None:
+    """It names the GPUs on which the ROCm matters, and what another Triton compiles."""
+    words = in_words(vendors)
+    assert (
+        "Which ROCm is installed matters on MI300X (29 of 40 right with ROCm up to 6.3, 26 with"
+        " current ROCm) and RX 7900 XTX (4 of 40" in words
+    )
+    assert "ROCm up to 6.3 did not know MI350X." in words
+    assert "Triton 3.6.0 compiled for sm_90 has 32 registers, and 8 programs of it fit" in words
+
+
 def published(record: Record, num_regs: int) -> int:
     """Return the programs by the lines of Triton's tutorial, fed with what a driver reports."""
     mp, taken, warps = record.gpu.architecture, record.resources, record.config.num_warps
