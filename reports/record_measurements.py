@@ -19,7 +19,7 @@ from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.measuring.process import measure_launches
 from occupancy_lab.measuring.request import Launch
-from occupancy_lab.reporting.fresh import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
+from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row
 from occupancy_lab.values import Problem

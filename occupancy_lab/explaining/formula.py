@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import HipArchitecture
-from occupancy_lab.occupancy import Rocm, tutorial_occupancy
-from occupancy_lab.occupancy.tutorial import used_registers
+from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
+from occupancy_lab.occupancy.tutorial import OLD_REGISTERS, used_registers
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import article, compared, said_of_each
 
@@ -42,18 +42,8 @@ TERM_WORDS: Mapping[str, str] = {
         "{an_mp} has {shared_per_multiprocessor} B of LDS, not one program's {max_shared} B"
     ),
     "LDS granule": "LDS is given out in steps of {shared_unit} B",
-    "register table": "its table has not the register file of {target_name}",
-    "trap handler": "the trap handler takes {sgpr_reserve} SGPRs of each wave",
-    "SGPR steps": (
-        "SGPRs come in steps of {sgpr_granule}, and the trap handler takes {sgpr_reserve} of each"
-        " wave"
-    ),
-    "CUs of a WGP": "a WGP has the LDS of two CUs",
-    "LDS": "it does not see the LDS, which Triton asks for at the launch",
-    "wave slots of LLVM": "HIP keeps {max_waves_per_simd} waves a SIMD",
 }
-"""Why each term of `occupancy.terms` and `occupancy.claims` matters, with the architecture's own
-numbers."""
+"""Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
 
 
 class _ArchitectureWords(dict[str, str]):
@@ -71,11 +61,17 @@ class _ArchitectureWords(dict[str, str]):
 
 
 def term_reasons(
-    terms: Sequence[str], architecture: Architecture, rocm: Rocm = Rocm.CURRENT
+    terms: Sequence[str],
+    architecture: Architecture,
+    rocm: Rocm = Rocm.CURRENT,
+    words: Mapping[str, str] = TERM_WORDS,
 ) -> str:
-    """Say why programs are miscounted by who misses *terms*, joined by "; and"."""
-    words = _ArchitectureWords(architecture, rocm)
-    return "; and ".join(TERM_WORDS[term].format_map(words) for term in terms)
+    """Return why programs are miscounted by who misses *terms*, joined by "; and".
+
+    *words* has the reason for each term, with names of the architecture's fields in braces.
+    """
+    fields = _ArchitectureWords(architecture, rocm)
+    return "; and ".join(words[term].format_map(fields) for term in terms)
 
 
 def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
@@ -99,10 +95,16 @@ def tutorial_sentences(case: Calculation) -> Iterator[str]:
     """Say whether the tutorial's formula is right, and what it misses where it is not."""
     verdict = _verdict(case, case.tutorial)
     yield f"{verdict[0].upper()}{verdict[1:]}."
-    if case.architecture.vendor == "AMD":
+    if isinstance(case.architecture, HipArchitecture) and Rocm.OLD in known_to(case.architecture):
         old = tutorial_occupancy(case.resources, case.architecture, Rocm.OLD)
         verdict = _verdict(case, old, Rocm.OLD)
-        yield f"With what ROCm reported up to 6.3 (65536 registers), {verdict}."
+        yield f"With {_old_registers(case.architecture)}, {verdict}."
+
+
+def _old_registers(mp: HipArchitecture) -> str:
+    used = used_registers(mp, Rocm.OLD)
+    doubled = f", which the tutorial doubles to {used} on CDNA" if used > OLD_REGISTERS else ""
+    return f"the {OLD_REGISTERS} registers that ROCm up to 6.3 reported{doubled}"
 
 
 def the_tutorial(cases: tuple[Calculation, ...]) -> Section:

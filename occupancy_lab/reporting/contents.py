@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.reporting.accuracy import make_accuracy
-from occupancy_lab.reporting.accuracy_view import the_accuracy
-from occupancy_lab.reporting.benchmark import make_benchmark
-from occupancy_lab.reporting.benchmark_view import the_benchmark
-from occupancy_lab.reporting.certainty_view import the_certainty
-from occupancy_lab.reporting.compiled import make_compiled
-from occupancy_lab.reporting.compiled_view import what_was_compiled
-from occupancy_lab.reporting.example import make_example
-from occupancy_lab.reporting.example_view import the_example
-from occupancy_lab.reporting.excess import make_excesses, make_miscounts
-from occupancy_lab.reporting.excess_view import the_excesses
-from occupancy_lab.reporting.forecast import make_forecast
-from occupancy_lab.reporting.forecast_short_view import forecast_in_short
-from occupancy_lab.reporting.forecast_view import the_forecast
-from occupancy_lab.reporting.miscount_view import the_miscounts
-from occupancy_lab.reporting.occupancies import make_occupancies
-from occupancy_lab.reporting.occupancies_view import the_occupancies
+from occupancy_lab.reporting.chapters.accuracy import make_accuracy, the_accuracy
+from occupancy_lab.reporting.chapters.benchmark import make_benchmark, the_benchmark
+from occupancy_lab.reporting.chapters.compiled import make_compiled, what_was_compiled
+from occupancy_lab.reporting.chapters.example import make_example, the_example
+from occupancy_lab.reporting.chapters.excess import (
+    make_excesses,
+    make_miscounts,
+    the_excesses,
+    the_miscounts,
+)
+from occupancy_lab.reporting.chapters.forecast import make_forecast, the_forecast
+from occupancy_lab.reporting.chapters.occupancies import make_occupancies, the_occupancies
+from occupancy_lab.reporting.chapters.short import forecast_in_short, in_short
+from occupancy_lab.reporting.chapters.spread import make_spread, the_certainty, the_spread
+from occupancy_lab.reporting.chapters.taken import make_taken, what_was_run
 from occupancy_lab.reporting.page import Page
-from occupancy_lab.reporting.short_view import in_short
 from occupancy_lab.reporting.source import file_source, recorded_source
-from occupancy_lab.reporting.spread import make_spread
-from occupancy_lab.reporting.spread_view import the_spread
-from occupancy_lab.reporting.taken import make_taken
-from occupancy_lab.reporting.taken_view import what_was_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

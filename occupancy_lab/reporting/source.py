@@ -1,4 +1,4 @@
-"""What a report is made of: the launches of one GPU, and what they are compared with."""
+"""What a report is made of: the launches of one GPU, recorded, predicted or compiled afresh."""
 
 from __future__ import annotations
 
@@ -9,23 +9,134 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.counted import counted_rows, with_claims
+from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.reporting.fresh import fresh_table
-from occupancy_lab.reporting.replan import replanned
-from occupancy_lab.reporting.times import MEASURED, PREDICTED
+from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
+from occupancy_lab.sweeping.rows import make_table
+from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.text.document import literal
 from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.values import Failure, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.reporting.times import Times
     from occupancy_lab.throughput.calibrations import Basis
+    from occupancy_lab.values import Resources
+
+    Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The words that tell measured times from predicted ones."""
+
+    word: str
+    """What the times are."""
+    take: str
+    """What launches do, before the times that they take."""
+    are: str
+    """What launches are, before what they turned out to be."""
+    alike: float
+    """Times that differ by less than this share say nothing of which is shorter."""
+
+
+MEASURED = Times("measured", "take", "are", alike=0.0)
+PREDICTED = Times("predicted", "are predicted to take", "are predicted to be", alike=0.05)
+
+
+USE, EXAMPLE = "benchmark", "example"
+"""The uses of rows of the tutorial's benchmark, and of PROBLEM alone."""
+PROBLEM = Problem(4096, 781)
+"""The tutorial's own problem."""
+WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))
+"""The benchmark of Triton's fused softmax tutorial."""
+ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
+"""The same with one program a row."""
+KERNELS = {TUTORIAL_KERNEL: NUM_STAGES, ROW_KERNEL: (1,)}
+"""What is compiled, and its num_stages."""
+COMPILE_TIMEOUT = 25.0
+"""Seconds; what takes longer spills so much that it is never the fastest."""
+
+
+def fresh_table(
+    gpu: Gpu,
+    *,
+    problems: tuple[Problem, ...] = (PROBLEM, *WIDTHS),
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> pd.DataFrame:
+    """Return every configuration of both softmaxes on *problems* as *gpu* would launch them.
+
+    It has the columns of a measured table, of which nothing was measured. *progress* is called
+    with the compiles that are done and those to do.
+    """
+    import pandas as pd
+
+    tasks = tasks_of(problems, gpu)
+    table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT, progress=progress)
+    table[list(MEASURED_COLUMNS)] = pd.NA
+    uses = [EXAMPLE if task.problem == PROBLEM else USE for task in tasks]
+    return table.assign(launched=table["num_programs"], use=uses)
+
+
+def tasks_of(problems: Iterable[Problem], gpu: Gpu) -> list[Task]:
+    """Return every configuration of both softmaxes on *problems*."""
+    return [
+        task
+        for problem in problems
+        for name, num_stages in KERNELS.items()
+        for task in expand(
+            name,
+            load_kernel(name),
+            problems=[problem],
+            gpus=[gpu],
+            block_sizes=(),
+            num_warps=NUM_WARPS,
+            num_stages=num_stages,
+        )
+    ]
+
+
+FROM_ROW = ("triton_version", "use")
+"""The columns that say of a compiled kernel what no GPU changes."""
+
+
+def replanned(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
+    """Return the configurations of *table*, each once for each use, as *gpu* would launch them.
+
+    *table* is a measured one, of any GPU of the same target; nothing of what is given is measured.
+    """
+    import pandas as pd
+
+    compiled = table.drop_duplicates(NAME).reset_index(drop=True)
+    rows = compiled.to_dict("records")
+    found = make_table([(_task(row, gpu), _outcome(row)) for row in rows])
+    found = found.assign(**{name: compiled[name] for name in FROM_ROW})
+    found[list(MEASURED_COLUMNS)] = pd.NA
+    return found.assign(launched=found["num_programs"])
+
+
+def _task(row: Row, gpu: Gpu) -> Task:
+    name = str(row["kernel"])
+    return Task(name, load_kernel(name), row_problem(row), row_config(row), gpu)
+
+
+def _outcome(row: Row) -> Resources | Failure:
+    """Return what was compiled, even where it fits no GPU of the target, or why nothing was."""
+    import pandas as pd
+
+    if pd.isna(row["n_regs"]):
+        return Failure(str(row["status"]), str(row["reason"]))
+    return row_resources(row)
+
 
 DEFAULT_GPU = "h200"
 ALL = "all"
@@ -37,6 +148,8 @@ FREE_TEXT = (
 )
 """Columns in which a file may say anything."""
 WHOLE = ("runs", "sm_mhz")
+NAME = ["kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "use"]
+"""The columns that two launches share which differ in their num_programs alone."""
 
 
 @dataclass(frozen=True, slots=True)

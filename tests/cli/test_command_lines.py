@@ -26,8 +26,8 @@ from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.measuring.checks import Check
-from occupancy_lab.reporting.fresh import PROBLEM, fresh_table
 from occupancy_lab.reporting.page import Page
+from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import architectures
-from occupancy_lab.occupancy import Rocm, tutorial_occupancy
+from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.values import Resources
 
 NVIDIA_MAX_NUM_REGS = 65536
@@ -75,3 +75,20 @@ def test_equals_the_printed_formula(name: str, rocm: Rocm, resources: Resources)
         assert found == as_printed(
             name, rocm, resources.n_regs, resources.num_warps, resources.shared
         )
+
+
+@pytest.mark.parametrize(
+    ("target", "known"),
+    [
+        ("sm_90", ()),
+        ("gfx942", (Rocm.CURRENT, Rocm.OLD)),
+        ("gfx1100", (Rocm.CURRENT, Rocm.OLD)),
+        ("gfx950", (Rocm.CURRENT,)),
+        ("gfx1201", (Rocm.CURRENT,)),
+    ],
+)
+def test_old_rocm_is_not_asked_for_gpus_that_it_did_not_know(
+    target: str, known: tuple[Rocm, ...]
+) -> None:
+    """ROCm up to 6.3 knew neither gfx950 nor gfx12, and no ROCm speaks of NVIDIA's GPUs."""
+    assert known_to(architectures()[target]) == known

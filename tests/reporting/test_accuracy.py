@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H200, row, table_of
 
-from occupancy_lab.reporting.accuracy import Point, make_accuracy
-from occupancy_lab.reporting.accuracy_view import the_accuracy
+from occupancy_lab.reporting.chapters.accuracy import Point, make_accuracy, the_accuracy
 from occupancy_lab.reporting.source import make_source
 
 if TYPE_CHECKING:

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H200, providers, row, rows, table_of
 
-from occupancy_lab.reporting.benchmark import CHOSEN, COPY, FASTEST, TUTORIAL, make_benchmark
+from occupancy_lab.reporting.chapters.benchmark import (
+    CHOSEN,
+    COPY,
+    FASTEST,
+    TUTORIAL,
+    make_benchmark,
+)
 from occupancy_lab.reporting.source import make_source
 
 if TYPE_CHECKING:
-    from occupancy_lab.reporting.benchmark import Benchmark
+    from occupancy_lab.reporting.chapters.benchmark import Benchmark
     from occupancy_lab.reporting.source import Source
 
 

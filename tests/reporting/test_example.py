@@ -11,10 +11,8 @@ from small_table import H200, row, table_of
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.limits import the_limits, the_next_step
-from occupancy_lab.reporting.example import Example, make_example
-from occupancy_lab.reporting.example_view import the_example
-from occupancy_lab.reporting.source import make_source
-from occupancy_lab.reporting.times import PREDICTED
+from occupancy_lab.reporting.chapters.example import Example, make_example, the_example
+from occupancy_lab.reporting.source import PREDICTED, make_source
 from occupancy_lab.text.document import Section
 from occupancy_lab.values import Config
 

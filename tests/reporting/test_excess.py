@@ -8,9 +8,13 @@ import pytest
 from small_table import H100, H200, row, table_of
 
 from occupancy_lab import record
-from occupancy_lab.reporting.excess import Excesses, make_excesses, make_miscounts
-from occupancy_lab.reporting.excess_view import the_excesses
-from occupancy_lab.reporting.miscount_view import the_miscounts
+from occupancy_lab.reporting.chapters.excess import (
+    Excesses,
+    make_excesses,
+    make_miscounts,
+    the_excesses,
+    the_miscounts,
+)
 from occupancy_lab.reporting.page import Picture
 from occupancy_lab.reporting.source import make_predicted, make_source
 from occupancy_lab.text.document import Table

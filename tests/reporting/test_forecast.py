@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100, row, table_of
 
-from occupancy_lab.reporting.benchmark import CHOSEN, COPY, FASTEST, TUTORIAL
-from occupancy_lab.reporting.forecast import make_forecast
-from occupancy_lab.reporting.forecast_view import the_forecast
+from occupancy_lab.reporting.chapters.benchmark import CHOSEN, COPY, FASTEST, TUTORIAL
+from occupancy_lab.reporting.chapters.forecast import make_forecast, the_forecast
 from occupancy_lab.reporting.source import make_predicted, make_source
 
 if TYPE_CHECKING:
-    from occupancy_lab.reporting.forecast import Forecast
+    from occupancy_lab.reporting.chapters.forecast import Forecast
     from occupancy_lab.reporting.source import Source
 
 

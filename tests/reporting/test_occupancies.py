@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy.points import evaluate_points
-from occupancy_lab.reporting.occupancies import make_occupancies
-from occupancy_lab.reporting.occupancies_view import the_occupancies
+from occupancy_lab.reporting.chapters.occupancies import make_occupancies, the_occupancies
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting import source
 from occupancy_lab.reporting.source import (
+    MEASURED,
+    PREDICTED,
     file_source,
     make_predicted,
     make_source,
     recorded_source,
 )
-from occupancy_lab.reporting.times import MEASURED, PREDICTED
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100, H200, checks, row, table_of
 
+from occupancy_lab.reporting.chapters.spread import make_spread, the_spread
+from occupancy_lab.reporting.chapters.taken import make_taken
 from occupancy_lab.reporting.source import make_source
-from occupancy_lab.reporting.spread import make_spread
-from occupancy_lab.reporting.spread_view import the_spread
-from occupancy_lab.reporting.taken import make_taken
 
 if TYPE_CHECKING:
-    from occupancy_lab.reporting.spread import Spread
+    from occupancy_lab.reporting.chapters.spread import Spread
 
 
 def spread_of(*rows: dict[str, object]) -> Spread:

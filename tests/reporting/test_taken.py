@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from small_table import H200, row, table_of
 
+from occupancy_lab.reporting.chapters.taken import make_taken, what_was_run
 from occupancy_lab.reporting.page import Commands
 from occupancy_lab.reporting.source import make_source
-from occupancy_lab.reporting.taken import make_taken
-from occupancy_lab.reporting.taken_view import what_was_run
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source

@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from amd_nvidia import SHOWN_WARPS, vendors_page
 from guesses import calibration
+from vendors import Vendors, make_vendors, recorded_vendors
+from vendors_claims import CLAIMANTS, make_claims, worst_claims
+from vendors_formula import make_examples, make_formulas
+from vendors_stages import draw_stages, make_stages
+from vendors_times import make_times
 
 from occupancy_lab.gpus import HipArchitecture, find_gpu
-from occupancy_lab.occupancy import CLAIMANTS, Rocm
+from occupancy_lab.occupancy import Rocm
 from occupancy_lab.plotting.style import save
-from occupancy_lab.reporting.vendors import Vendors, make_vendors, recorded_vendors
-from occupancy_lab.reporting.vendors_claims import make_claims, worst_claims
-from occupancy_lab.reporting.vendors_formula import make_examples, make_formulas
-from occupancy_lab.reporting.vendors_page import SHOWN_WARPS, vendors_page
-from occupancy_lab.reporting.vendors_picture import draw_stages
-from occupancy_lab.reporting.vendors_stages import make_stages
-from occupancy_lab.reporting.vendors_times import make_times
 from occupancy_lab.throughput import calibrations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vendors_formula import Case
+
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
-    from occupancy_lab.reporting.vendors_counts import Case
     from occupancy_lab.values import TutorialOccupancy
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
@@ -87,6 +87,17 @@ def test_rows_in_flight_are_where_the_vendor_keeps_them(vendors: Vendors) -> Non
         assert set(steps.shared) == {0 if steps.num_warps == 1 else 4 * steps.num_warps}
         assert steps.shared_is_the_same
         assert steps.more_regs > 1
+
+
+def test_page_says_where_rocm_and_triton_matter(vendors: Vendors) -> None:
+    """It names the GPUs on which the ROCm matters, and what another Triton compiles."""
+    words = in_words(vendors)
+    assert (
+        "Which ROCm is installed matters on MI300X (29 of 40 right with ROCm up to 6.3, 26 with"
+        " current ROCm) and RX 7900 XTX (4 of 40" in words
+    )
+    assert "ROCm up to 6.3 did not know MI350X." in words
+    assert "Triton 3.6.0 compiled for sm_90 has 32 registers, and 8 programs of it fit" in words
 
 
 def published(record: Record, num_regs: int) -> int:

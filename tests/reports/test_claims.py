@@ -8,14 +8,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from vendors_claims import (
+    CLAIM_WORDS,
+    CLAIMANTS,
+    HIP_2024,
+    HIP_2025,
+    HIP_2026,
+    LLVM,
+    Claimant,
+    claim,
+)
 
 from occupancy_lab.gpus import HipArchitecture, architectures
-from occupancy_lab.occupancy import CLAIMANTS, claim, occupancy
-from occupancy_lab.occupancy.claims import HIP_2024, HIP_2025, HIP_2026, LLVM, Claimant
+from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.terms import programs_without
 from occupancy_lab.values import Resources
 
-RECORDED = Path(__file__).with_name("recorded") / "llvm_occupancy.csv"
+RECORDED = Path(__file__).parent.parent / "occupancy" / "recorded" / "llvm_occupancy.csv"
 HIP = {name: mp for name, mp in architectures().items() if isinstance(mp, HipArchitecture)}
 
 
@@ -104,3 +113,8 @@ def test_putting_back_what_is_missed_gives_the_truth(  # noqa: PLR0913, PLR0917 
     assert (said.missing_terms == ()) == (said.programs_per_multiprocessor == truth)
     hidden = tuple(term for term in claimant.terms if term.name not in said.missing_terms)
     assert programs_without(hidden, taken, mp) == truth
+
+
+def test_every_missing_term_has_words() -> None:
+    """Whatever term a runtime or LLVM misses, there is a reason to give for it."""
+    assert {term.name for claimant in CLAIMANTS for term in claimant.terms} <= set(CLAIM_WORDS)

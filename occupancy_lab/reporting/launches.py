@@ -1,25 +1,56 @@
-"""Every configuration of one problem that has a time: what it takes, and for how long."""
+"""What the rows of a report hold, as values, and the numbers and words that chapters share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.throughput.table import row_config, row_resources
+from occupancy_lab.record import record_of
+from occupancy_lab.sweeping.measured import row_conditions
+from occupancy_lab.text.words import count
+from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.values import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import Record
     from occupancy_lab.reporting.source import Source
     from occupancy_lab.values import Config, Occupancy, Problem, Resources
 
     Row = Mapping[Any, Any]
+
     Name = tuple[str, Config]
+
+
+def row_record(row: Mapping[Any, Any], gpu: Gpu) -> Record:
+    """Return the record of a row that was compiled and fits *gpu*."""
+    return record_of(
+        load_kernel(str(row["kernel"])),
+        row_problem(row),
+        row_config(row),
+        gpu,
+        row_resources(row),
+        triton=str(row["triton_version"]),
+    )
+
+
+def row_measurement(row: Mapping[Any, Any]) -> Measurement:
+    """Return the measurement of a row that was launched."""
+    import pandas as pd
+
+    def known(name: str) -> Any:
+        return None if pd.isna(row[name]) else row[name]
+
+    names = ("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch")
+    columns = {name: known(name) for name in names}
+    return Measurement(str(row["measured"]), row_conditions(row), known("why_not"), **columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +107,49 @@ def _variant(row: Row, gpu: Gpu, recorded_us: float | None) -> Variant:
         us=float(row["us"]),
         recorded_us=recorded_us,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How numbers are spread, such as shares of time."""
+
+    count: int
+    least: float
+    median: float
+    mean: float
+    p90: float
+    """What a tenth of them pass."""
+    most: float
+
+
+def summary_of(numbers: Iterable[float]) -> Summary:
+    """Return the summary of *numbers*; there must be at least one."""
+    import numpy as np
+
+    found = np.array(list(numbers), dtype=float)
+    return Summary(
+        count=len(found),
+        least=float(found.min()),
+        median=float(np.median(found)),
+        mean=float(found.mean()),
+        p90=float(np.quantile(found, 0.9)),
+        most=float(found.max()),
+    )
+
+
+def share(number: float) -> str:
+    """Return 0.0314 as "3.1%"."""
+    return f"{100 * number:.1f}%"
+
+
+def config_words(kernel: str, config: Config) -> str:
+    """Return "softmax, 8 warps, 4 stages"; stages only where there is a loop for them."""
+    words = [kernel, count(config.num_warps, "warp")]
+    if load_kernel(kernel).grid is Grid.PERSISTENT:
+        words.append(count(config.num_stages, "stage"))
+    return ", ".join(words)
+
+
+def problem_words(problem: Problem) -> str:
+    """Return "4096 x 781 float32"."""
+    return f"{problem.rows} x {problem.cols} {problem.dtype}"

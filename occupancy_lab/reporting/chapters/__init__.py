@@ -1,0 +1,1 @@
+"""The chapters of a report, one a file: its numbers, its words and its picture."""
