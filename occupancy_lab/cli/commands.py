@@ -131,7 +131,7 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
     from pathlib import Path
 
-    from occupancy_lab.calibrating.run import calibrate_here, calibration_document
+    from occupancy_lab.calibrating.calibrate import calibrate_here, calibration_document
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping import views

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import CALIBRATION, Launches, values_of
 
-from occupancy_lab.calibrating.run import Calibrated
+from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import NAME, main
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.evaluating.score import Errors
@@ -158,7 +158,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     replaced = {
         "doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.run.calibrate_here": lambda *_asked, **_options: _calibrated(out),
+        "calibrating.calibrate.calibrate_here": lambda *_asked, **_options: _calibrated(out),
         "evaluating.run.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),

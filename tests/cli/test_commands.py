@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
 
-from occupancy_lab.calibrating.run import Calibrated
+from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.measuring.checks import Check
@@ -118,7 +118,7 @@ def test_calibrate_exports_its_launches(
     table = pd.DataFrame({"us": [2.5]})
     made = Calibrated(CALIBRATION, tmp_path / "h200.json", 184.4, errors, table)
     monkeypatch.setattr(
-        "occupancy_lab.calibrating.run.calibrate_here", lambda _progress, **_options: made
+        "occupancy_lab.calibrating.calibrate.calibrate_here", lambda _progress, **_options: made
     )
     exported = tmp_path / "rows.csv"
     assert run("calibrate", "--export-csv", str(exported)) == 0
@@ -136,7 +136,7 @@ def test_interrupted_calibration_writes_its_launches(
     def interrupted(*_asked: object, **_options: object) -> None:
         raise UnfinishedError(pd.DataFrame({"us": [2.5, None]})) from Interrupted(signal.SIGTERM)
 
-    monkeypatch.setattr("occupancy_lab.calibrating.run.calibrate_here", interrupted)
+    monkeypatch.setattr("occupancy_lab.calibrating.calibrate.calibrate_here", interrupted)
     exported = tmp_path / "rows.csv"
     assert run("calibrate", "--export-csv", str(exported)) == 143
     assert exported.read_text() == 'us\n2.5\n""\n'

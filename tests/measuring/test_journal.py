@@ -180,7 +180,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a calibration launch little and fit nothing."""
     launches = [("softmax_row", Problem(64, 128), Config(128, 4, 1))]
     monkeypatch.setattr("occupancy_lab.calibrating.calibrate.launches", lambda: launches)
-    module = "occupancy_lab.calibrating.run"
+    module = "occupancy_lab.calibrating.calibrate"
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
     monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
