@@ -186,7 +186,7 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @_as_json
 def evaluate(*, as_json: bool, **asked: Any) -> None:
     """Set predicted times against measured ones; exit 1 where a limit is broken."""
-    from occupancy_lab.evaluating.run import run
+    from occupancy_lab.evaluating.evaluation import run
 
     evaluation, broken = run(**asked)
     if as_json:

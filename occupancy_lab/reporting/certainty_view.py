@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.evaluating.metrics import METRICS
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.accuracy import USES
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.spread_view import spread_sentences

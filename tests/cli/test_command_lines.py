@@ -159,7 +159,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         "doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
         "calibrating.calibrate.calibrate_here": lambda *_asked, **_options: _calibrated(out),
-        "evaluating.run.recorded_table": lambda: table,
+        "evaluating.evaluation.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),
         "reporting.contents.write_page": lambda source: Page(source.gpu.title, ()),

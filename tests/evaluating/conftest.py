@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from occupancy_lab.evaluating import counted
+from occupancy_lab.evaluating import evaluation
 from occupancy_lab.throughput import table
 
 if TYPE_CHECKING:
@@ -55,6 +55,6 @@ def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return [SimpleNamespace(us=next(left), bound=bound) for _ in launches]
 
         monkeypatch.setattr(table, "predictions", predictions)
-        monkeypatch.setattr(counted, "copy_us", lambda _total, _constants: copy_us)
+        monkeypatch.setattr(evaluation, "copy_us", lambda _total, _constants: copy_us)
 
     return set_up
