@@ -104,7 +104,7 @@ def tune(
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.progress import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
-    from occupancy_lab.tuning.view import tuning_document
+    from occupancy_lab.tuning.choice import tuning_document
 
     with Journal("tune", keep=not no_cache, resume=not no_resume) as journal:
         with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
