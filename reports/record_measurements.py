@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.sweeping.task import Task
+    from occupancy_lab.sweeping.grid import Task
 
 DATA = Path(__file__).with_name("data")
 LEFT_OUT = (

@@ -18,9 +18,8 @@ from occupancy_lab.evaluating.score import errors
 from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
-from occupancy_lab.sweeping.task import Task
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import percent
 from occupancy_lab.throughput.calibrations import calibration_path, keep_calibration

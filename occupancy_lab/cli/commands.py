@@ -102,7 +102,7 @@ def tune(
 ) -> None:
     """Choose a configuration by prediction; with --measure launch only the best predicted."""
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
     from occupancy_lab.tuning.choice import tuning_document
 
@@ -135,7 +135,7 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping import views
-    from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.workers.spread import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
@@ -223,7 +223,7 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
         msg = "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
         raise click.UsageError(msg)
     from occupancy_lab.reporting.output import run
-    from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.sweeping.run import shown_progress
 
     with shown_progress("compiling") as (compiling,):
         text = run(**asked, output=output, form=form, progress=compiling)

@@ -25,7 +25,7 @@ from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
 from occupancy_lab.explaining.explanation import Explanation, answer_in_short
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
-from occupancy_lab.explaining.limits import limiter_words, occupancy_words, programs_words
+from occupancy_lab.explaining.limits import occupancy_words, programs_words
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_config,
@@ -37,7 +37,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.record import record_of
 from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.words import compared, listed, said_apart, said_of_each
+from occupancy_lab.text.words import compared, limiter_words, listed, said_apart, said_of_each
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

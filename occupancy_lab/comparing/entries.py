@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.fits import elements_per_thread, threads_words
 from occupancy_lab.explaining.launch import resident_words
-from occupancy_lab.explaining.limits import (
-    limiter_words,
-    occupancy_words,
-    programs_words,
-    resource_word,
-    unit_words,
-)
+from occupancy_lab.explaining.limits import occupancy_words, programs_words, unit_words
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.text.document import literal
-from occupancy_lab.text.words import article, count, known, listed
+from occupancy_lab.text.words import article, count, known, limiter_words, listed, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.task import Task
+    from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Measurement
 
 MEASURED_COLUMNS: Mapping[str, str] = {

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from occupancy_lab.occupancy.calculator import Calculation
+
 
 class Titled(Protocol):
     """Whatever has the name of a GPU."""
@@ -93,3 +95,19 @@ def compared(
 ) -> tuple[tuple[str, ...], ...]:
     """Return a table's rows: a name, then what its function says of each item."""
     return tuple((name, *(say(item) for item in items)) for name, say in rows)
+
+
+def resource_word(case: Calculation, resource: str) -> str:
+    """Return the vendor's name of a limit's resource."""
+    architecture = case.architecture
+    if architecture.vendor == "NVIDIA":
+        words = {"programs": "program slots", "barriers": "named barriers"}
+    else:
+        words = {"warps": "waves", "registers": "VGPRs", "sgprs": "SGPRs", "shared": "LDS"}
+        words["programs"] = "program slots"
+    return words.get(resource, "shared memory" if resource == "shared" else resource)
+
+
+def limiter_words(case: Calculation) -> str:
+    """Return the limiters as a phrase: "warps and registers"."""
+    return listed([resource_word(case, resource) for resource in case.occupancy.limiters])

@@ -21,9 +21,8 @@ from occupancy_lab.measuring.devices import chosen_devices
 from occupancy_lab.measuring.request import DEFAULT_RUNS
 from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import record_of
-from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
-from occupancy_lab.sweeping.task import Task
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.table import row_resources
 from occupancy_lab.tuning.choice import Choice, Tuning, choice_of, cost_of
