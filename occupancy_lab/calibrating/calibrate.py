@@ -17,7 +17,7 @@ from occupancy_lab.errors import DriverError, InputError
 from occupancy_lab.evaluating.score import errors
 from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring.devices import chosen_devices
+from occupancy_lab.measuring.process import chosen_devices
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.text.document import Document, Section, Table, literal

@@ -54,8 +54,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Time a kernel and what it is compared with, in turns, on the GPU of this machine."""
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.measuring.side_by_side import measure_side_by_side
-    from occupancy_lab.measuring.side_by_side_view import side_by_side_document
+    from occupancy_lab.measuring.side_by_side import measure_side_by_side, side_by_side_document
 
     with Journal("measure", keep=not no_cache, resume=not no_resume) as journal:
         found = measure_side_by_side(
@@ -247,8 +246,7 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
 @_as_json
 def verify(*, as_json: bool, **asked: Any) -> None:
     """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
-    from occupancy_lab.measuring.verification_view import verification_table
-    from occupancy_lab.measuring.verify import verify_here
+    from occupancy_lab.measuring.verify import verification_table, verify_here
 
     checks = verify_here(**asked)
     if as_json:

@@ -23,8 +23,7 @@ from occupancy_lab.inputs import (
     next_power_of_two,
 )
 from occupancy_lab.kernel import Grid
-from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.measuring.request import DEFAULT_RUNS
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.values import Config, Failure, Problem, Resources

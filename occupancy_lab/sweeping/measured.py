@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.measuring.process import measure_launches
-from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
+from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, measure_launches
 from occupancy_lab.values import Conditions
 from occupancy_lab.workers.spread import UnfinishedError
 
@@ -65,7 +64,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     ]
     counts = [int(table["num_programs"].iloc[place]) for place in fine]
     launches = [
-        (tasks[place].problem, Launch(tasks[place].kernel_name, tasks[place].config, count))
+        (tasks[place].problem, TimedLaunch(tasks[place].kernel_name, tasks[place].config, count))
         for place, count in zip(fine, counts, strict=True)
     ]
 

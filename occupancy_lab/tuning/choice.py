@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
-from occupancy_lab.measuring.timer import BURST, WARMUP_MS
+from occupancy_lab.measuring.measure import BURST, WARMUP_MS
 from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.notebook import ShownAsTables
 from occupancy_lab.text.notes import basis_sentence, cell, difference_cell

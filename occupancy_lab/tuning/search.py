@@ -17,8 +17,7 @@ from occupancy_lab.inputs import (
     chosen_kernel,
 )
 from occupancy_lab.kernel import Grid
-from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.measuring.request import DEFAULT_RUNS
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, run_tasks

@@ -26,7 +26,7 @@ from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.measuring.checks import Check
+from occupancy_lab.measuring.verify import Check
 from occupancy_lab.reporting.fresh import PROBLEM, fresh_table
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.values import Config, Failure, Resources
@@ -236,7 +236,7 @@ def _run(words: list[str], *, gpu: bool) -> tuple[int, str, str]:
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(POINTS.encode())))
         )
         stack.enter_context(mock.patch("torch.cuda.is_available", return_value=gpu))
-        for module in ("inputs", "cli.doctor", "gpus", "measuring.devices", "measuring.verify"):
+        for module in ("inputs", "cli.doctor", "gpus", "measuring.process", "measuring.verify"):
             name = f"occupancy_lab.{module}.present_gpus"
             stack.enter_context(mock.patch(name, return_value=here))
         stack.enter_context(contextlib.redirect_stdout(out))

@@ -12,7 +12,7 @@ from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_o
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import Errors
-from occupancy_lab.measuring.checks import Check
+from occupancy_lab.measuring.verify import Check
 from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import Interrupted
 from occupancy_lab.workers.spread import UnfinishedError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.values import Measurement, Problem
 
 
@@ -98,7 +98,7 @@ def test_interrupted_sweep_prints_and_says_so(
     """Ctrl-C while measuring prints what is finished, says that it is not all, and is exit 130."""
 
     def interrupted(
-        asked: Sequence[tuple[Problem, Launch]], **options: object
+        asked: Sequence[tuple[Problem, TimedLaunch]], **options: object
     ) -> list[Measurement]:
         raise UnfinishedError(dict(enumerate(launches(asked[:1], **options))))  # type: ignore[arg-type] # passed on
 

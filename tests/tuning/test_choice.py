@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.measuring import timer
+from occupancy_lab.measuring import measure
 from occupancy_lab.throughput.calibrations import Basis
 from occupancy_lab.tuning import Choice, Tuning
 from occupancy_lab.tuning.choice import FLUSH_US, cost_of, tuning_document
@@ -65,8 +65,8 @@ def test_launches_are_counted_as_the_timer_makes_them(predicted: list[float], ru
         patch.setattr(torch.cuda, "Event", Event)
         patch.setattr(torch.cuda, "synchronize", lambda: None)
         patch.setattr(torch, "empty", lambda *_shape, **_options: torch.zeros(1))
-        patch.setattr(timer, "time", clock)
-        timer.Timer().time([partial(clock.launch, us) for us in predicted], runs=runs)
+        patch.setattr(measure, "time", clock)
+        measure.Timer().time([partial(clock.launch, us) for us in predicted], runs=runs)
     counted = cost_of(predicted, runs).launches
     assert counted == pytest.approx(len(predicted) + clock.launches, abs=len(predicted))
 
