@@ -11,8 +11,7 @@ from occupancy_lab.calibrating.calibrate import BOUNDS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.throughput.calibrations import Basis
-from occupancy_lab.throughput.constants import Calibration, Constants
+from occupancy_lab.throughput.calibrations import Basis, Calibration, Constants
 from occupancy_lab.throughput.features import Features, features
 from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
 

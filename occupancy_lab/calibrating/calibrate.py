@@ -22,11 +22,15 @@ from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import percent
-from occupancy_lab.throughput.calibrations import calibration_path, keep_calibration
-from occupancy_lab.throughput.constants import Calibration, Constants
+from occupancy_lab.throughput.calibrations import (
+    Calibration,
+    Constants,
+    calibration_path,
+    keep_calibration,
+)
 from occupancy_lab.throughput.features import stack
 from occupancy_lab.throughput.model import times
-from occupancy_lab.throughput.table import row_features
+from occupancy_lab.throughput.predict import row_features
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

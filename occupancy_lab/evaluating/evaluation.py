@@ -19,8 +19,7 @@ from occupancy_lab.text.notebook import ShownAsTables
 from occupancy_lab.text.printing import json_text
 from occupancy_lab.text.words import count
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import copy_us
-from occupancy_lab.throughput.table import predict_rows, row_config, row_problem
+from occupancy_lab.throughput.predict import copy_us, predict_rows, row_config, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.occupancy import exact_rules
-from occupancy_lab.occupancy.evaluate import programs
+from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.occupancy.tutorial import tutorial_rules
 from occupancy_lab.plotting.style import (
     EXACT,

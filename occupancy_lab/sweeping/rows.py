@@ -22,7 +22,7 @@ from occupancy_lab.sweeping.measured import (
     MEASURED_FLOATS,
     MEASURED_INTEGERS,
 )
-from occupancy_lab.throughput.table import add_predictions
+from occupancy_lab.throughput.predict import add_predictions
 from occupancy_lab.values import ITEM_BYTES, Failure, Resources
 
 if TYPE_CHECKING:

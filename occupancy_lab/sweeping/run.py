@@ -15,7 +15,7 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
-from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.workers.signals import exit_status
 from occupancy_lab.workers.spread import UnfinishedError
 

@@ -12,7 +12,7 @@ from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.notebook import ShownAsTables
 from occupancy_lab.text.notes import basis_sentence, cell, difference_cell
 from occupancy_lab.text.words import change, count
-from occupancy_lab.throughput.table import row_config
+from occupancy_lab.throughput.predict import row_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -23,7 +23,7 @@ from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning.choice import Choice, Tuning, choice_of, cost_of
 from occupancy_lab.values import Config, Problem
 

@@ -28,8 +28,12 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel
 from occupancy_lab.throughput import calibrations
-from occupancy_lab.throughput.calibrations import calibration_for, calibration_path
-from occupancy_lab.throughput.constants import Calibration, Constants
+from occupancy_lab.throughput.calibrations import (
+    Calibration,
+    Constants,
+    calibration_for,
+    calibration_path,
+)
 from occupancy_lab.throughput.features import Features, stack
 from occupancy_lab.throughput.model import times
 from occupancy_lab.values import Config, Problem, Resources
