@@ -14,8 +14,7 @@ from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
 from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
-from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.notebook import ShownAsTables
+from occupancy_lab.text.document import Document, Section, ShownAsTables, Table, literal
 from occupancy_lab.text.printing import json_text
 from occupancy_lab.text.words import count
 from occupancy_lab.throughput.calibrations import calibration_for

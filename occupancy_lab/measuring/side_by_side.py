@@ -26,8 +26,13 @@ from occupancy_lab.measuring.process import (
 )
 from occupancy_lab.record import compile_record
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.notes import basis_sentence, cell, conditions_sentence, difference_cell
-from occupancy_lab.text.words import listed
+from occupancy_lab.text.words import (
+    basis_sentence,
+    cell,
+    conditions_sentence,
+    difference_cell,
+    listed,
+)
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Measurement, Problem, Traffic
 

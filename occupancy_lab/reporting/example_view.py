@@ -14,9 +14,9 @@ from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.times import MEASURED
 from occupancy_lab.reporting.words import config_words, problem_words
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.notes import cell
 from occupancy_lab.text.words import (
     article,
+    cell,
     change,
     count,
     limiter_words,

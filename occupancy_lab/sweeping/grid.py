@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
+from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
 from occupancy_lab.compiling.request import Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
@@ -28,7 +29,6 @@ from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
-from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.notebook import ShownAsTables
-from occupancy_lab.text.notes import basis_sentence, cell, difference_cell
-from occupancy_lab.text.words import change, count
+from occupancy_lab.text.document import Document, Section, ShownAsTables, Table
+from occupancy_lab.text.words import basis_sentence, cell, change, count, difference_cell
 from occupancy_lab.throughput.predict import row_config
 
 if TYPE_CHECKING:
