@@ -21,7 +21,7 @@ from occupancy_lab.reporting.page import Chapter, Commands
 from occupancy_lab.sweeping.recorded import read_rows, recorded_table
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed
-from occupancy_lab.throughput.table import row_config, row_problem
+from occupancy_lab.throughput.predict import row_config, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

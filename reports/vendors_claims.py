@@ -16,7 +16,7 @@ from vendors_formula import Case, Counts
 
 from occupancy_lab.explaining.formula import TERM_WORDS, term_reasons
 from occupancy_lab.gpus import HipArchitecture
-from occupancy_lab.occupancy.terms import HIP_TERMS, Term, missing_terms, programs_without
+from occupancy_lab.occupancy.tutorial import HIP_TERMS, Term, missing_terms, programs_without
 from occupancy_lab.reporting.launches import config_words, problem_words
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Section, Table

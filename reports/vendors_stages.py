@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from occupancy_lab.plotting.placing import Placer, are_alike, outline
-from occupancy_lab.plotting.style import EXACT, FAINT, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import (
+    EXACT,
+    FAINT,
+    TUTORIAL,
+    Placer,
+    are_alike,
+    describe,
+    outline,
+    styled,
+)
 from occupancy_lab.reporting.launches import problem_words, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.text.document import Table

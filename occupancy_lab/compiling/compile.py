@@ -26,7 +26,6 @@ from occupancy_lab.compiling.cubin import read_cubin
 from occupancy_lab.compiling.hsaco import read_hsaco
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.silence import Printed, captured
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
@@ -36,6 +35,7 @@ from occupancy_lab.errors import (
 )
 from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.values import Resources
+from occupancy_lab.workers.silence import Printed, captured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

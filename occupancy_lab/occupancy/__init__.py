@@ -4,10 +4,8 @@ Three formulas stand behind one signature, Resources and an architecture in, an 
 NVIDIA's and AMD's exact ones (`occupancy`) and the Triton tutorial's own (`tutorial_occupancy`).
 """
 
-from occupancy_lab.occupancy.cliffs import next_steps, programs_after
-from occupancy_lab.occupancy.exact import exact_rules, occupancy
-from occupancy_lab.occupancy.terms import tutorial_occupancy
-from occupancy_lab.occupancy.tutorial import Rocm, known_to
+from occupancy_lab.occupancy.exact import exact_rules, next_steps, occupancy, programs_after
+from occupancy_lab.occupancy.tutorial import Rocm, known_to, tutorial_occupancy
 
 __all__ = [
     "Rocm",

@@ -13,7 +13,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.files import check_outputs, export
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.contents import make_report
-from occupancy_lab.text.notebook import html_renderer
+from occupancy_lab.text.document import html_renderer
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:

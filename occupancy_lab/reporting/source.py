@@ -8,19 +8,18 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating.counted import counted_rows, with_claims
+from occupancy_lab.evaluating.evaluation import counted_rows, with_claims
 from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, run_tasks
+from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
 from occupancy_lab.sweeping.rows import make_table
-from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.text.document import literal
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 from occupancy_lab.values import Failure, Problem
 
 if TYPE_CHECKING:

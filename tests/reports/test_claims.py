@@ -21,7 +21,7 @@ from vendors_claims import (
 
 from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.occupancy.terms import programs_without
+from occupancy_lab.occupancy.tutorial import programs_without
 from occupancy_lab.values import Resources
 
 RECORDED = Path(__file__).parent.parent / "occupancy" / "recorded" / "llvm_occupancy.csv"

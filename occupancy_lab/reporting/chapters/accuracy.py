@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from occupancy_lab.evaluating import evaluate
-from occupancy_lab.evaluating.metrics import METRICS
-from occupancy_lab.evaluating.report import write_report
+from occupancy_lab.evaluating.evaluation import write_report
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL

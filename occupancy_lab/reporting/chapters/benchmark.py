@@ -14,8 +14,7 @@ from matplotlib.ticker import MultipleLocator, PercentFormatter
 from occupancy_lab.inputs import TUTORIAL_KERNEL, next_power_of_two
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy.planning import traffic
-from occupancy_lab.plotting.placing import Placer, outline
-from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, describe, styled
+from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, describe, outline, styled
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import config_words, share, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
@@ -23,8 +22,8 @@ from occupancy_lab.reporting.source import ALL, USE
 from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
-from occupancy_lab.throughput.table import row_config, row_problem
-from occupancy_lab.tuning.search import choice_of
+from occupancy_lab.throughput.predict import row_config, row_problem
+from occupancy_lab.tuning.choice import choice_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

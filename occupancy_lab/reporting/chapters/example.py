@@ -13,11 +13,20 @@ from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.explanation import answer_in_short
-from occupancy_lab.explaining.limits import limiter_words, the_limits, the_next_step
+from occupancy_lab.explaining.limits import the_limits, the_next_step
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.plotting.placing import Placer, outline
-from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import (
+    EXACT,
+    FAINT,
+    INK,
+    MUTED,
+    TUTORIAL,
+    Placer,
+    describe,
+    outline,
+    styled,
+)
 from occupancy_lab.reporting.launches import (
     config_words,
     launches_of,
@@ -30,9 +39,17 @@ from occupancy_lab.reporting.launches import (
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import MEASURED, PROBLEM, ROW_KERNEL
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.notes import cell
-from occupancy_lab.text.words import article, change, count, listed, microseconds, percent
-from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.text.words import (
+    article,
+    cell,
+    change,
+    count,
+    limiter_words,
+    listed,
+    microseconds,
+    percent,
+)
+from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

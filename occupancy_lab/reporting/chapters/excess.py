@@ -26,8 +26,7 @@ from occupancy_lab.reporting.launches import (
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import NAME
 from occupancy_lab.text.document import Table
-from occupancy_lab.text.notes import cell, difference
-from occupancy_lab.text.words import change, count
+from occupancy_lab.text.words import cell, change, count, difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.plotting.placing import Placer, outline
-from occupancy_lab.plotting.style import EXACT, MUTED, describe, styled
+from occupancy_lab.plotting.style import EXACT, MUTED, Placer, describe, outline, styled
 from occupancy_lab.reporting.chapters.benchmark import (
     CHOSEN,
     FASTEST,

@@ -12,7 +12,7 @@ from occupancy_lab.plotting import draw_heatmap
 from occupancy_lab.reporting.launches import config_words, problem_words, rows_of, variants_of
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.text.words import count, microseconds, percent
-from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.throughput.predict import row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.evaluating.metrics import METRICS
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.chapters.accuracy import USES
 from occupancy_lab.reporting.chapters.benchmark import (
     COPY,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.evaluating.metrics import METRICS
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.chapters.accuracy import USES
 from occupancy_lab.reporting.launches import share, summary_of
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.source import NAME, PREDICTED
-from occupancy_lab.text.notes import basis_sentence
-from occupancy_lab.text.words import count, listed, percent
+from occupancy_lab.text.words import basis_sentence, count, listed, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
