@@ -102,7 +102,7 @@ def _initials(limiter: object) -> str:
 
 
 def _is_dark(colour: Sequence[float]) -> bool:
-    """Whether white is read better on *colour* than black (WCAG 2's relative luminance)."""
+    """Return whether white is read better on *colour* than black (WCAG 2's relative luminance)."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4  # noqa: PLR2004
         for part in colour[:3]
