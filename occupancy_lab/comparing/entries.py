@@ -264,7 +264,7 @@ def _held(entry: Entry) -> str:
 
 
 def _step(first: Entry, other: Entry) -> str:
-    """Say whether the programs a multiprocessor change, and where the step lies."""
+    """Say whether the programs per multiprocessor change, and where the step lies."""
     before, after = first.record.occupancy, other.record.occupancy
     if before.num_warps != after.num_warps:
         word = first.architecture.warp_word

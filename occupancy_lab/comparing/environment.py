@@ -53,7 +53,7 @@ class Environment:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is the interpreter that runs this."""
+        """Return whether it is the interpreter that runs this."""
         return self.python == sys.executable
 
 

@@ -106,7 +106,7 @@ class Metric:
         return "-" if value is None else self.form(value)
 
     def keeps(self, score: Score, limit: float) -> bool:
-        """Whether the number of *score* is known and within *limit*."""
+        """Return whether the number of *score* is known and within *limit*."""
         value = self.read(score)
         return value is not None and (value >= limit if self.least else value <= limit)
 

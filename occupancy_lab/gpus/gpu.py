@@ -38,23 +38,23 @@ class CudaArchitecture:
     warp_size: int
     """Threads a warp."""
     max_warps: int
-    """Resident warps an SM."""
+    """Resident warps per SM."""
     max_threads: int
-    """Resident threads an SM."""
+    """Resident threads per SM."""
     max_programs: int
-    """Resident programs (thread blocks) an SM."""
+    """Resident programs (thread blocks) per SM."""
     max_threads_per_program: int
-    """Threads a program."""
+    """Threads per program."""
     max_registers_per_thread: int
-    """32-bit registers a thread, above which no program is resident."""
+    """32-bit registers per thread, above which no program is resident."""
     registers: int
-    """32-bit registers an SM."""
+    """32-bit registers per SM."""
     register_unit: int
     """32-bit registers that a warp's allocation is rounded up to a multiple of."""
     register_partitions: int
     """Equal parts of the register file; all registers of a warp are in one."""
     shared_per_multiprocessor: int
-    """Shared memory an SM, bytes."""
+    """Shared memory per SM, bytes."""
     max_shared: int
     """Shared memory that one program may use after opting in, bytes."""
     reserved_shared: int
@@ -62,7 +62,7 @@ class CudaArchitecture:
     shared_unit: int
     """Bytes that a program's shared memory is rounded up to a multiple of."""
     max_barriers: int | None = None
-    """Named barriers an SM; None where they do not limit the occupancy."""
+    """Named barriers per SM; None where they do not limit the occupancy."""
 
     @property
     def vendor(self) -> str:
@@ -102,7 +102,7 @@ class CudaArchitecture:
 
     @property
     def max_warps_per_program(self) -> int:
-        """Warps a program."""
+        """Warps per program."""
         return self.max_threads_per_program // self.warp_size
 
 
@@ -113,29 +113,29 @@ class HipArchitecture:
     target_name: str
     """The compiler's name, without features: gfx942."""
     warp_size: int
-    """Work-items a wave, in Triton's code objects."""
+    """Work-items per wave, in Triton's code objects."""
     multiprocessor: str
     """CU or WGP, which is what the numbers of a multiprocessor are of."""
     simds: int
-    """SIMDs a multiprocessor."""
+    """SIMDs per multiprocessor."""
     max_waves_per_simd: int
     """Resident waves a SIMD."""
     vgprs_per_simd: int
-    """32-bit vector registers a lane of one SIMD, shared by its waves."""
+    """32-bit vector registers per lane of one SIMD, shared by its waves."""
     vgpr_granule: int
     """Vector registers that a wave's allocation is rounded up to a multiple of."""
     max_vgprs: int
     """Vector registers that one wave can address; AGPRs count where the file is unified."""
     shared_per_multiprocessor: int
-    """LDS a multiprocessor, bytes."""
+    """LDS per multiprocessor, bytes."""
     max_shared: int
     """LDS that one program (workgroup) may use, bytes."""
     shared_unit: int
     """Bytes that the hardware rounds a program's LDS up to a multiple of."""
     max_multiwave_programs: int
-    """Barrier slots: resident programs of more than one wave a multiprocessor."""
+    """Barrier slots: resident programs of more than one wave per multiprocessor."""
     max_threads_per_program: int
-    """Work-items a program."""
+    """Work-items per program."""
     agpr_file: str | None = None
     """Where AGPRs are: "unified" with the VGPRs, "separate"; None where there are none."""
     sgprs_per_simd: int | None = None
@@ -177,22 +177,22 @@ class HipArchitecture:
 
     @property
     def max_warps(self) -> int:
-        """Resident waves a multiprocessor."""
+        """Resident waves per multiprocessor."""
         return self.simds * self.max_waves_per_simd
 
     @property
     def max_threads(self) -> int:
-        """Resident work-items a multiprocessor."""
+        """Resident work-items per multiprocessor."""
         return self.max_warps * self.warp_size
 
     @property
     def registers(self) -> int:
-        """32-bit vector registers a multiprocessor, all lanes: HIP's regsPerBlock from 2025 on."""
+        """32-bit vector registers per multiprocessor, all lanes: HIP's regsPerBlock since 2025."""
         return self.vgprs_per_simd * self.simds * self.warp_size
 
     @property
     def max_warps_per_program(self) -> int:
-        """Waves a program."""
+        """Waves per program."""
         return self.max_threads_per_program // self.warp_size
 
 
@@ -212,7 +212,7 @@ class Gpu:
     multiprocessors: int | None = None
     """SMs, CUs or WGPs, as `architecture.multiprocessor_word` says."""
     bandwidth_gbs: float | None = None
-    """Peak bandwidth of the device memory, 1e9 bytes a second."""
+    """Peak bandwidth of the device memory, 1e9 bytes per second."""
     l2_bytes: int | None = None
     """L2 cache of the whole GPU, bytes: all XCDs together on AMD's chiplet GPUs."""
     infinity_cache_bytes: int | None = None

@@ -27,11 +27,11 @@ class DriverKernel:
     """One loaded kernel as the driver describes it."""
 
     n_regs: int
-    """Registers a thread."""
+    """Registers per thread."""
     local_bytes: int
-    """Local memory a thread, bytes."""
+    """Local memory per thread, bytes."""
     static_shared: int
-    """Static shared memory a program, bytes, without the driver's reserve."""
+    """Static shared memory per program, bytes, without the driver's reserve."""
     programs_per_multiprocessor: int
     """cuOccupancyMaxActiveBlocksPerMultiprocessor for Triton's threads and shared memory."""
 
@@ -76,7 +76,7 @@ def _check(error: int) -> None:
 def accepts_cooperative_launch(
     kernel: Kernel, problem: Problem, config: Config, num_programs: int
 ) -> bool:
-    """Tell whether the GPU at hand takes *num_programs* programs of *kernel* at the same time.
+    """Return whether the GPU at hand takes *num_programs* programs of *kernel* at the same time.
 
     A cooperative launch promises that all programs are resident at once, so the driver refuses one
     program more than fit.

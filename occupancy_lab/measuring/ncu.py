@@ -93,9 +93,9 @@ class NcuReport:
     written_bytes: int | None
     """Bytes written to DRAM before the launch ended; the L2 cache may keep the others."""
     n_regs: int | None
-    """Registers a thread."""
+    """Registers per thread."""
     carveout: int | None
-    """Shared memory a multiprocessor, bytes, as the driver divided it from the L1 cache."""
+    """Shared memory per multiprocessor, bytes, as the driver divided it from the L1 cache."""
     waves: float | None
     """Programs launched over programs that the GPU holds at once."""
     curve_registers: int | None

@@ -66,7 +66,7 @@ def _measured_rows(
 
 
 def _can_be(row: dict[str, str]) -> bool:
-    """Tell whether *row* holds a time and numbers that a launch can have had."""
+    """Return whether *row* holds a time and numbers that a launch can have had."""
     try:
         measurement = _measurement(row)
         programs = _integer(row["launched"]), _integer(row["num_programs"])

@@ -135,7 +135,7 @@ def _limit_checks(record: Record, report: NcuReport) -> Iterator[Check]:
 
 
 def _shared_limit(record: Record, carveout: int) -> int | None:
-    """Return the programs that *carveout* bytes of shared memory an SM allow.
+    """Return the programs that *carveout* bytes of shared memory per SM allow.
 
     Nsight Compute's limit is of what the driver took from the L1 cache for this launch.
     """

@@ -28,7 +28,7 @@ def _warps(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]
 
 
 def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
-    """Return the VGPRs a lane that count: n_regs, or the kernel descriptor's where padded."""
+    """Return the VGPRs per lane that count: n_regs, or the kernel descriptor's where padded."""
     if usage.allocated_vgprs is None:
         return usage.n_regs
     padded = usage.allocated_vgprs > round_up(usage.n_regs, mp.vgpr_granule)

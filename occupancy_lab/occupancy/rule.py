@@ -26,11 +26,11 @@ class Usage(Protocol):
 
     @property
     def n_regs(self) -> Any:
-        """Registers a thread."""
+        """Registers per thread."""
 
     @property
     def num_warps(self) -> Any:
-        """Warps a program."""
+        """Warps per program."""
 
     @property
     def shared(self) -> Any:
@@ -46,7 +46,7 @@ class Usage(Protocol):
 
     @property
     def sgprs(self) -> Any:
-        """Scalar registers a wave."""
+        """Scalar registers per wave."""
 
     @property
     def allocated_vgprs(self) -> Any:

@@ -219,7 +219,7 @@ def programs_without(
     architecture: Architecture,
     rocm: Rocm = Rocm.CURRENT,
 ) -> int:
-    """Return the exact formula's programs a multiprocessor with *terms* taken out of it."""
+    """Return the exact formula's programs per multiprocessor with *terms* taken out of it."""
     case: Case = (architecture, resources)
     for term in terms:
         case = term.hide(*case, rocm)

@@ -130,7 +130,7 @@ def outline(axes: Axes, line: Line2D) -> Points:
 
 
 def are_alike(curve: Points, other: Points) -> bool:
-    """Whether two curves lie on each other as far as an eye can tell."""
+    """Return whether two curves lie on each other as far as an eye can tell."""
     return all(
         (_distances(np.hstack([one, one]), another) <= ALIKE).all()
         for one, another in ((curve, other), (other, curve))

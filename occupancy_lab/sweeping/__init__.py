@@ -1,4 +1,4 @@
-"""The grid: every configuration on every GPU, a row each."""
+"""The grid: every configuration on every GPU, one row each."""
 
 from occupancy_lab.sweeping.grid import COLUMNS, sweep
 

@@ -1,4 +1,4 @@
-"""`sweep`: a grid of configurations on several GPUs, compiled once each, a row each."""
+"""`sweep`: a grid of configurations on several GPUs, compiled once each, one row each."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     progress: Progress = lambda _done, _of: None,
     measuring_progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
-    """Compile every configuration and give a table with a row each, in the order of the grid.
+    """Compile every configuration and give a table with one row each, in the order of the grid.
 
     A configuration that cannot be had is a row too: `status` is "ok", "does not fit",
     "compile failed", "timed out", "skipped" or "interrupted", and `reason` says why. COLUMNS says
@@ -302,7 +302,7 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
     retry_failed: bool = False,
     progress: Progress = lambda _done, _of: None,
 ) -> pd.DataFrame:
-    """Compile *tasks* and give a table with a row each, as `sweep` does of its grid.
+    """Compile *tasks* and give a table with one row each, as `sweep` does of its grid.
 
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """

@@ -49,7 +49,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     journal: Journal | None = None,
 ) -> pd.DataFrame:
-    """Return *table*, which has a row a task, with the columns of MEASURED_COLUMNS added.
+    """Return *table*, which has a row per task, with the columns of MEASURED_COLUMNS added.
 
     Rows that are not ok are not launched and have none of them; nor are rows for other GPUs than
     *gpu*, the one that is here, where it is given.

@@ -106,7 +106,7 @@ FLOATS = ("occupancy", "waves", "predicted_us", "predicted_gbs")
 
 
 def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataFrame:
-    """Return the table of a sweep, a row a task in their order, with the columns of COLUMNS."""
+    """Return the table of a sweep, a row per task, in their order, with the columns of COLUMNS."""
     import pandas as pd
 
     version = triton_version()
