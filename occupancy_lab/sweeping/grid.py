@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
-from occupancy_lab.compiling.request import Request
+from occupancy_lab.compiling.server import Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import DEFAULT_ROWS, check_problem, chosen_gpus, chosen_kernel
