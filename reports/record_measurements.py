@@ -17,8 +17,7 @@ import pandas as pd
 
 from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.measuring.process import measure_launches
-from occupancy_lab.measuring.request import Launch
+from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 from occupancy_lab.reporting.fresh import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.sweeping.task import Task
+    from occupancy_lab.sweeping.grid import Task
 
 DATA = Path(__file__).with_name("data")
 LEFT_OUT = (
@@ -68,7 +67,7 @@ def measured(tasks: Sequence[Task]) -> pd.DataFrame:
     launches = [
         (
             tasks[places[at]].problem,
-            Launch(tasks[places[at]].kernel_name, tasks[places[at]].config, counts[at]),
+            TimedLaunch(tasks[places[at]].kernel_name, tasks[places[at]].config, counts[at]),
         )
         for at in fine
     ]
@@ -78,7 +77,7 @@ def measured(tasks: Sequence[Task]) -> pd.DataFrame:
 
 def providers(problems: Sequence[Problem], names: Sequence[str]) -> pd.DataFrame:
     """Return a row for each of *problems* and *names*."""
-    launches = [(problem, Launch(name)) for problem in problems for name in names]
+    launches = [(problem, TimedLaunch(name)) for problem in problems for name in names]
     found = measure_launches(launches)
     rows = [
         dataclasses.asdict(problem) | {"provider": launch.kernel} | measured_row(0, one)

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from occupancy_lab.measuring.request import Request, measurements_to_json
+from occupancy_lab.measuring.process import TimedLaunches, measurements_to_json
 from occupancy_lab.values import Conditions, Measurement
 from occupancy_lab.workers.child import Child, serve
 
@@ -31,7 +31,7 @@ _calls = itertools.count(1)
 
 def answer(line: str) -> str:
     """Return made-up measurements of the request *line*."""
-    request = Request.from_json(line)
+    request = TimedLaunches.from_json(line)
     time.sleep(float(os.environ.get("FAKED_SECONDS", "0.1")))
     return measurements_to_json([_measured(request.runs) for _ in request.launches])
 
@@ -60,12 +60,12 @@ def _run() -> None:
     from occupancy_lab import cli, inputs
     from occupancy_lab.gpus import find_gpu
     from occupancy_lab.gpus.present import PresentGpu
-    from occupancy_lab.measuring import devices, process
+    from occupancy_lab.measuring import process
 
     gpu = find_gpu("h200")
     here = (PresentGpu(gpu, gpu.title, {}, 0, gpu, uuid=os.environ.get("FAKED_UUID", "1")),)
-    inputs.present_gpus = devices.present_gpus = lambda: here
-    devices._check_torch = lambda _purpose, _present: None
+    inputs.present_gpus = process.present_gpus = lambda: here
+    process._check_torch = lambda _purpose, _present: None
     process.Child = _FakedChild
     cli.main(sys.argv[1:])
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from occupancy_lab.calibrating.fit import BOUNDS
+from occupancy_lab.calibrating.calibrate import BOUNDS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.throughput.calibrations import Basis
-from occupancy_lab.throughput.constants import Calibration, Constants
+from occupancy_lab.throughput.calibrations import Basis, Calibration, Constants
 from occupancy_lab.throughput.features import Features, features
 from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
 

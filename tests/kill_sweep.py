@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from occupancy_lab.measuring.request import Request, measurements_from_json
+from occupancy_lab.measuring.process import TimedLaunches, measurements_from_json
 from occupancy_lab.sweeping import COLUMNS
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Place:
 
 
 def _times(entry: dict[str, str]) -> Iterator[tuple[Name, str]]:
-    request = Request.from_json(entry["request"])
+    request = TimedLaunches.from_json(entry["request"])
     problem = request.problem
     for launch, one in zip(
         request.launches, measurements_from_json(entry["measurements"]), strict=True

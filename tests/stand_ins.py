@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pytest
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.measuring.process import TimedLaunch
     from occupancy_lab.values import Problem
 
 CONDITIONS = Conditions(
@@ -53,7 +53,7 @@ def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:
     """Make *names*, keys or GPUs, those of this machine, and have torch able to use them."""
     gpus = [find_gpu(name) if isinstance(name, str) else name for name in names]
     here = tuple(PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus))
-    for module in ("inputs", "cli.doctor", "measuring.devices", "measuring.verify"):
+    for module in ("inputs", "cli.doctor", "measuring.process", "measuring.verify"):
         patch.setattr(f"occupancy_lab.{module}.present_gpus", lambda: here)
     patch.setattr(torch.cuda, "is_available", lambda: bool(names))
     patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -73,14 +73,14 @@ class Launches:
     Every launch takes what `times` gives for it in us; None is a launch that fails.
     """
 
-    def __init__(self, times: Callable[[Launch], float | None] = lambda _launch: 10.0) -> None:
+    def __init__(self, times: Callable[[TimedLaunch], float | None] = lambda _launch: 10.0) -> None:
         self.times = times
-        self.asked: list[tuple[Problem, Launch]] = []
+        self.asked: list[tuple[Problem, TimedLaunch]] = []
         self.devices: tuple[str | None, ...] = ()
 
     def __call__(
         self,
-        launches: Sequence[tuple[Problem, Launch]],
+        launches: Sequence[tuple[Problem, TimedLaunch]],
         *,
         runs: int = 30,
         devices: Sequence[str | None] = (None,),
@@ -93,7 +93,7 @@ class Launches:
         progress(len(launches), len(launches))
         return [self._measured(launch, runs) for _, launch in launches]
 
-    def _measured(self, launch: Launch, runs: int) -> Measurement:
+    def _measured(self, launch: TimedLaunch, runs: int) -> Measurement:
         us = self.times(launch)
         if us is None:
             return Measurement("launch failed", CONDITIONS, "RuntimeError: no luck")

@@ -92,7 +92,7 @@ def test_shown_output_is_printed() -> None:
 
 def test_accuracy_is_what_evaluate_says() -> None:
     """The sentence on the held-out shapes is the one that `evaluate` prints today."""
-    from occupancy_lab.evaluating.run import run
+    from occupancy_lab.evaluating.evaluation import run
 
     evaluation, _ = run(uses=("held out",))
     said = next(line for line in evaluation.to_markdown().splitlines() if line.startswith("- "))

@@ -1,33 +1,102 @@
-"""A calibration of the GPU at hand: compile, time, and fit the constants of the model."""
+"""A calibration of the GPU at hand: time launches, fit the constants of the model, keep them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ast
+import contextlib
+import dataclasses
+import inspect
+import itertools
+import textwrap
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import kernels
-from occupancy_lab.calibrating.fit import fit_constants
-from occupancy_lab.calibrating.grid import launches
-from occupancy_lab.errors import DriverError
+from occupancy_lab.errors import DriverError, InputError
 from occupancy_lab.evaluating.score import errors
+from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.measuring.process import chosen_devices
+from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
-from occupancy_lab.sweeping.task import Task
-from occupancy_lab.throughput.constants import Calibration
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.words import percent
+from occupancy_lab.throughput.calibrations import (
+    Calibration,
+    Constants,
+    calibration_path,
+    keep_calibration,
+)
 from occupancy_lab.throughput.features import stack
 from occupancy_lab.throughput.model import times
-from occupancy_lab.throughput.table import row_features
+from occupancy_lab.throughput.predict import row_features
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
     from occupancy_lab.evaluating.score import Errors
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.throughput.constants import Constants
     from occupancy_lab.throughput.features import Features
+
+COLS = (128, 500, 1024, 2045, 4096, 8192, 16384, 32768)
+NUM_WARPS = (1, 2, 4, 8, 16, 32)
+MATRIX_BYTES = (2**14, 2**18, 3 * 2**20, 9 * 2**20, 20 * 2**20, 50 * 2**20, 160 * 2**20)
+KERNEL_STAGES = {
+    "rows-0-0": (1,),
+    "rows-1-0": (1,),
+    "rows-2-1": (1,),
+    "loop-0-0": (1, 4),
+    "loop-2-1": (1, 3),
+    "softmax_row": (1,),
+    "softmax": (1, 2, 3, 4),
+}
+"""The kernels and their num_stages: the lab's own, and those that copy rows with reductions and
+elementwise steps on the way, as many as the name says."""
+ELEMENTS_A_THREAD = range(1, 129)
+SPILLING = {
+    ("rows-2-1", 1): ((8192, 1), (16384, 1), (16384, 2), (32768, 2), (32768, 4)),
+    ("loop-2-1", 1): ((16384, 1), (32768, 4)),
+    ("loop-2-1", 2): ((16384, 1), (32768, 2)),
+    ("softmax_row", 1): ((8192, 1), (16384, 1), (16384, 2), (32768, 2), (32768, 4), (65536, 4)),
+    ("softmax", 1): ((8192, 1), (16384, 1), (16384, 2), (32768, 2), (32768, 4), (65536, 8)),
+    ("softmax", 2): ((8192, 1), (16384, 1), (16384, 2), (32768, 1), (32768, 2), (32768, 4)),
+    ("softmax", 3): ((8192, 1), (16384, 1), (16384, 2), (32768, 4)),
+}
+"""Blocks that no registers hold, which show what local memory costs; they compile slowly."""
+
+
+def launches() -> Iterator[tuple[str, Problem, Config]]:
+    """Return the kernel's name, the problem and the configuration of each launch."""
+    yield "empty", Problem(16, 16), Config(16, 1, 1)
+    for (kernel, stages), cols, num_warps in itertools.product(
+        KERNEL_STAGES.items(), COLS, NUM_WARPS
+    ):
+        block_size = next_power_of_two(cols)
+        # Without a barrier the parts of a 32-byte sector are written at different times, which
+        # costs an unaligned copy up to 15 % of the bandwidth and no kernel with a reduction.
+        apart = kernel.endswith("-0-0") and cols != block_size
+        if block_size // (32 * num_warps) in ELEMENTS_A_THREAD and not apart:
+            for num_stages in stages:
+                yield from _sizes(kernel, cols, Config(block_size, num_warps, num_stages))
+    for (kernel, num_stages), blocks in SPILLING.items():
+        for block_size, num_warps in blocks:
+            yield from _sizes(kernel, block_size, Config(block_size, num_warps, num_stages))
+
+
+def _sizes(kernel: str, cols: int, config: Config) -> Iterator[tuple[str, Problem, Config]]:
+    # Both sizes of elements meet every width and every number of warps.
+    wide = (cols.bit_length() + NUM_WARPS.index(config.num_warps)) % 2 == 0
+    for matrix_bytes in MATRIX_BYTES:
+        rows = matrix_bytes // (cols * (4 if wide else 2)) // 16 * 16
+        if rows:
+            yield kernel, Problem(rows, cols, "float32" if wide else "float16"), config
+
 
 RUNS = 18
 
@@ -107,3 +176,158 @@ def _timed(table: pd.DataFrame, gpu: Gpu) -> list[tuple[Features, float]]:
         if launch is not None:
             found.append((launch, float(row["us"])))
     return found
+
+
+BOUNDS = {
+    "program_us": (2e-4, 6e-4, 2e-3),
+    "row_bandwidth_gbs": (0.5, 0.92, 1.05),
+    "loop_bandwidth_gbs": (0.5, 0.88, 1.05),
+    "copy_bandwidth_gbs": (0.5, 0.88, 1.05),
+    "stage_loss": (0.0, 0.02, 0.2),
+    "split_loss": (0.0, 0.02, 0.2),
+    "latency_us": (0.05, 0.4, 2.0),
+    "instruction_cycles": (1.0, 3.5, 8.0),
+    "shuffle_cycles": (0.0, 40.0, 120.0),
+    "local_cycles": (0.0, 20.0, 300.0),
+    "fetch_cycles": (0.0, 5.0, 30.0),
+    "first_fetch_cycles": (0.0, 5.0, 30.0),
+    "copy_slots": (0.0, 2.0, 20.0),
+    "l2_gbs": (5.0, 40.0, 200.0),
+    "drain_us": (0.0, 0.5, 5.0),
+    "ramp_us": (0.0, 0.5, 5.0),
+    "last_share": (0.0, 0.5, 2.0),
+    "fill_share": (0.0, 1.0, 4.0),
+    "pass_share": (0.0, 0.5, 2.0),
+    "tail_share": (0.0, 0.5, 1.5),
+    "prologue_factor": (0.0, 1.5, 6.0),
+}
+"""The least, the first guess and the most of each constant; the bandwidths' are shares of the
+peak. What is not here, the launch of an empty program, is measured by itself."""
+ROUGH = 0.05
+"""Relative error above which a launch pulls less on the fit, as one that the model cannot tell."""
+
+
+def fit_constants(
+    features: Features, measured_us: Sequence[float], *, launch_us: float, peak_gbs: float
+) -> Constants:
+    """Return the constants that bring the model closest to *measured_us*, in relative error.
+
+    *peak_gbs* is the device memory's bandwidth as the driver gives it, GB/s.
+    """
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    names = list(BOUNDS)
+    scale = np.array([peak_gbs if name.endswith("bandwidth_gbs") else 1.0 for name in names])
+    low, guess, high = (scale * np.array(column) for column in zip(*BOUNDS.values(), strict=True))
+    logs = np.log(np.array(measured_us))
+
+    def constants(values: Sequence[float]) -> Constants:
+        found = dict(zip(names, map(float, values), strict=True))
+        return Constants(launch_us=launch_us, **found)
+
+    solution = least_squares(
+        lambda values: np.log(times(features, constants(values)).total) - logs,
+        guess,
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=ROUGH,
+        x_scale=guess,
+    )
+    return constants(solution.x)
+
+
+UNITS = {"us": "us", "gbs": "GB/s", "cycles": "cycles"}
+"""The unit of a constant, by the last word of its name; a number without one has no unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A calibration that was made and kept."""
+
+    calibration: Calibration
+    path: Path
+    seconds: float
+    errors: Errors
+    """How far the model is off the launches that it was fitted to."""
+    table: pd.DataFrame = field(compare=False, repr=False)
+    """Those launches, a row each."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the launches as plain values, for JSON."""
+        return {
+            **dataclasses.asdict(self.calibration),
+            "path": str(self.path),
+            "seconds": self.seconds,
+            "errors": dataclasses.asdict(self.errors),
+        }
+
+
+def calibrate_here(
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+    journal: Journal | None = None,
+) -> Calibrated:
+    """Find the constants of the first GPU of this machine, and keep them for predictions.
+
+    *progress* is called with what is done and to do, first of the compiles, then of the launches;
+    measurements are kept in *journal* as they come.
+
+    Raises InputError where there is no GPU or the calibration cannot be kept, DriverError where no
+    launch gave a time, and UnfinishedError, with the table of what is finished, on Ctrl-C.
+    """
+    start = time.monotonic()
+    gpu, _ = chosen_devices("calibrate")
+    path = calibration_path(gpu.key)
+    with _written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    table = time_calibration(gpu, progress=progress, journal=journal)
+    calibration = calibration_of(table, gpu)
+    with _written(path):
+        keep_calibration(calibration)
+    errors = fit_errors(table, gpu, calibration.constants)
+    return Calibrated(calibration, path, time.monotonic() - start, errors, table)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Raise InputError where the block cannot write to *path*."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror}"
+        raise InputError(msg) from error
+
+
+def calibration_document(made: Calibrated) -> Document:
+    """Return the constants with their units and meanings, and how well they fit."""
+    calibration, errors = made.calibration, made.errors
+    meanings = _meanings()
+    rows = tuple(
+        (name, f"{value:.4g}", UNITS.get(name.rsplit("_", 1)[-1], ""), meanings[name])
+        for name, value in dataclasses.asdict(calibration.constants).items()
+    )
+    kept = (
+        f"It took {made.seconds:.0f} s and is kept in {literal(str(made.path))}; predictions for"
+        f" {calibration.gpu} use it from now on."
+    )
+    fits = (
+        f"Half of the {errors.launches} launches that it was fitted to are predicted within"
+        f" {percent(errors.median)} of their measured times, nine in ten within"
+        f" {percent(errors.p90)}."
+    )
+    return Document(
+        f"Calibration of {calibration.device}, {calibration.date}",
+        (kept, fits),
+        (Section("Constants", (Table(("", "value", "unit", ""), rows, prose=True),)),),
+    )
+
+
+def _meanings() -> Mapping[str, str]:
+    """Return the sentence below each field of Constants, which no running program keeps."""
+    (holder,) = ast.parse(textwrap.dedent(inspect.getsource(Constants))).body
+    body = getattr(holder, "body", [])
+    return {
+        ast.unparse(one.target): " ".join(str(ast.literal_eval(below.value)).split())
+        for one, below in itertools.pairwise(body)
+        if isinstance(one, ast.AnnAssign) and isinstance(below, ast.Expr)
+    }

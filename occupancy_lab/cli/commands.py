@@ -54,8 +54,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Time a kernel and what it is compared with, in turns, on the GPU of this machine."""
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.measuring.side_by_side import measure_side_by_side
-    from occupancy_lab.measuring.side_by_side_view import side_by_side_document
+    from occupancy_lab.measuring.side_by_side import measure_side_by_side, side_by_side_document
 
     with Journal("measure", keep=not no_cache, resume=not no_resume) as journal:
         found = measure_side_by_side(
@@ -102,9 +101,9 @@ def tune(
 ) -> None:
     """Choose a configuration by prediction; with --measure launch only the best predicted."""
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
-    from occupancy_lab.tuning.view import tuning_document
+    from occupancy_lab.tuning.choice import tuning_document
 
     with Journal("tune", keep=not no_cache, resume=not no_resume) as journal:
         with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
@@ -131,11 +130,11 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
     from pathlib import Path
 
-    from occupancy_lab.calibrating.run import calibrate_here, calibration_document
+    from occupancy_lab.calibrating.calibrate import calibrate_here, calibration_document
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping import views
-    from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.workers.spread import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
@@ -186,7 +185,7 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @_as_json
 def evaluate(*, as_json: bool, **asked: Any) -> None:
     """Set predicted times against measured ones; exit 1 where a limit is broken."""
-    from occupancy_lab.evaluating.run import run
+    from occupancy_lab.evaluating.evaluation import run
 
     evaluation, broken = run(**asked)
     if as_json:
@@ -223,7 +222,7 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
         msg = "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
         raise click.UsageError(msg)
     from occupancy_lab.reporting.output import run
-    from occupancy_lab.sweeping.progress import shown_progress
+    from occupancy_lab.sweeping.run import shown_progress
 
     with shown_progress("compiling") as (compiling,):
         text = run(**asked, output=output, form=form, progress=compiling)
@@ -247,8 +246,7 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
 @_as_json
 def verify(*, as_json: bool, **asked: Any) -> None:
     """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
-    from occupancy_lab.measuring.verification_view import verification_table
-    from occupancy_lab.measuring.verify import verify_here
+    from occupancy_lab.measuring.verify import verification_table, verify_here
 
     checks = verify_here(**asked)
     if as_json:

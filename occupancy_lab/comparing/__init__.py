@@ -1,7 +1,6 @@
 """What differs between GPUs, Triton versions, kernels and num_stages, and why."""
 
-from occupancy_lab.comparing.comparison import Comparison, compare
-from occupancy_lab.comparing.differences import write_comparison
+from occupancy_lab.comparing.comparison import Comparison, compare, write_comparison
 from occupancy_lab.comparing.environment import Environment, find_environment, triton_python
 
 __all__ = [

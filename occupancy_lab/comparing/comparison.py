@@ -1,4 +1,4 @@
-"""`compare`: from GPUs, Triton versions, kernels and num_stages to what differs, in one call."""
+"""`compare`: GPUs, Triton versions, kernels and num_stages set side by side, and what differs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import itertools
 import sys
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.comparing.differences import write_comparison
-from occupancy_lab.comparing.entry import make_entries
+from occupancy_lab.comparing.entries import (
+    between_gpus,
+    differing_dimensions,
+    make_entries,
+    moves,
+    slices,
+)
 from occupancy_lab.comparing.environment import find_environment
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
+from occupancy_lab.explaining.explanation import Explanation, answer_in_short
+from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
+from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
+from occupancy_lab.explaining.limits import occupancy_words, programs_words
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_config,
@@ -26,11 +36,14 @@ from occupancy_lab.inputs import (
     chosen_kernel,
 )
 from occupancy_lab.record import record_of
+from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.text.words import compared, limiter_words, listed, said_apart, said_of_each
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from occupancy_lab.comparing.entries import Entry, Slice
     from occupancy_lab.comparing.environment import Environment
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -194,3 +207,99 @@ def _case(cell: _Cell, environment: Environment, compiler: Compiler) -> Case:
     )
     single = Config(config.block_size, config.num_warps, 1)
     return Case(record, record.resources if config == single else resources(single))
+
+
+KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages", "num_stages"))
+
+
+def write_comparison(entries: tuple[Entry, ...]) -> Document:
+    """Return what is said of *entries*, which are of one problem and differ in some dimension."""
+    return Document(
+        _title(entries),
+        tuple(answer_in_short(entry) for entry in entries),
+        (
+            Section("Side by side", (_table(entries),)),
+            Section("What differs and why", sentences=_differences(entries)),
+        ),
+    )
+
+
+def _title(entries: tuple[Entry, ...]) -> str:
+    first, differing = entries[0], differing_dimensions(entries)
+    problem = first.record.problem
+    same = [f"{problem.rows} x {problem.cols} {problem.dtype}"]
+    if "kernel" not in differing:
+        same.insert(0, first.names["kernel"])
+    if "gpu" not in differing:
+        same.append(first.called("gpu"))
+    names = [dict.fromkeys(entry.names[name] for entry in entries) for name in differing]
+    return f"{', '.join(same)}: {'; '.join(listed(list(several)) for several in names)}"
+
+
+def _knobs(entry: Entry) -> str:
+    return " / ".join(_knob(entry, field) for _, field in KNOBS)
+
+
+def _table(entries: tuple[Entry, ...]) -> Table:
+    rows = compared(
+        entries,
+        (
+            ("target", lambda entry: entry.record.gpu.target.name),
+            ("kernel", lambda entry: entry.names["kernel"]),
+            (" / ".join(name for name, _ in KNOBS), _knobs),
+            *resource_rows(entries),
+            ("programs a multiprocessor", lambda entry: programs_words(entry.calculation)),
+            ("limiter", lambda entry: limiter_words(entry.calculation)),
+            ("occupancy", lambda entry: occupancy_words(entry.calculation)),
+            ("num_programs", num_programs_words),
+            ("waves of programs", waves_words),
+            ("tutorial, programs", lambda entry: tutorial_programs(entry.calculation)),
+        ),
+    )
+    return Table(("", *(entry.title for entry in entries)), rows)
+
+
+def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Return a sentence for each difference."""
+    differing = differing_dimensions(entries)
+    along = [said_of_each(slices(entries, name), _along) for name in differing]
+    stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()
+    plans = said_apart(entries, _plan) if "kernel" in differing else ()
+    tutorial: tuple[str, ...] = ()
+    if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
+        tutorial = said_apart(entries, _tutorial)
+    return (*itertools.chain(*along), *stages, *plans, *tutorial)
+
+
+def _tutorial(entry: Entry) -> Iterator[str]:
+    return tutorial_sentences(entry.calculation)
+
+
+def _tutorial_errs(entry: Entry) -> bool:
+    said, truth = entry.record.tutorial, entry.record.occupancy
+    return said.programs_per_multiprocessor != truth.programs_per_multiprocessor
+
+
+def _plan(entry: Entry) -> tuple[str]:
+    return (plan_sentence(entry),)
+
+
+def _along(part: Slice) -> Iterator[str]:
+    if part.dimension == "gpu":
+        yield from between_gpus(part)
+    else:
+        yield from moves(part)
+    if part.dimension in {"gpu", "kernel"}:
+        yield from _choices(part)
+
+
+def _knob(entry: Entry, field: str) -> str:
+    return str(getattr(entry.record.config, field))
+
+
+def _choices(part: Slice) -> Iterator[str]:
+    """Say where the kernel's own choice of a configuration differs."""
+    for name, field in KNOBS:
+        values = part.said(partial(_knob, field=field))
+        if values is not None:
+            yield f"{name} is {values}, each the kernel's own choice."

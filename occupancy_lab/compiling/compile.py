@@ -26,7 +26,7 @@ from occupancy_lab.errors import (
     TargetError,
 )
 from occupancy_lab.kernel import OPTIONS
-from occupancy_lab.workers.child import Printed, captured
+from occupancy_lab.workers.silence import Printed, captured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

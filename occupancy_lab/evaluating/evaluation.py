@@ -1,4 +1,4 @@
-"""`evaluate`: from a table of measured launches to how good their predictions are, in one call."""
+"""`evaluate`: from a table of measured launches to how good their predictions are, and a report."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.process import check_files
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating.counted import counted_rows, with_claims
-from occupancy_lab.evaluating.score import Errors, errors, score
+from occupancy_lab.evaluating.score import METRICS, Errors, errors, percent, score
+from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
-from occupancy_lab.text.notebook import ShownAsTables
+from occupancy_lab.kernel import load_kernel, own_kernel
+from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
+from occupancy_lab.text.document import Document, Section, ShownAsTables, Table, literal
 from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.words import count
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.table import row_config, row_problem
+from occupancy_lab.throughput.predict import copy_us, predict_rows, row_config, row_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -25,6 +30,43 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Config, Problem
+
+SHAPE = ["rows", "cols", "dtype"]
+"""The columns that name a shape; all its configurations, of one kernel or several, compete."""
+
+
+def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with a time of the launch that is planned, in their order.
+
+    Rows where another number of programs was launched, as the tutorial's formula gives it, are
+    not what is predicted.
+    """
+    planned = (table["launched"] == table["num_programs"]).astype("boolean").fillna(value=False)
+    rows = table[(table["measured"] == "measured") & planned.astype(bool)]
+    types = {"us": float, "occupancy": float, "num_warps": int, "num_stages": int}
+    return rows.astype(types).reset_index(drop=True)
+
+
+def with_claims(
+    rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
+) -> pd.DataFrame:
+    """Return those of *rows*, all of *gpu*, that can be predicted, with what is said of each.
+
+    The columns predicted_us, bound, copy_us (the time of a plain copy of as many bytes) and shape
+    (a number) are added. *kernels* holds kernels that the lab does not have by their name.
+
+    Raises InputError where a kernel is neither there nor the lab's own.
+    """
+    known = {name: kernels.get(name) or own_kernel(name) for name in rows["kernel"].unique()}
+    found = predict_rows(rows, known, gpu, basis)
+    chosen = rows.iloc[[one.place for one in found]]
+    return chosen.assign(
+        predicted_us=[one.prediction.us for one in found],
+        bound=[one.prediction.bound for one in found],
+        copy_us=[copy_us(one.total_bytes, basis.constants) for one in found],
+        shape=chosen.groupby(SHAPE, sort=False).ngroup(),
+    )
+
 
 PREDICTION, ROOFLINE, OCCUPANCY = "prediction", "roofline", "highest occupancy"
 GROUPS = ("bound", "kernel", "num_warps", "num_stages", "spills")
@@ -93,8 +135,6 @@ class Evaluation(ShownAsTables):
 
     def to_markdown(self) -> str:
         """Return the evaluation in GitHub's markdown."""
-        from occupancy_lab.evaluating.report import write_report
-
         return write_report(self).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
@@ -202,3 +242,172 @@ def _worst(rows: pd.DataFrame, top: int) -> Iterator[Miss]:
             measured_us=float(row["us"]),
             error=float(row["error"]),
         )
+
+
+def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterator[str]:
+    """Return a sentence for each of *limits*, by the names of METRICS, that a prediction breaks."""
+    for result in evaluation.results:
+        for name, limit in limits.items():
+            metric = METRICS[name]
+            if not metric.keeps(result.score, limit):
+                value = metric.read(result.score)
+                found = "not known" if value is None else f"{value:.4g}"
+                edge = "least" if metric.least else "most"
+                yield (
+                    f"{result.title}, {result.use}: the {metric.words} is {found}, "
+                    f"and may be {limit:g} at {edge}"
+                )
+
+
+USES = ("tuning", "held out", CHECK)
+"""What the recorded grids are for; the rest is the tutorial's benchmark."""
+
+
+def run(  # noqa: PLR0913 - one argument an option of the command line
+    *,
+    file: str | None = None,
+    gpus: Sequence[str] = (),
+    uses: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    top: int = 10,
+    max_median: float | None = None,
+    max_p90: float | None = None,
+    max_mean_loss: float | None = None,
+    max_worst_loss: float | None = None,
+    min_rank: float | None = None,
+) -> tuple[Evaluation, tuple[str, ...]]:
+    """Return the evaluation of what was recorded, or of *file*, and a sentence a broken limit.
+
+    *gpus* and *uses* choose rows; none takes all GPUs, and what is tuning or held out where the
+    table says so, or check. *kernels* are the files of kernels that are not the lab's own.
+
+    Raises InputError for what cannot be read, chosen or predicted.
+    """
+    limits = {
+        "median": max_median,
+        "p90": max_p90,
+        "mean_loss": max_mean_loss,
+        "worst_loss": max_worst_loss,
+        "rank": min_rank,
+    }
+    check_files(kernels, store_directory())
+    own = {kernel.name: kernel for kernel in map(load_kernel, kernels)}
+    table = recorded_table() if file is None else read_table(file, kernels=own)
+    evaluation = evaluate(choose(table, gpus, uses), kernels=own, top=top)
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    return evaluation, tuple(broken_limits(evaluation, given))
+
+
+def choose(table: pd.DataFrame, gpus: Sequence[str], uses: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of *table* on *gpus* and for *uses*; `run` says what none is.
+
+    Raises InputError where there are none.
+    """
+    keys = [gpu.key for gpu in find_gpus(",".join(gpus))] if gpus else table["gpu"].unique()
+    chosen = table[table["gpu"].isin(keys)]
+    if "use" in table:
+        chosen = chosen[chosen["use"].isin(uses or USES)]
+    elif uses:
+        msg = f"the table has no column use, which could be {' or '.join(uses)}"
+        raise InputError(msg)
+    if chosen.empty:
+        there = table[[name for name in ("gpu", "use") if name in table]].drop_duplicates()
+        rows = "; ".join(", ".join(map(str, row)) for row in there.itertuples(index=False))
+        msg = f"no launch was measured on these GPUs for this use; there are: {rows or 'none'}"
+        raise InputError(msg)
+    return chosen
+
+
+EXPLAINED = """\
+The error of a launch is |predicted / measured - 1|; the bias is the same with its sign.
+The goals are what the lab aims at; where a number does not reach its goal, so far it has not.
+The first choice is the configuration of a shape with the least predicted time; what it loses is \
+its measured time over that of the fastest, minus 1.
+The rank correlation is Spearman's between predicted and measured times inside a shape, its mean \
+over the shapes.
+roofline takes a launch and the traffic at the bandwidth of a plain copy: the same for every \
+configuration of a shape. It cannot choose, so its first choice is the first row of the grid.
+highest occupancy launches the configuration with the highest occupancy, the first row of the grid \
+where several have it. It says no time."""
+
+
+def write_report(evaluation: Evaluation) -> Document:
+    """Return *evaluation* in words."""
+    return Document(
+        "Predicted times, set against measured ones",
+        tuple(_in_short(result) for result in evaluation.results),
+        (
+            *(_result_section(result) for result in evaluation.results),
+            Section("What the numbers are", sentences=tuple(EXPLAINED.splitlines())),
+        ),
+    )
+
+
+def _in_short(result: Result) -> str:
+    numbers = {name: metric.write(result.score) for name, metric in METRICS.items()}
+    return (
+        f"**{result.title}, {literal(result.use)}**: {count(result.shapes, 'shape')},"
+        f" {result.launches} measured; median error {numbers['median']},"
+        f" 90th percentile {numbers['p90']}; the first choice loses {numbers['mean_loss']},"
+        f" {numbers['worst_loss']} at worst."
+    )
+
+
+def _result_section(result: Result) -> Section:
+    sentences = [f"The constants are from: {result.basis}."]
+    if result.without_prediction:
+        sentences.append(
+            f"Measured but not predicted, as too little is known: {result.without_prediction}."
+        )
+    tables = (_score_table(result), _group_table(result.groups), _worst_table(result.worst))
+    shown = tuple(table for table in tables if table.rows)
+    return Section(f"{result.title}, {literal(result.use)}", shown, tuple(sentences))
+
+
+def _score_table(result: Result) -> Table:
+    rows = tuple(
+        (
+            metric.words,
+            "-" if metric.goal is None else metric.form(metric.goal),
+            *(metric.write(score) for score in result.scores),
+        )
+        for metric in METRICS.values()
+    )
+    return Table(("", "goal", *(score.name for score in result.scores)), rows)
+
+
+def _group_table(groups: tuple[Group, ...]) -> Table:
+    rows = tuple(
+        (
+            f"{group.by}: {group.value}",
+            str(group.errors.launches),
+            percent(group.errors.median),
+            percent(group.errors.p90),
+            _signed(group.errors.bias),
+        )
+        for group in groups
+    )
+    headers = ("", "launches", "median error", "90th percentile", "median bias")
+    return Table(headers, rows, "The error by kind of launch:")
+
+
+def _worst_table(worst: tuple[Miss, ...]) -> Table:
+    rows = tuple(
+        (
+            f"{miss.kernel}, {miss.problem.rows} x {miss.problem.cols} {miss.problem.dtype}",
+            str(miss.config.block_size),
+            str(miss.config.num_warps),
+            str(miss.config.num_stages),
+            f"{miss.predicted_us:.4g}",
+            f"{miss.measured_us:.4g}",
+            _signed(miss.error),
+            miss.bound,
+        )
+        for miss in worst
+    )
+    headers = ("", "BLOCK_SIZE", "warps", "stages", "predicted", "measured", "error", "bound")
+    return Table(headers, rows, "The worst predicted, times in us:")
+
+
+def _signed(share: float) -> str:
+    return f"{'+' if share > 0 else ''}{percent(share)}"

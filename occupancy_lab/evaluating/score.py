@@ -1,11 +1,14 @@
-"""How good one way of predicting is: its errors in time, and what its choices cost."""
+"""How good one way of predicting is: its errors in time, what its choices cost, and the goals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import pandas as pd
 
 
@@ -79,3 +82,61 @@ def _rank_correlation(rows: pd.DataFrame, claims: pd.Series[Any]) -> float | Non
     size = (squares["us"] * squares["claim"]) ** 0.5
     ranked = size > 0.0
     return float((together[ranked] / size[ranked]).mean()) if ranked.any() else None
+
+
+def percent(share: float) -> str:
+    """Return 0.0314 as "3.1%": measured times are not known better than that."""
+    return f"{100 * share:.1f}%"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of a score: how it is called, read and written, and what it should be."""
+
+    words: str
+    read: Callable[[Score], float | None]
+    goal: float | None
+    form: Callable[[float], str] = percent
+    least: bool = False
+    """Whether the goal is the least that will do, not the most."""
+
+    def write(self, score: Score) -> str:
+        """Return the number of *score* as text, a dash where there is none."""
+        value = self.read(score)
+        return "-" if value is None else self.form(value)
+
+    def keeps(self, score: Score, limit: float) -> bool:
+        """Whether the number of *score* is known and within *limit*."""
+        value = self.read(score)
+        return value is not None and (value >= limit if self.least else value <= limit)
+
+
+def _error(name: str) -> Callable[[Score], float | None]:
+    return lambda score: None if score.errors is None else float(getattr(score.errors, name))
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "median": Metric("median error", _error("median"), 0.03),
+        "mean": Metric("mean error", _error("mean"), None),
+        "p90": Metric("90th percentile of the error", _error("p90"), 0.10),
+        "mean_loss": Metric(
+            "time lost by the first choice, mean",
+            lambda one: one.mean_loss,
+            0.01,
+        ),
+        "worst_loss": Metric(
+            "time lost by the first choice, worst",
+            lambda one: one.worst_loss,
+            0.05,
+        ),
+        "rank": Metric(
+            "rank correlation",
+            lambda one: one.rank_correlation,
+            0.9,
+            "{:.2f}".format,
+            least=True,
+        ),
+    }
+)
+"""The numbers of a score by name; the goals are what the prediction is meant to reach."""

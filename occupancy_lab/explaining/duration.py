@@ -14,8 +14,7 @@ from occupancy_lab.explaining.reasons import (
 )
 from occupancy_lab.explaining.timing import timing
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.notes import basis_sentence
-from occupancy_lab.text.words import change, compared, microseconds, said_of_each
+from occupancy_lab.text.words import basis_sentence, change, compared, microseconds, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

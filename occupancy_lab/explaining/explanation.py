@@ -26,8 +26,7 @@ from occupancy_lab.inputs import (
     chosen_kernel,
 )
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.document import Document
-from occupancy_lab.text.notebook import ShownAsTables
+from occupancy_lab.text.document import Document, ShownAsTables
 from occupancy_lab.text.printing import json_text
 from occupancy_lab.text.words import listed
 from occupancy_lab.values import Config, Problem

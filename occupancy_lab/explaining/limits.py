@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import article, count, listed, percent, said_of_each
+from occupancy_lab.text.words import (
+    article,
+    count,
+    limiter_words,
+    listed,
+    percent,
+    resource_word,
+    said_of_each,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,22 +23,6 @@ if TYPE_CHECKING:
 
 FIXED = ("warps", "programs", "barriers")
 """Limits that no smaller use of registers or shared memory moves."""
-
-
-def resource_word(case: Calculation, resource: str) -> str:
-    """Return the vendor's name of a limit's resource."""
-    architecture = case.architecture
-    if architecture.vendor == "NVIDIA":
-        words = {"programs": "program slots", "barriers": "named barriers"}
-    else:
-        words = {"warps": "waves", "registers": "VGPRs", "sgprs": "SGPRs", "shared": "LDS"}
-        words["programs"] = "program slots"
-    return words.get(resource, "shared memory" if resource == "shared" else resource)
-
-
-def limiter_words(case: Calculation) -> str:
-    """Return the limiters as a phrase: "warps and registers"."""
-    return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
 
 
 def programs_words(case: Calculation) -> str:

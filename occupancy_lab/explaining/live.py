@@ -28,7 +28,7 @@ def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
 
     Raises InputError where none is, or torch cannot use it.
     """
-    from occupancy_lab.measuring.devices import chosen_devices
+    from occupancy_lab.measuring.process import chosen_devices
 
     here, _ = chosen_devices("--measure")
     for gpu in gpus:
@@ -53,10 +53,9 @@ def with_times(case: Case, kernel: str, *, measure: bool) -> Case:
 
 
 def _measured(record: Record, kernel: str) -> Record:
-    from occupancy_lab.measuring.process import measure_launches
-    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 
-    launch = Launch(kernel, record.config, record.plan.num_programs or 1)
+    launch = TimedLaunch(kernel, record.config, record.plan.num_programs or 1)
     (measurement,) = measure_launches([(record.problem, launch)])
     return record.with_measurement(measurement)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.text.document import literal
-from occupancy_lab.text.notes import conditions_words, median_words, place_words
-from occupancy_lab.text.words import microseconds
+from occupancy_lab.text.words import conditions_words, median_words, microseconds, place_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,9 +1,16 @@
 """GPUs: their limits and sizes with the sources, the names they go by, and those at hand."""
 
 from occupancy_lab.gpus.gpu import Architecture, CudaArchitecture, Gpu, HipArchitecture, Source
-from occupancy_lab.gpus.names import find_device, find_gpu, find_gpus
 from occupancy_lab.gpus.present import PresentGpu, disagreements, present_gpus
-from occupancy_lab.gpus.table import aliases, architectures, bare_gpus, devices
+from occupancy_lab.gpus.table import (
+    aliases,
+    architectures,
+    bare_gpus,
+    devices,
+    find_device,
+    find_gpu,
+    find_gpus,
+)
 
 __all__ = [
     "Architecture",

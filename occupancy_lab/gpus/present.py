@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.gpus.drivers import TOPOLOGY, read_kfd, read_libcuda
 from occupancy_lab.gpus.gpu import Source
-from occupancy_lab.gpus.kfd import TOPOLOGY, read_kfd
-from occupancy_lab.gpus.libcuda import read_libcuda
-from occupancy_lab.gpus.names import find_device
-from occupancy_lab.gpus.table import bare_gpus, devices, pci_ids
+from occupancy_lab.gpus.table import bare_gpus, devices, find_device, pci_ids
 
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Mapping
     from pathlib import Path
 
+    from occupancy_lab.gpus.drivers import DriverReport
     from occupancy_lab.gpus.gpu import Architecture, Gpu
-    from occupancy_lab.gpus.reports import DriverReport
 
 _DRIVER = Source("the driver")
 _BANDWIDTH_TOLERANCE = 0.01

@@ -18,17 +18,19 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.store import key_digest, make_directory
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring.devices import device_names
-from occupancy_lab.measuring.measure import driver_version
-from occupancy_lab.measuring.request import measurements_from_json, measurements_to_json
-from occupancy_lab.measuring.timer import L2_STATE, TIMER
+from occupancy_lab.measuring.measure import L2_STATE, TIMER, driver_version
+from occupancy_lab.measuring.process import (
+    device_names,
+    measurements_from_json,
+    measurements_to_json,
+)
 from occupancy_lab.text.printing import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Self
 
-    from occupancy_lab.measuring.request import Request
+    from occupancy_lab.measuring.process import TimedLaunches
     from occupancy_lab.values import Measurement, Problem
 
 LIFETIME = dt.timedelta(hours=24)
@@ -74,7 +76,7 @@ class Journal:
         self._file = None
 
     def begin(
-        self, requests: Mapping[Problem, Request], devices: Sequence[str | None]
+        self, requests: Mapping[Problem, TimedLaunches], devices: Sequence[str | None]
     ) -> dict[Problem, list[Measurement]]:
         """Return what is kept of *requests*, which standard error tells, and keep what comes.
 
@@ -99,7 +101,7 @@ class Journal:
             print_note(_told(list(found.values()), of))
         return {problem: measurements for problem, (_, measurements) in found.items()}
 
-    def keep(self, request: Request, measurements: list[Measurement]) -> None:
+    def keep(self, request: TimedLaunches, measurements: list[Measurement]) -> None:
         """Write down at once what was measured of *request*."""
         if self._file is None or any(one.status in PASSING for one in measurements):
             return
@@ -127,7 +129,7 @@ def _told(found: Sequence[tuple[dt.datetime, list[Measurement]]], of: int) -> st
 
 
 def _identity(
-    command: str, requests: Mapping[Problem, Request], devices: Sequence[str | None]
+    command: str, requests: Mapping[Problem, TimedLaunches], devices: Sequence[str | None]
 ) -> dict[str, Any]:
     launches = [launch for request in requests.values() for launch in request.launches]
     kernels = sorted({launch.kernel for launch in launches if launch.config is not None})

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import DriverError
 from occupancy_lab.inputs import chosen_kernel
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring.measure import operands
+from occupancy_lab.values import Config, Problem  # noqa: TC001 - from_line reads them
 from occupancy_lab.workers import child
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from occupancy_lab.measuring.once import OneLaunch
 
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""
@@ -142,7 +145,7 @@ def _command(path: Path, launch: OneLaunch, fields: Iterable[str]) -> list[str]:
         *("--target-processes", "application-only"),  # no compiler that Triton starts
         *("--kernel-name", f"regex:^{re.escape(function.__name__)}$", "--launch-count", "1"),
         *("--metrics", ",".join(metrics)),
-        *child.command("occupancy_lab.measuring.once", launch.to_json()),
+        *child.command("occupancy_lab.measuring.ncu", launch.to_json()),
     ]
 
 
@@ -206,3 +209,38 @@ def _complaint(printed: str) -> str:
     if own and "application returned an error" in said:
         said = own[-1]
     return f"Nsight Compute measured nothing: {said}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneLaunch:
+    """What to launch: a kernel's name or file, the matrix, the configuration, the programs."""
+
+    kernel: str
+    problem: Problem
+    config: Config
+    num_programs: int
+
+    def to_json(self) -> str:
+        """Return the launch as one line of JSON."""
+        return to_line(self)
+
+    @classmethod
+    def from_json(cls, line: str) -> OneLaunch:
+        """Return the launch of a line that `to_json` made."""
+        launch: OneLaunch = from_line(cls, line)
+        return launch
+
+
+def launch_once(launch: OneLaunch) -> None:
+    """Run *launch* on the current GPU, on random numbers, and wait until it is done."""
+    import torch
+
+    kernel, problem = load_kernel(launch.kernel), launch.problem
+    first, *others = operands(problem.rows, problem.cols, problem.dtype, kernel.operands)
+    kernel.run(first, launch.config, launch.num_programs, *others)
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Run the launch that the command line holds."""
+    launch_once(OneLaunch.from_json(sys.argv[1]))

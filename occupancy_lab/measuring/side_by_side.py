@@ -17,15 +17,27 @@ from occupancy_lab.inputs import (
     chosen_config,
     chosen_kernel,
 )
-from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.measuring.process import measure_launches
-from occupancy_lab.measuring.providers import PROVIDERS
-from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
+from occupancy_lab.measuring.measure import PROVIDERS
+from occupancy_lab.measuring.process import (
+    DEFAULT_RUNS,
+    TimedLaunch,
+    chosen_devices,
+    measure_launches,
+)
 from occupancy_lab.record import compile_record
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.words import (
+    basis_sentence,
+    cell,
+    conditions_sentence,
+    difference_cell,
+    listed,
+)
+from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Measurement, Problem, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
@@ -179,17 +191,17 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 
 def _untimed(
     provider: str, kernel: str, record: Record, compiler: Compiler
-) -> tuple[Timed, Launch | None]:
+) -> tuple[Timed, TimedLaunch | None]:
     """Return a row without a time, and what to launch for one; None where it does not fit."""
     if provider == KERNEL:
         return _planned(provider, kernel, record, record.plan)
     if provider == TUTORIAL:
         return _tutorial(record, compiler)
     matrix = record.problem.matrix_bytes
-    return Timed(provider, Traffic(matrix, matrix), UNTIMED), Launch(provider)
+    return Timed(provider, Traffic(matrix, matrix), UNTIMED), TimedLaunch(provider)
 
 
-def _tutorial(record: Record, compiler: Compiler) -> tuple[Timed, Launch | None]:
+def _tutorial(record: Record, compiler: Compiler) -> tuple[Timed, TimedLaunch | None]:
     """Return the tutorial's own choice, launched with as many programs as its formula gives."""
     kernel, problem = chosen_kernel(TUTORIAL_KERNEL), record.problem
     config = chosen_config(kernel, problem, record.gpu, {})
@@ -205,10 +217,90 @@ def _tutorial(record: Record, compiler: Compiler) -> tuple[Timed, Launch | None]
 
 def _planned(
     provider: str, kernel: str, record: Record, plan: LaunchPlan
-) -> tuple[Timed, Launch | None]:
+) -> tuple[Timed, TimedLaunch | None]:
     # A formula that gives no number of programs is launched with 0, and the kernel says why not.
     programs = plan.num_programs or 0
     row = Timed(
         provider, record.traffic, UNTIMED, record.config, programs, record.prediction_of(plan)
     )
-    return row, Launch(kernel, record.config, programs)
+    return row, TimedLaunch(kernel, record.config, programs)
+
+
+MEASURED = ("", "us", "10-90 %", "GB/s", "of the copy", "relative error")
+PREDICTED = ("", "warps", "stages", "programs", "predicted us", "bound", "measured us", "off")
+
+
+def side_by_side_document(found: SideBySide) -> Document:
+    """Return what was measured, and what was predicted of it, in words."""
+    problem = found.problem
+    title = f"{found.kernel}, {problem.rows} x {problem.cols} {problem.dtype}, on {found.gpu.title}"
+    measured = Table(MEASURED, tuple(_measured(found, row) for row in found.rows))
+    sections = [Section("Measured", (measured,), tuple(_measured_sentences(found)))]
+    planned = tuple(row for row in found.rows if row.config is not None)
+    if planned:
+        table = Table(PREDICTED, tuple(map(_predicted, planned)))
+        sections.append(Section("Predicted", (table,), tuple(_predicted_sentences(found))))
+    return Document(title, (_answer(found),), tuple(sections))
+
+
+def _answer(found: SideBySide) -> str:
+    timed = [row for row in found.rows if row.measurement.us is not None and row.provider != "copy"]
+    if not timed:
+        return "Nothing was measured."
+    fastest = min(timed, key=lambda row: row.measurement.us or 0.0)
+    share = found.share_of_copy(fastest)
+    copy = "" if share is None else f", {share:.0%} of the copy's bandwidth"
+    return f"The fastest is {fastest.provider}: {cell(fastest.measurement.us)} us measured{copy}."
+
+
+def _measured(found: SideBySide, row: Timed) -> tuple[str, ...]:
+    taken, share = row.measurement, found.share_of_copy(row)
+    return (
+        row.provider,
+        cell(taken.us),
+        "-" if taken.us is None else f"{cell(taken.us_low)} - {cell(taken.us_high)}",
+        "-" if row.gbs is None else f"{row.gbs:.0f}",
+        "-" if share is None else f"{share:.0%}",
+        "-" if taken.relative_error is None else f"{taken.relative_error:.1e}",
+    )
+
+
+def _predicted(row: Timed) -> tuple[str, ...]:
+    config, prediction = row.config, row.prediction
+    predicted = None if prediction is None else prediction.us
+    return (
+        row.provider,
+        "-" if config is None else str(config.num_warps),
+        "-" if config is None else str(config.num_stages),
+        "-" if row.num_programs is None else str(row.num_programs),
+        cell(predicted),
+        "-" if prediction is None else prediction.bound,
+        cell(row.measurement.us),
+        difference_cell(predicted, row.measurement.us),
+    )
+
+
+def _measured_sentences(found: SideBySide) -> Iterator[str]:
+    for row in found.rows:
+        if row.measurement.us is None:
+            reason = literal(str(row.measurement.reason))
+            yield f"{row.provider} has no time, {row.measurement.status}: {reason}."
+    timed = [row.measurement for row in found.rows if row.measurement.us is not None]
+    if timed and timed[0].conditions is not None:
+        yield conditions_sentence(timed[0].conditions, timed[0].runs)
+    short = [row.provider for row in found.rows if row.measurement.mostly_launch]
+    if short:
+        yield (
+            f"Less than twice the time of an empty kernel, so mostly the launch: {listed(short)}."
+        )
+    yield (
+        "GB/s are of the bytes that have to move, however often a provider moves them; the relative"
+        " error is against torch in float64."
+    )
+
+
+def _predicted_sentences(found: SideBySide) -> Iterator[str]:
+    basis = calibration_for(found.gpu)
+    if basis is not None:
+        yield basis_sentence(found.gpu, basis.words, calibrated=basis.calibrated)
+        yield "off is how far the predicted time is off the measured one."

@@ -6,10 +6,8 @@ What ROCm's runtime and LLVM say of AMD kernels is the exact one, less what they
 """
 
 from occupancy_lab.occupancy.claims import CLAIMANTS, Claim, Claimant, claim
-from occupancy_lab.occupancy.cliffs import next_steps, programs_after
-from occupancy_lab.occupancy.exact import exact_rules, occupancy
-from occupancy_lab.occupancy.terms import tutorial_occupancy
-from occupancy_lab.occupancy.tutorial import Rocm
+from occupancy_lab.occupancy.exact import exact_rules, next_steps, occupancy, programs_after
+from occupancy_lab.occupancy.tutorial import Rocm, tutorial_occupancy
 
 __all__ = [
     "CLAIMANTS",

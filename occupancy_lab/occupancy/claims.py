@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.occupancy.terms import HIP_TERMS, Term, missing_terms, programs_without
+from occupancy_lab.occupancy.tutorial import HIP_TERMS, Term, missing_terms, programs_without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

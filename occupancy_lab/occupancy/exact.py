@@ -1,14 +1,19 @@
-"""The exact occupancy, by the formula of the architecture's vendor."""
+"""The exact occupancy, and how far a kernel is from its next cliff."""
 
 from __future__ import annotations
 
+import bisect
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy import cuda, hip
-from occupancy_lab.occupancy.evaluate import evaluate
+from occupancy_lab.occupancy.hip import needed_vgprs
+from occupancy_lab.occupancy.rule import evaluate, programs, scalar_where
+from occupancy_lab.values import NextStep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.occupancy.rule import Rule
     from occupancy_lab.values import Occupancy, Resources
@@ -25,3 +30,72 @@ def occupancy(resources: Resources, architecture: Architecture) -> Occupancy:
     Zero programs means that the kernel cannot be launched there.
     """
     return evaluate(exact_rules(architecture), resources, architecture)
+
+
+MAX_SGPRS = 108
+"""The most SGPRs a gfx9 wave can use: 102, VCC, FLAT_SCRATCH and XNACK_MASK (LLVM AMDGPUUsage)."""
+
+
+def _amounts(resources: Resources, architecture: Architecture) -> dict[str, tuple[int, int]]:
+    """Return each resource that a kernel can use less or more of: what it uses and the most."""
+    if isinstance(architecture, CudaArchitecture):
+        n_regs = (resources.n_regs, architecture.max_registers_per_thread)
+        return {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
+    vgprs = needed_vgprs(resources, architecture, scalar_where)
+    amounts = {"registers": (vgprs, architecture.max_vgprs)}
+    if resources.sgprs is not None and architecture.sgprs_per_simd is not None:
+        amounts["sgprs"] = (resources.sgprs, MAX_SGPRS)
+    return {**amounts, "shared": (resources.shared, architecture.max_shared)}
+
+
+def _with(resources: Resources, resource: str, amount: int) -> Resources:
+    if resource == "registers":
+        return resources.replace(n_regs=amount, allocated_vgprs=None)
+    return resources.replace(**{resource: amount})
+
+
+def programs_after(
+    steps: Sequence[NextStep], resources: Resources, architecture: Architecture
+) -> int | None:
+    """Return the programs that fit when every limiter is down to the amount for one program more.
+
+    That may be several more, as an amount comes in steps. None where a limiter has no such amount.
+    """
+    most = {step.resource: step.most_for_one_more for step in steps}
+    for resource in occupancy(resources, architecture).limiters:
+        amount = most.get(resource)
+        if amount is None:
+            return None
+        resources = _with(resources, resource, amount)
+    return occupancy(resources, architecture).programs_per_multiprocessor
+
+
+def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:
+    """Give, for registers and shared memory (and SGPRs), the nearest cliff on either side.
+
+    Each resource is looked at alone: one program more needs every limiter to allow it.
+    """
+    rules = {rule.resource: rule for rule in exact_rules(architecture)}
+    now = occupancy(resources, architecture).programs_per_multiprocessor
+    steps = []
+    for resource, (used, most) in _amounts(resources, architecture).items():
+
+        def allowed(amount: int, resource: str = resource) -> int:
+            usage = _with(resources, resource, amount)
+            return -int(programs((rules[resource],), usage, architecture)[resource])
+
+        # A limit never rises with the amount, so its negative is sorted and can be bisected.
+        amounts = range(1 if resource == "registers" else 0, most + 1)
+        allow_one_more = bisect.bisect_right(amounts, -(now + 1), key=allowed)
+        allow_as_many = bisect.bisect_right(amounts, -now, key=allowed)
+        steps.append(
+            NextStep(
+                resource=resource,
+                now=used,
+                most_for_one_more=amounts[allow_one_more - 1] if allow_one_more else None,
+                least_for_one_fewer=(
+                    amounts[allow_as_many] if allow_as_many < len(amounts) else None
+                ),
+            )
+        )
+    return tuple(steps)

@@ -9,9 +9,8 @@ from occupancy_lab.errors import InputError, shortened
 from occupancy_lab.files import plain_rows, read_texts, write_csv
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import check_num_warps
-from occupancy_lab.occupancy.evaluate import programs
 from occupancy_lab.occupancy.exact import exact_rules
-from occupancy_lab.occupancy.rule import UNLIMITED
+from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.occupancy.tutorial import tutorial_rules
 from occupancy_lab.text.printing import json_text
 

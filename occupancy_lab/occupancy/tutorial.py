@@ -7,15 +7,22 @@ the exact formulas: it rounds nothing, knows no slots and divides by a shared me
 from __future__ import annotations
 
 import enum
+import itertools
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where
+from occupancy_lab.occupancy.exact import occupancy
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, limits
+from occupancy_lab.values import TutorialOccupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from occupancy_lab.gpus import Architecture, HipArchitecture
+    from occupancy_lab.values import Resources
+
+    Case = tuple[Any, Resources]
 
 CDNA = ("gfx908", "gfx90a", "gfx940", "gfx941", "gfx942")
 """The tutorial's own list; gfx950 is missing from it."""
@@ -100,3 +107,135 @@ def tutorial_rules(architecture: Architecture, rocm: Rocm = Rocm.CURRENT) -> tup
         return CUDA_RULES
     warps = Rule("warps", _hip_warps, ("{waves} waves // {num_warps} = {programs} programs",))
     return (_hip_registers(rocm), warps, _SHARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing that the exact formula knows and the tutorial's does not."""
+
+    name: str
+    hide: Callable[[Any, Resources, Rocm], Case]
+    """Gives the architecture and the resources changed so that the exact rules miss the term."""
+
+
+def _hide_in_architecture(**changes: int) -> Callable[[Any, Resources, Rocm], Case]:
+    return lambda architecture, usage, _rocm: (replace(architecture, **changes), usage)
+
+
+def _hide_in_usage(**changes: int | None) -> Callable[[Any, Resources, Rocm], Case]:
+    return lambda architecture, usage, _rocm: (architecture, usage.replace(**changes))
+
+
+def _hide_reserve(sm: Any, usage: Resources, _rocm: Rocm) -> Case:
+    return replace(sm, reserved_shared=0, shared_per_multiprocessor=sm.max_shared), usage
+
+
+def _hide_lds_pool(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+    return replace(mp, shared_per_multiprocessor=mp.max_shared), usage
+
+
+def _hide_simds(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+    pooled = replace(
+        mp,
+        simds=1,
+        vgprs_per_simd=mp.vgprs_per_simd * mp.simds,
+        max_waves_per_simd=mp.max_waves_per_simd * mp.simds,
+        sgprs_per_simd=None if mp.sgprs_per_simd is None else mp.sgprs_per_simd * mp.simds,
+    )
+    return pooled, usage
+
+
+def _hide_file_size(mp: HipArchitecture, usage: Resources, rocm: Rocm) -> Case:
+    vgprs = used_registers(mp, rocm) // mp.warp_size // mp.simds
+    return replace(mp, vgprs_per_simd=vgprs), usage
+
+
+def _hide_wave_slots(mp: HipArchitecture, usage: Resources, _rocm: Rocm) -> Case:
+    return replace(mp, max_waves_per_simd=reported_waves(mp) // mp.simds), usage
+
+
+CUDA_TERMS = (
+    Term("warp slots", _hide_in_architecture(max_warps=UNLIMITED)),
+    Term("program slots", _hide_in_architecture(max_programs=UNLIMITED)),
+    Term("driver reserve", _hide_reserve),
+    Term("register granule", _hide_in_architecture(register_unit=1)),
+    Term("register quarters", _hide_in_architecture(register_partitions=1)),
+    Term("shared granule", _hide_in_architecture(shared_unit=1)),
+    Term("static shared", _hide_in_usage(static_shared=0)),
+    Term("named barriers", _hide_in_usage(barriers=None)),
+    Term(
+        "launch limits",
+        _hide_in_architecture(
+            max_threads_per_program=UNLIMITED, max_registers_per_thread=UNLIMITED
+        ),
+    ),
+)
+"""Commonest cause on real kernels first: of several that explain a case, the first is told."""
+
+HIP_TERMS = (
+    Term("register file", _hide_file_size),
+    Term("wave slots", _hide_wave_slots),
+    Term("register granule", _hide_in_architecture(vgpr_granule=1)),
+    Term("registers per SIMD", _hide_simds),
+    Term("padded registers", _hide_in_usage(allocated_vgprs=None)),
+    Term("SGPRs", _hide_in_usage(sgprs=None)),
+    Term("LDS pool", _hide_lds_pool),
+    Term("LDS granule", _hide_in_architecture(shared_unit=1)),
+    Term("program slots", _hide_in_architecture(max_multiwave_programs=UNLIMITED)),
+    Term("static shared", _hide_in_usage(static_shared=0)),
+    Term(
+        "launch limits",
+        _hide_in_architecture(max_threads_per_program=UNLIMITED, max_vgprs=UNLIMITED),
+    ),
+)
+
+
+def terms_of(architecture: Architecture) -> tuple[Term, ...]:
+    """Return the terms that the tutorial's formula lacks on this vendor's GPUs."""
+    return CUDA_TERMS if isinstance(architecture, CudaArchitecture) else HIP_TERMS
+
+
+def programs_without(
+    terms: tuple[Term, ...],
+    resources: Resources,
+    architecture: Architecture,
+    rocm: Rocm = Rocm.CURRENT,
+) -> int:
+    """Return the exact formula's programs a multiprocessor with *terms* taken out of it."""
+    case: Case = (architecture, resources)
+    for term in terms:
+        case = term.hide(*case, rocm)
+    blind_architecture, usage = case
+    return occupancy(usage, blind_architecture).programs_per_multiprocessor
+
+
+def missing_terms(
+    terms: tuple[Term, ...],
+    resources: Resources,
+    architecture: Architecture,
+    rocm: Rocm = Rocm.CURRENT,
+) -> tuple[str, ...]:
+    """Return the fewest of *terms* that a formula without them needs for the exact programs."""
+    truth = programs_without((), resources, architecture)
+    for count in range(len(terms) + 1):
+        for restored in itertools.combinations(terms, count):
+            hidden = tuple(term for term in terms if term not in restored)
+            if programs_without(hidden, resources, architecture, rocm) == truth:
+                return tuple(term.name for term in restored)
+    msg = "putting every term back gives the truth"
+    raise AssertionError(msg)
+
+
+def tutorial_occupancy(
+    resources: Resources, architecture: Architecture, rocm: Rocm = Rocm.CURRENT
+) -> TutorialOccupancy:
+    """Return what the tutorial's formula says, and the terms it misses where that is wrong.
+
+    *rocm* chooses what an AMD GPU's runtime reports; NVIDIA GPUs ignore it.
+    """
+    found = limits(tutorial_rules(architecture, rocm), resources, architecture)
+    if resources.shared == 0 or resources.n_regs == 0:
+        return TutorialOccupancy(None, found, ())
+    least = min(limit.programs for limit in found if limit.programs is not None)
+    missing = missing_terms(terms_of(architecture), resources, architecture, rocm)
+    return TutorialOccupancy(least, found, missing)

@@ -14,7 +14,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, styled
-from occupancy_lab.sweeping.rows import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -204,8 +203,7 @@ def _key(table: pd.DataFrame) -> str:
     return f"{limiters}Hatched: not to be had, for the reason it names. Blank: not in the table."
 
 
-def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
-    meaning = COLUMNS.get(drawn.value)
+def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map, meaning: str) -> None:
     words = f"{drawn.value}: {meaning}" if meaning else drawn.value
     if drawn.value == "occupancy":
         words = OCCUPANCY_WORDS
@@ -231,12 +229,13 @@ def _columns(panels: int) -> int:
     return next((number for number in (3, 2) if panels % number == 0), min(panels, 3))
 
 
-def draw_heatmap(table: pd.DataFrame, value: str = "occupancy") -> Figure:
+def draw_heatmap(table: pd.DataFrame, value: str = "occupancy", meaning: str = "") -> Figure:
     """Return a figure of heat maps of the column *value* of a sweep's *table*, with the limiters.
 
     There is a map for each GPU and BLOCK_SIZE, and for each kernel and problem where there are
     several, with num_warps across and num_stages up. A configuration that failed is hatched and
-    says how; one that is not in the table is blank; a number that is not known says so.
+    says how; one that is not in the table is blank; a number that is not known says so. *meaning*
+    is what the colour bar says of a column other than the occupancy.
 
     Raises InputError for no rows, for a *value* that is no column of numbers, for several rows of
     one configuration, and for more than 12 maps.
@@ -257,7 +256,7 @@ def draw_heatmap(table: pd.DataFrame, value: str = "occupancy") -> Figure:
         shown = grid[: len(panels)]
         for axes, panel in zip(shown, panels, strict=True):
             drawn.draw(axes, panel)
-        _draw_colour_bar(figure, shown, drawn)
+        _draw_colour_bar(figure, shown, drawn, meaning)
         lines = textwrap.fill(headline, int(width * 10), break_on_hyphens=False)
         figure.suptitle(lines, x=0.01, ha="left", weight="bold", fontsize=11)
         lines = textwrap.fill(key, int(width * 14))

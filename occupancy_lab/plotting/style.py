@@ -1,22 +1,29 @@
-"""What all pictures share: colours, fonts, and files that are the same bytes every time."""
+"""What all pictures share: colours, fonts, places for labels, and the same bytes every time."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.cbook import STEP_LOOKUP_MAP
+from matplotlib.patches import ConnectionPatch
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import PICTURES, export
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Text
+
+    Points = np.ndarray[Any, np.dtype[np.float64]]
 
 EXACT, TUTORIAL = "#0072b2", "#d55e00"
 """Blue and vermilion of Okabe and Ito's palette, which the colour-blind tell apart."""
@@ -93,3 +100,122 @@ def save(figure: Figure, path: Path | str) -> None:
     with styled():
         figure.savefig(drawn, format=picture_format, metadata=metadata, dpi=_PNG_DOTS_PER_INCH)
     export(path, drawn.getvalue())
+
+
+STEP = 3.0
+"""Pixels between the points that stand for a curve."""
+ALIKE = 6.0
+"""Pixels by which curves that look alike are apart at most."""
+MARGIN = 5.0
+"""Pixels that stay free around a label."""
+NEAR = 30.0
+"""Pixels from another curve within which a label might seem to be that curve's."""
+LEADER_FROM = 14.0
+"""Pixels from a label to what it names, from which on a line joins the two."""
+COLLISION = 1e6
+"""What a collision costs, in pixels of distance: any place without one is better."""
+GRID = 40
+"""Places tried in each direction."""
+
+
+def outline(axes: Axes, line: Line2D) -> Points:
+    """Return the pixels, every few of them, of a step line where *axes* show it."""
+    steps = STEP_LOOKUP_MAP[line.get_drawstyle()](*line.get_data())
+    corners = line.get_transform().transform(np.column_stack(steps))
+    along = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(corners, axis=0)).sum(axis=1))))
+    stops = np.arange(0.0, along[-1] + STEP, STEP)
+    points: Points = np.column_stack([np.interp(stops, along, corners[:, axis]) for axis in (0, 1)])
+    shown = (points[:, 1] <= axes.bbox.y1) & (points[:, 1] >= axes.bbox.y0)
+    return np.asarray(points[shown])
+
+
+def are_alike(curve: Points, other: Points) -> bool:
+    """Whether two curves lie on each other as far as an eye can tell."""
+    return all(
+        (_distances(np.hstack([one, one]), another) <= ALIKE).all()
+        for one, another in ((curve, other), (other, curve))
+    )
+
+
+def _distances(boxes: Points, points: Points) -> Points:
+    """Return the distance in pixels of each box (x0, y0, x1, y1) to the nearest point."""
+    if not len(points):
+        return np.full(len(boxes), np.inf)
+    return np.asarray(_all_distances(boxes, points).min(axis=1))
+
+
+def _all_distances(boxes: Points, points: Points) -> Any:
+    """Return the distance in pixels of each box to each point."""
+    low, high = boxes[:, None, :2], boxes[:, None, 2:]
+    away = np.maximum(0.0, np.maximum(low - points, points - high))
+    return np.hypot(away[..., 0], away[..., 1])
+
+
+def _leaders(boxes: Points, near: Points) -> Points:
+    """Return the line from each box to the nearest point of *near*, as points along it."""
+    ends = near[_all_distances(boxes, near).argmin(axis=1)]
+    starts = np.clip(ends, boxes[:, :2] + MARGIN, boxes[:, 2:] - MARGIN)
+    return np.linspace(starts, ends, 12, axis=1)
+
+
+class Placer:
+    """Finds a free place for each label of one axes, whose layout must be settled."""
+
+    def __init__(self, axes: Axes, curves: Sequence[Points]) -> None:
+        self._axes = axes
+        self._curves = curves
+        self._lines = list(curves)
+        self._taken: list[Points] = []
+
+    def at_point(self, text: str, point: tuple[float, float], **style: Any) -> None:
+        """Write *text* in the free place nearest to *point*, which is in data."""
+        self._place(text, self._axes.transData.transform([point]), (), style)
+
+    def at_curve(self, text: str, curve: Points, **style: Any) -> None:
+        """Write *text* in the free place nearest to where no other curve is as near as *curve*."""
+        others = [other for other in self._curves if other is not curve]
+        alone = np.full(len(curve), fill_value=True)
+        for other in others:
+            alone &= _distances(np.hstack([curve, curve]), other) > ALIKE
+        self._place(text, curve[alone] if alone.any() else curve, others, style)
+
+    def _place(
+        self, text: str, near: Points, others: Sequence[Points], style: dict[str, Any]
+    ) -> None:
+        place: dict[str, Any] = {"ha": "left", "va": "bottom", "fontsize": 9, "in_layout": False}
+        label = self._axes.text(0, 0, text, **place, **style)
+        boxes = self._places(label)
+        distances, leaders = _distances(boxes, near), _leaders(boxes, near)
+        cost = distances + COLLISION * self._collisions(boxes, leaders)
+        for other in others:
+            cost = cost + np.maximum(0.0, NEAR - _distances(boxes, other))
+        best = int(cost.argmin())
+        self._taken.append(boxes[best])
+        to_data = self._axes.transData.inverted()
+        x, y = to_data.transform(boxes[best][:2] + MARGIN)
+        label.set_position((float(x), float(y)))
+        if distances[best] > LEADER_FROM:
+            self._lines.append(leaders[best])
+            start, *_, end = to_data.transform(leaders[best])
+            style = {"color": style["color"], "linewidth": 0.7, "in_layout": False}
+            self._axes.add_patch(ConnectionPatch(start, end, "data", "data", **style))
+
+    def _collisions(self, boxes: Points, leaders: Points) -> Points:
+        """Count for each box what it covers, or what its leader runs through."""
+        found = np.zeros(len(boxes))
+        for line in self._lines:
+            found += _distances(boxes, line) == 0
+        for taken in self._taken:
+            low, high = taken[:2], taken[2:]
+            found += np.all((boxes[:, :2] < high) & (boxes[:, 2:] > low), axis=1)
+            found += np.any(np.all((leaders > low) & (leaders < high), axis=2), axis=1)
+        return found
+
+    def _places(self, label: Text) -> Points:
+        """Return the boxes, margins included, in which *label* lies within the axes."""
+        extent, box = label.get_window_extent(), self._axes.bbox
+        width, height = extent.width + 2 * MARGIN, extent.height + 2 * MARGIN
+        left = np.linspace(box.x0, max(box.x0, box.x1 - width), GRID)
+        bottom = np.linspace(box.y0, max(box.y0, box.y1 - height), GRID)
+        corners = np.array(np.meshgrid(left, bottom)).reshape(2, -1).T
+        return np.hstack([corners, corners + np.array([width, height])])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.evaluating.metrics import METRICS
-from occupancy_lab.evaluating.report import write_report
+from occupancy_lab.evaluating.evaluation import write_report
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.accuracy import USES
 from occupancy_lab.reporting.accuracy_picture import draw_accuracy
 from occupancy_lab.reporting.page import Chapter, Picture

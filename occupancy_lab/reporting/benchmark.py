@@ -14,8 +14,8 @@ from occupancy_lab.reporting.fresh import USE
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.reporting.summary import summary_of
 from occupancy_lab.sweeping.recorded import CHECK
-from occupancy_lab.throughput.table import row_config, row_problem
-from occupancy_lab.tuning.search import choice_of
+from occupancy_lab.throughput.predict import row_config, row_problem
+from occupancy_lab.tuning.choice import choice_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

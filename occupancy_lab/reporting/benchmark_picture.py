@@ -8,8 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator, PercentFormatter
 
 from occupancy_lab.inputs import next_power_of_two
-from occupancy_lab.plotting.placing import Placer, outline
-from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import (
+    EXACT,
+    FAINT,
+    INK,
+    MUTED,
+    TUTORIAL,
+    Placer,
+    describe,
+    outline,
+    styled,
+)
 from occupancy_lab.reporting import benchmark as data
 
 if TYPE_CHECKING:

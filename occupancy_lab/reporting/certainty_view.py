@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.evaluating.metrics import METRICS
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.accuracy import USES
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.spread_view import spread_sentences
 from occupancy_lab.reporting.times import PREDICTED
-from occupancy_lab.text.notes import basis_sentence
-from occupancy_lab.text.words import count, percent
+from occupancy_lab.text.words import basis_sentence, count, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

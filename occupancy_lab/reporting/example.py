@@ -12,7 +12,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.reporting.fresh import PROBLEM, ROW_KERNEL
 from occupancy_lab.reporting.rows import row_measurement, row_record
 from occupancy_lab.reporting.variants import launches_of, rows_of, variants_of
-from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

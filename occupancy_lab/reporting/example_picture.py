@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from occupancy_lab.plotting.placing import Placer, outline
-from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import (
+    EXACT,
+    FAINT,
+    INK,
+    MUTED,
+    TUTORIAL,
+    Placer,
+    describe,
+    outline,
+    styled,
+)
 from occupancy_lab.reporting.words import problem_words
 
 if TYPE_CHECKING:

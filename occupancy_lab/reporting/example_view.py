@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.explanation import answer_in_short
-from occupancy_lab.explaining.limits import limiter_words, the_limits, the_next_step
+from occupancy_lab.explaining.limits import the_limits, the_next_step
 from occupancy_lab.reporting.example_picture import draw_example
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.times import MEASURED
 from occupancy_lab.reporting.words import config_words, problem_words
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.notes import cell
 from occupancy_lab.text.words import (
     article,
+    cell,
     change,
     count,
+    limiter_words,
     listed,
     microseconds,
     percent,

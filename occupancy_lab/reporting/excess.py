@@ -12,7 +12,7 @@ from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.reporting.rows import row_record
 from occupancy_lab.reporting.summary import summary_of
-from occupancy_lab.text.notes import difference
+from occupancy_lab.text.words import difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,8 +12,7 @@ from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.summary import summary_of
 from occupancy_lab.reporting.words import config_words, problem_words, share
 from occupancy_lab.text.document import Table
-from occupancy_lab.text.notes import cell
-from occupancy_lab.text.words import change
+from occupancy_lab.text.words import cell, change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

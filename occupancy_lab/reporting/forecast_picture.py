@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from occupancy_lab.plotting.placing import Placer, outline
-from occupancy_lab.plotting.style import EXACT, MUTED, describe, styled
+from occupancy_lab.plotting.style import EXACT, MUTED, Placer, describe, outline, styled
 from occupancy_lab.reporting import benchmark as data
 from occupancy_lab.reporting.benchmark_picture import HEIGHT, LABELS, STYLES, WIDTH, scale
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.live import ROW_KERNELS
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, run_tasks
+from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.task import Task, expand
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.plotting.style import save
-from occupancy_lab.text.notebook import html_renderer
+from occupancy_lab.text.document import html_renderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.reporting.variants import rows_of, variants_of
-from occupancy_lab.throughput.table import row_resources
+from occupancy_lab.throughput.predict import row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

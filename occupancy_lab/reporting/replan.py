@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.reporting.excess import NAME
+from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.rows import make_table
-from occupancy_lab.sweeping.task import Task
-from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 from occupancy_lab.values import Failure
 
 if TYPE_CHECKING:

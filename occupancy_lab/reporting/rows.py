@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.measured import row_conditions
-from occupancy_lab.throughput.table import row_config, row_problem, row_resources
+from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 from occupancy_lab.values import Measurement
 
 if TYPE_CHECKING:

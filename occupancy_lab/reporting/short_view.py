@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.evaluating.metrics import METRICS
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting import benchmark as data
 from occupancy_lab.reporting.accuracy import USES
 from occupancy_lab.reporting.benchmark_picture import draw_bandwidths

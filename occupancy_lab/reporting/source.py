@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating.counted import counted_rows, with_claims
+from occupancy_lab.evaluating.evaluation import counted_rows, with_claims
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.fresh import fresh_table
 from occupancy_lab.reporting.replan import replanned

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.throughput.table import row_config, row_resources
+from occupancy_lab.throughput.predict import row_config, row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.rows import row_record
 from occupancy_lab.sweeping.recorded import read_rows
-from occupancy_lab.throughput.table import row_config, row_problem
+from occupancy_lab.throughput.predict import row_config, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.formula import tutorial_sentences
-from occupancy_lab.explaining.limits import resource_word
 from occupancy_lab.occupancy import Rocm
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.vendors_formula import make_examples
 from occupancy_lab.reporting.words import config_words, problem_words
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import count, listed
+from occupancy_lab.text.words import count, listed, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

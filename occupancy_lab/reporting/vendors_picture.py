@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from occupancy_lab.plotting.placing import Placer, are_alike, outline
-from occupancy_lab.plotting.style import EXACT, FAINT, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import (
+    EXACT,
+    FAINT,
+    TUTORIAL,
+    Placer,
+    are_alike,
+    describe,
+    outline,
+    styled,
+)
 from occupancy_lab.reporting.words import problem_words
 
 if TYPE_CHECKING:

@@ -6,14 +6,13 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.limits import limiter_words
 from occupancy_lab.reporting.page import Chapter, Commands, Picture
 from occupancy_lab.reporting.summary import summary_of
 from occupancy_lab.reporting.vendors_picture import draw_stages
 from occupancy_lab.reporting.vendors_times import tutorial_record
 from occupancy_lab.reporting.words import problem_words
 from occupancy_lab.text.document import Table
-from occupancy_lab.text.words import count, listed
+from occupancy_lab.text.words import count, limiter_words, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
+from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
 from occupancy_lab.compiling.server import Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
-from occupancy_lab.errors import InputError
-from occupancy_lab.inputs import DEFAULT_ROWS, check_problem, chosen_gpus, chosen_kernel
-from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.measuring.request import DEFAULT_RUNS
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    check_config,
+    check_problem,
+    check_stages,
+    chosen_gpus,
+    chosen_kernel,
+    next_power_of_two,
+)
+from occupancy_lab.kernel import Grid
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
-from occupancy_lab.sweeping.task import Task, expand
-from occupancy_lab.values import Failure, Problem, Resources
+from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
@@ -28,10 +37,62 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
 
     Outcome = Resources | Failure
     Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A cell of the grid; `kernel_name` is what `load_kernel` found the kernel by."""
+
+    kernel_name: str
+    kernel: Kernel
+    problem: Problem
+    config: Config
+    gpu: Gpu
+
+    def why_not(self) -> Failure | None:
+        """Return why it need not be compiled, as it cannot be launched or does not fit; or None."""
+        cell = (self.kernel, self.problem, self.config, self.gpu)
+        try:
+            check_config(*cell)
+            check_stages(*cell)
+        except InputError as error:
+            return Failure("skipped", str(error))
+        except DoesNotFitError as error:
+            return Failure("does not fit", str(error))
+        return None
+
+
+def expand(  # noqa: PLR0913 - one argument a dimension of the grid
+    kernel_name: str,
+    kernel: Kernel,
+    *,
+    problems: Sequence[Problem],
+    gpus: Sequence[Gpu],
+    block_sizes: Sequence[int],
+    num_warps: Sequence[int],
+    num_stages: Sequence[int],
+) -> Iterator[Task]:
+    """Return every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
+
+    Without *block_sizes* a kernel that holds a row takes the smallest that does, and one that does
+    not takes its default.
+    """
+    for gpu, problem in itertools.product(gpus, problems):
+        sizes = block_sizes or (_own_block_size(kernel, problem, gpu),)
+        for knobs in itertools.product(sizes, num_warps, num_stages):
+            yield Task(kernel_name, kernel, problem, Config(*knobs), gpu)
+
+
+def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
+    if kernel.grid is Grid.BLOCKS:
+        return kernel.default_config(problem, gpu.architecture.max_shared).block_size
+    return next_power_of_two(problem.cols)
+
 
 __all__ = ["COLUMNS", "sweep"]
 

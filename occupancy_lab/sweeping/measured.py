@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.measuring.process import measure_launches
-from occupancy_lab.measuring.request import DEFAULT_RUNS, Launch
+from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, measure_launches
 from occupancy_lab.values import Conditions
 from occupancy_lab.workers.spread import UnfinishedError
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.task import Task
+    from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Measurement
 
 MEASURED_COLUMNS: Mapping[str, str] = {
@@ -65,7 +64,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     ]
     counts = [int(table["num_programs"].iloc[place]) for place in fine]
     launches = [
-        (tasks[place].problem, Launch(tasks[place].kernel_name, tasks[place].config, count))
+        (tasks[place].problem, TimedLaunch(tasks[place].kernel_name, tasks[place].config, count))
         for place, count in zip(fine, counts, strict=True)
     ]
 

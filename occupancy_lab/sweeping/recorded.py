@@ -13,7 +13,7 @@ from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring.recorded import recorded_files
-from occupancy_lab.sweeping.schema import SCHEMA, Column
+from occupancy_lab.sweeping.rows import SCHEMA, Column
 
 if TYPE_CHECKING:
     from collections.abc import Collection

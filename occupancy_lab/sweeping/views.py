@@ -11,17 +11,17 @@ from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.files import plain_rows, write_csv
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
-from occupancy_lab.sweeping.rows import COLUMNS
-from occupancy_lab.sweeping.schema import SCHEMA
+from occupancy_lab.sweeping.rows import COLUMNS, SCHEMA
 from occupancy_lab.text.document import Table, literal
-from occupancy_lab.text.notes import (
+from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.words import (
     basis_sentence,
     cell,
+    change,
     conditions_sentence,
     difference,
+    listed,
 )
-from occupancy_lab.text.printing import json_text
-from occupancy_lab.text.words import change, listed
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:

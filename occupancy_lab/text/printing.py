@@ -95,7 +95,7 @@ def print_markdown(markdown: str) -> None:
     """Print *markdown* as the terminal shows it."""
     from occupancy_lab.text import terminal
 
-    terminal.print_markdown(markdown)
+    terminal.print_markdown(markdown, print_text)
 
 
 def print_note(sentence: str) -> None:

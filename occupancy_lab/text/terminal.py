@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markdown import Markdown, TableElement
 from rich.table import Table
 
-from occupancy_lab.text.printing import print_text
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import ConsoleOptions, RenderResult
 
 
@@ -29,8 +29,8 @@ class _FoldingMarkdown(Markdown):
     elements = {**Markdown.elements, "table_open": _FoldingTable}  # noqa: RUF012 - rich's own form
 
 
-def print_markdown(markdown: str) -> None:
-    """Print *markdown* to standard output, as wide and as colourful as the terminal allows.
+def print_markdown(markdown: str, print_text: Callable[[str], None]) -> None:
+    """Print *markdown* with *print_text*, as wide and as colourful as the terminal allows.
 
     rich obeys NO_COLOR, FORCE_COLOR, TERM and COLUMNS; without a terminal it prints plain text,
     80 columns wide.

@@ -1,21 +1,137 @@
-"""Which constants hold for a GPU: its own calibration, one that was recorded, or its data sheet."""
+"""The constants of the throughput model, and which of them hold for a GPU."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.store import read_bytes, store_directory
+from occupancy_lab.compiling.store import (
+    CHECKSUM,
+    read_bytes,
+    read_kept,
+    store_directory,
+    write_kept,
+)
 from occupancy_lab.gpus import find_device
-from occupancy_lab.throughput.constants import Calibration, Constants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from occupancy_lab.gpus import Gpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """The constants of one GPU; cycles are of the multiprocessors' clock."""
+
+    launch_us: float
+    """A launch of one empty program, as the timer sees it."""
+    program_us: float
+    """The time from one program's start to the next's, on the whole GPU."""
+    row_bandwidth_gbs: float
+    """What the device memory gives when programs come in the order of the rows."""
+    loop_bandwidth_gbs: float
+    """What it gives when resident programs stride over the rows, each at its own pace."""
+    copy_bandwidth_gbs: float
+    """What it gives when such programs copy rows ahead to shared memory (num_stages above 1)."""
+    stage_loss: float
+    """The part of that bandwidth that each stage above the second costs."""
+    split_loss: float
+    """The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."""
+    latency_us: float
+    """A load from device memory that nothing else slows."""
+    instruction_cycles: float
+    """Cycles of a warp from an instruction to its next, with no other warp in the way."""
+    shuffle_cycles: float
+    """Cycles that a warp waits for a shuffle, beyond an instruction's."""
+    local_cycles: float
+    """The same for a load of local memory."""
+    fetch_cycles: float
+    """Cycles from an instruction to the next where the instruction cache does not hold them."""
+    first_fetch_cycles: float
+    """The same in a program's first pass over its code."""
+    copy_slots: float
+    """Cycles that an asynchronous copy to shared memory takes of the memory pipe beyond a load."""
+    l2_gbs: float
+    """What one multiprocessor moves of local memory from and to the L2 cache, beyond its L1."""
+    drain_us: float
+    """From the last store to the end of the launch."""
+    ramp_us: float
+    """What a launch loses before the memory, where it is the limit, moves at its full rate."""
+    last_share: float
+    """The part of a row's work that is left when all is loaded, where the memory is the limit or
+    rows are copied ahead."""
+    fill_share: float
+    """How much of the first loads is not made up for, where the memory is not the limit."""
+    pass_share: float
+    """How much of the one pass that copies ahead cannot hide is not made up for."""
+    tail_share: float
+    """How much of a last round with fewer programs is not made up for by their being fewer."""
+    prologue_factor: float
+    """How much longer the instructions before a loop take than its own."""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the constants' names in their order."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    def can_be(self) -> bool:
+        """Tell whether each is a finite number, none negative, and what is divided by above 0."""
+        values = dataclasses.asdict(self)
+        finite = all(
+            type(value) in {int, float} and 0 <= value < math.inf for value in values.values()
+        )
+        return (
+            finite
+            and all(value > 0 for name, value in values.items() if name.endswith("_gbs"))
+            and max(self.stage_loss, self.split_loss) < 1
+        )
+
+    def replace(self, **changes: float) -> Constants:
+        """Return a copy with *changes* made."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Constants, and where they are from."""
+
+    constants: Constants
+    gpu: str
+    """The key of the GPU that they hold for."""
+    device: str
+    """The driver's name of the GPU that they were measured on."""
+    date: str
+    torch: str
+    triton: str
+
+    def write(self, path: Path) -> None:
+        """Write the calibration to *path*, as JSON; OSError where it cannot be written."""
+        write_kept(path, dataclasses.asdict(self))
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Calibration:
+        """Return the calibration that `write` made *text* of; ValueError for any other text.
+
+        A text without a checksum will do, but no constant that the model cannot calculate with.
+        """
+        values = read_kept(text)
+        values.pop(CHECKSUM, None)
+        try:
+            constants = Constants(**values.pop("constants"))
+            found = cls(constants, **values)
+        except (TypeError, KeyError) as error:
+            msg = f"no calibration of this version: {error}"
+            raise ValueError(msg) from error
+        if not constants.can_be() or not all(isinstance(value, str) for value in values.values()):
+            msg = "no calibration: a constant is out of its range, or a name is none"
+            raise ValueError(msg)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

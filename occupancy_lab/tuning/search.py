@@ -17,17 +17,15 @@ from occupancy_lab.inputs import (
     chosen_kernel,
 )
 from occupancy_lab.kernel import Grid
-from occupancy_lab.measuring.devices import chosen_devices
-from occupancy_lab.measuring.request import DEFAULT_RUNS
+from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import record_of
-from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
-from occupancy_lab.sweeping.task import Task
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.table import row_config, row_resources
-from occupancy_lab.tuning.choice import Choice, Tuning, cost_of
-from occupancy_lab.values import Problem
+from occupancy_lab.throughput.predict import row_resources
+from occupancy_lab.tuning.choice import Choice, Tuning, choice_of, cost_of
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,21 +187,6 @@ def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis)
     )
 
 
-def choice_of(row: Mapping[Any, Any]) -> Choice:
-    """Return the choice that a row with a prediction stands for."""
-    import pandas as pd
-
-    us = row.get("us")
-    return Choice(
-        kernel=str(row["kernel"]),
-        config=row_config(row),
-        num_programs=int(row["num_programs"]),
-        predicted_us=float(row["predicted_us"]),
-        bound=str(row["bound"]),
-        us=None if pd.isna(us) else float(us),
-    )
-
-
 def _compared(table: pd.DataFrame, tasks: Sequence[Task]) -> Iterator[tuple[str, Choice]]:
     """Return the tutorial's launch, and what each kernel's author would launch, where predicted."""
     for row, task in zip(table.to_dict("records"), tasks, strict=False):
@@ -237,3 +220,29 @@ def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[t
                 us=default.us if plan.num_programs == default.num_programs else None,
             ),
         )
+
+
+def config_pruner(
+    kernel: str, problem_of: Callable[[Mapping[str, Any]], Problem], *, top: int = TOP
+) -> Callable[..., list[Any]]:
+    """Return what `triton.autotune` takes as `prune_configs_by={"early_config_prune": ...}`.
+
+    It leaves the *top* configurations that are predicted best for *kernel*, a name or the path of
+    a Python file with a `KERNEL`, on the problem that *problem_of* makes of the launch's named
+    arguments. Where nothing can be predicted, the first *top* stay.
+    """
+
+    def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **keywords: Any) -> list[Any]:
+        found, problem = chosen_kernel(kernel), problem_of({**named_args, **keywords})
+        gpu, _ = chosen_gpus(None)[0]
+        own = chosen_config(found, problem, gpu, {}).block_size
+
+        def task(config: Any) -> Task:
+            block_size = config.kwargs.get("BLOCK_SIZE", keywords.get("BLOCK_SIZE", own))
+            asked = Config(block_size, config.num_warps, config.num_stages)
+            return Task(kernel, found, problem, asked, gpu)
+
+        times = run_tasks([task(config) for config in configs])["predicted_us"]
+        return [configs[place] for place in times.sort_values(kind="stable").index[:top]]
+
+    return prune

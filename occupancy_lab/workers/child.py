@@ -5,14 +5,12 @@ may have no such children, another Triton needs another interpreter, and a GPU t
 to its process for good; a plain child serves all.
 
 Each child has a process group and a temporary folder of its own. Both are gone when it ends: what
-it started, as the ptxas of a compile, and what that left. What compilers print from below Python is
-kept off the terminal, and read where a child dies of it.
+it started, as the ptxas of a compile, and what that left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import queue
 import re
@@ -30,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 BOOTSTRAP = """
 import importlib, importlib.util, os, sys
@@ -328,47 +326,3 @@ def _end_alone() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(0)
-
-
-class Printed:
-    """What was printed inside a `captured` block; empty until the block ends."""
-
-    text = ""
-
-
-@contextlib.contextmanager
-def captured() -> Iterator[Printed]:
-    """Take what is written to file descriptors 1 and 2, sys.stdout and sys.stderr in the block.
-
-    LLVM and MLIR write their diagnostics to the descriptor itself, and Triton prints the whole
-    PTX to sys.stdout, which in a notebook is not the descriptor, where ptxas fails: either would
-    end up in the middle of a JSON document. A child that dies in the block leaves the file, where
-    its last words are read.
-    """
-    printed = Printed()
-    with tempfile.NamedTemporaryFile(prefix=PRINTED) as file:
-        _flush()
-        saved = os.dup(1), os.dup(2)
-        try:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-            with (
-                open(1, "w", buffering=1, encoding="utf-8", closefd=False) as stream,
-                contextlib.redirect_stdout(stream),
-                contextlib.redirect_stderr(stream),
-            ):
-                yield printed
-        finally:
-            _flush()
-            for descriptor, copy in enumerate(saved, start=1):
-                os.dup2(copy, descriptor)
-                os.close(copy)
-            file.seek(0)
-            printed.text = file.read().decode(errors="replace")
-
-
-def _flush() -> None:
-    ctypes.CDLL(None).fflush(None)  # what C keeps would be written after the block
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, ValueError, OSError):
-            stream.flush()

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from occupancy_lab.calibrating import kernels
-from occupancy_lab.calibrating.calibrate import tasks_of
-from occupancy_lab.calibrating.grid import KERNEL_STAGES, launches
+from occupancy_lab.calibrating.calibrate import KERNEL_STAGES, launches, tasks_of
 from occupancy_lab.calibrating.kernels import EMPTY, KERNELS
 from occupancy_lab.compiling import Launch
 from occupancy_lab.errors import InputError

@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import CALIBRATION, Launches, values_of
 
-from occupancy_lab.calibrating.run import Calibrated
+from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import NAME, main
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.measuring.checks import Check
+from occupancy_lab.measuring.verify import Check
 from occupancy_lab.reporting.fresh import PROBLEM, fresh_table
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.values import Config, Failure, Resources
@@ -158,8 +158,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     replaced = {
         "doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.run.calibrate_here": lambda *_asked, **_options: _calibrated(out),
-        "evaluating.run.recorded_table": lambda: table,
+        "calibrating.calibrate.calibrate_here": lambda *_asked, **_options: _calibrated(out),
+        "evaluating.evaluation.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),
         "reporting.contents.write_page": lambda source: Page(source.gpu.title, ()),
@@ -236,7 +236,7 @@ def _run(words: list[str], *, gpu: bool) -> tuple[int, str, str]:
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(POINTS.encode())))
         )
         stack.enter_context(mock.patch("torch.cuda.is_available", return_value=gpu))
-        for module in ("inputs", "cli.doctor", "gpus", "measuring.devices", "measuring.verify"):
+        for module in ("inputs", "cli.doctor", "gpus", "measuring.process", "measuring.verify"):
             name = f"occupancy_lab.{module}.present_gpus"
             stack.enter_context(mock.patch(name, return_value=here))
         stack.enter_context(contextlib.redirect_stdout(out))

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
 
-from occupancy_lab.calibrating.run import Calibrated
+from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import Errors
-from occupancy_lab.measuring.checks import Check
+from occupancy_lab.measuring.verify import Check
 from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import Interrupted
 from occupancy_lab.workers.spread import UnfinishedError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.values import Measurement, Problem
 
 
@@ -98,7 +98,7 @@ def test_interrupted_sweep_prints_and_says_so(
     """Ctrl-C while measuring prints what is finished, says that it is not all, and is exit 130."""
 
     def interrupted(
-        asked: Sequence[tuple[Problem, Launch]], **options: object
+        asked: Sequence[tuple[Problem, TimedLaunch]], **options: object
     ) -> list[Measurement]:
         raise UnfinishedError(dict(enumerate(launches(asked[:1], **options))))  # type: ignore[arg-type] # passed on
 
@@ -118,7 +118,7 @@ def test_calibrate_exports_its_launches(
     table = pd.DataFrame({"us": [2.5]})
     made = Calibrated(CALIBRATION, tmp_path / "h200.json", 184.4, errors, table)
     monkeypatch.setattr(
-        "occupancy_lab.calibrating.run.calibrate_here", lambda _progress, **_options: made
+        "occupancy_lab.calibrating.calibrate.calibrate_here", lambda _progress, **_options: made
     )
     exported = tmp_path / "rows.csv"
     assert run("calibrate", "--export-csv", str(exported)) == 0
@@ -136,7 +136,7 @@ def test_interrupted_calibration_writes_its_launches(
     def interrupted(*_asked: object, **_options: object) -> None:
         raise UnfinishedError(pd.DataFrame({"us": [2.5, None]})) from Interrupted(signal.SIGTERM)
 
-    monkeypatch.setattr("occupancy_lab.calibrating.run.calibrate_here", interrupted)
+    monkeypatch.setattr("occupancy_lab.calibrating.calibrate.calibrate_here", interrupted)
     exported = tmp_path / "rows.csv"
     assert run("calibrate", "--export-csv", str(exported)) == 143
     assert exported.read_text() == 'us\n2.5\n""\n'

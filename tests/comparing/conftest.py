@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 
-from occupancy_lab.comparing.entry import make_entries
+from occupancy_lab.comparing.entries import make_entries
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from occupancy_lab.comparing.entry import Entry
+    from occupancy_lab.comparing.entries import Entry
 
 GIVEN = {"h100": (H100, H100_SINGLE), "mi300x": (MI300X, MI300X_SINGLE)}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from occupancy_lab.evaluating import counted
-from occupancy_lab.throughput import table
+from occupancy_lab.evaluating import evaluation
+from occupancy_lab.throughput import predict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def predictions(launches: list[Any], *_: Any) -> list[SimpleNamespace]:
             return [SimpleNamespace(us=next(left), bound=bound) for _ in launches]
 
-        monkeypatch.setattr(table, "predictions", predictions)
-        monkeypatch.setattr(counted, "copy_us", lambda _total, _constants: copy_us)
+        monkeypatch.setattr(predict, "predictions", predictions)
+        monkeypatch.setattr(evaluation, "copy_us", lambda _total, _constants: copy_us)
 
     return set_up

@@ -1,23 +1,27 @@
-"""An evaluation of a table: which launches count, how they are told apart, and rivals."""
+"""Predictions, set against measured times: what counts, what is said of it, what is broken."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from guesses import BASIS
+from guesses import BASIS, calibration
 from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating import Evaluation, evaluate
-from occupancy_lab.evaluating.counted import with_claims
+from occupancy_lab.evaluating import Evaluation
+from occupancy_lab.evaluating.evaluation import broken_limits, choose, evaluate, run, with_claims
+from occupancy_lab.evaluating.score import METRICS, percent
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax
+from occupancy_lab.throughput import calibrations
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     import pandas as pd
 
@@ -181,3 +185,163 @@ def test_rows_of_a_gpu_that_no_table_has(
     else:
         with pytest.raises(InputError, match="too little of them or of sm_90"):
             evaluated(table)
+
+
+@pytest.fixture
+def evaluation(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]) -> Evaluation:
+    """Return the evaluation of four launches on two shapes, and of one that is not predicted."""
+    say([10.2, 25.0, 31.0, 12.0])
+    table = make_table(
+        {"us": 10.0},
+        {"us": 20.0, "num_warps": 8, "occupancy": 1.0},
+        {"us": 31.0, "cols": 1000, "n_spills": 12},
+        {"us": 10.0, "cols": 1000, "num_warps": 16, "num_stages": 2},
+        {"instructions": None},
+    )
+    return evaluate(table, basis_of=lambda _gpu: BASIS)
+
+
+def test_words(evaluation: Evaluation, check_golden: Callable[[str, str], None]) -> None:
+    """Scores beside goals and rivals, errors by kind, the worst launches, and what it all is."""
+    check_golden("four_launches.md", evaluation.to_markdown())
+
+
+def test_notebook_shows_the_words(evaluation: Evaluation) -> None:
+    """A notebook shows the markdown."""
+    assert evaluation._repr_markdown_() == evaluation.to_markdown()
+
+
+def test_limits_that_are_kept_say_nothing(evaluation: Evaluation) -> None:
+    """Limits at the very numbers are kept."""
+    score = evaluation.results[0].score
+    limits = {name: metric.read(score) for name, metric in METRICS.items()}
+    assert None not in limits.values()
+    assert list(broken_limits(evaluation, limits)) == []
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
+    """A limit a little beyond a number is broken, with one sentence that has both."""
+    metric = METRICS[name]
+    value = metric.read(evaluation.results[0].score)
+    assert value is not None
+    limit = value + (0.01 if metric.least else -0.01)
+    (sentence,) = broken_limits(evaluation, {name: limit})
+    assert metric.words in sentence
+    assert f"is {value:.4g}" in sentence
+    assert f"{limit:g} at {'least' if metric.least else 'most'}" in sentence
+
+
+def test_unknown_number_keeps_no_limit(
+    make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
+) -> None:
+    """A single launch has no rank correlation, and so cannot be said to reach one."""
+    say([20.0])
+    evaluation = evaluate(make_table({}), basis_of=lambda _gpu: BASIS)
+    (sentence,) = broken_limits(evaluation, {"rank": 0.5, "median": 0.1})
+    assert sentence.endswith("the rank correlation is not known, and may be 0.5 at least")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0314, "3.1%"), (0.0, "0.0%"), (15.8, "1580.0%"), (-0.5, "-50.0%")]
+)
+def test_percent_has_one_decimal(share: float, text: str) -> None:
+    """Shares are written as percent with one decimal, large ones too."""
+    assert percent(share) == text
+
+
+def test_uses_of_a_file_are_text(
+    make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
+) -> None:
+    """What a file calls the use of its launches is shown as it is."""
+    say([10.0])
+    table = make_table({"use": "<b>*mine*|\n# x"})
+    text = evaluate(table, basis_of=lambda _gpu: BASIS).to_markdown()
+    assert r"\<b\>\*mine\*| \# x" in text
+    assert "<b>" not in text
+
+
+def test_json_is_strict(evaluation: Evaluation) -> None:
+    """A number that is not finite is null, which every reader of JSON takes."""
+    (result,) = evaluation.results
+    strange = dataclasses.replace(result.worst[0], error=float("inf"))
+    text = Evaluation((dataclasses.replace(result, worst=(strange,)),)).to_json()
+    assert json.loads(text, parse_constant=pytest.fail)["results"][0]["worst"][0]["error"] is None
+
+
+OWN_KERNEL = """
+import dataclasses
+from occupancy_lab.kernels import softmax
+
+KERNEL = dataclasses.replace(softmax.KERNEL, name="mine")
+"""
+
+
+@pytest.fixture
+def own_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have an H200 calibrated on this machine, with guessed constants."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    calibration().write(calibrations.calibration_path("h200"))
+    calibrations._calibrations.cache_clear()
+    yield
+    calibrations._calibrations.cache_clear()
+
+
+def chosen(table: pd.DataFrame, *, gpus: tuple[str, ...] = (), uses: tuple[str, ...] = ()) -> list:
+    """Return the uses and GPUs of the rows that are chosen."""
+    return list(choose(table, gpus, uses)[["gpu", "use"]].itertuples(index=False, name=None))
+
+
+def test_rows_are_chosen(make_table: Table) -> None:
+    """All but the benchmark by default; else the GPUs, by any name, and the uses asked for."""
+    table = make_table({"use": "tuning"}, {}, {"gpu": "h100", "use": "check"}, {"use": "benchmark"})
+    assert chosen(table) == [("h200", "tuning"), ("h200", "held out"), ("h100", "check")]
+    assert chosen(table, gpus=("NVIDIA H200",)) == [("h200", "tuning"), ("h200", "held out")]
+    assert chosen(table, gpus=("h100,h200",), uses=("held out",)) == [("h200", "held out")]
+    assert chosen(table, uses=("benchmark",)) == [("h200", "benchmark")]
+
+
+def test_nothing_chosen_is_said(make_table: Table) -> None:
+    """Where no row is left the error says which there are."""
+    with pytest.raises(InputError, match="there are: h200, held out"):
+        choose(make_table({}), ("h100",), ())
+    with pytest.raises(InputError, match="no column use"):
+        choose(make_table({}).drop(columns="use"), (), ("tuning",))
+
+
+@pytest.mark.usefixtures("own_calibration")
+def test_file_is_evaluated(make_table: Table, tmp_path: Path) -> None:
+    """A file is evaluated with this machine's calibration, and held to the limits given."""
+    table = make_table({}, {"num_warps": 8}, {"launched": 132}).drop(columns="use")
+    table.to_csv(tmp_path / "own.csv", index=False)
+    evaluation, broken = run(file=str(tmp_path / "own.csv"))
+    assert broken == ()
+    (result,) = evaluation.results
+    assert (result.launches, result.use) == (2, "all")
+    assert result.basis.startswith("calibrated on NVIDIA H200")
+    _, broken = run(file=str(tmp_path / "own.csv"), max_median=0.0, max_worst_loss=1e9)
+    assert len(broken) == 1
+    assert "median error" in broken[0]
+
+
+@pytest.mark.usefixtures("own_calibration")
+def test_kernel_of_a_file(make_table: Table, tmp_path: Path) -> None:
+    """Launches of one's own kernel are evaluated where its file is named."""
+    (tmp_path / "mine.py").write_text(OWN_KERNEL)
+    make_table({"kernel": "mine"}).to_csv(tmp_path / "own.csv", index=False)
+    evaluation, _ = run(file=str(tmp_path / "own.csv"), kernels=(str(tmp_path / "mine.py"),))
+    assert evaluation.results[0].launches == 1
+    with pytest.raises(InputError, match="'mine'"):
+        run(file=str(tmp_path / "own.csv"))
+
+
+def test_kernels_of_a_file_are_not_run(make_table: Table, tmp_path: Path) -> None:
+    """A path in the column kernel is refused, and what lies there is not imported."""
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n{OWN_KERNEL}")
+    for name in (str(tmp_path / "mine.py"), f"{tmp_path / 'mine.py'}:KERNEL"):
+        make_table({"kernel": name}).to_csv(tmp_path / "own.csv", index=False)
+        with pytest.raises(InputError, match=r"own\.csv, line 2: kernel is .* one of softmax"):
+            run(file=str(tmp_path / "own.csv"))
+        with pytest.raises(InputError, match="no kernel"):
+            evaluate(make_table({"kernel": name}))
+    assert not (tmp_path / "ran").exists()

@@ -20,7 +20,7 @@ from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.formula import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
 from occupancy_lab.occupancy import CLAIMANTS
-from occupancy_lab.occupancy.terms import CUDA_TERMS, HIP_TERMS
+from occupancy_lab.occupancy.tutorial import CUDA_TERMS, HIP_TERMS
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from occupancy_lab.gpus import HipArchitecture, devices, disagreements, present_gpus
-from occupancy_lab.gpus import libcuda as libcuda_module
-from occupancy_lab.gpus.kfd import read_kfd, target_name
-from occupancy_lab.gpus.libcuda import ATTRIBUTES, read_libcuda
+from occupancy_lab.gpus import HipArchitecture, devices, disagreements, drivers, present_gpus
+from occupancy_lab.gpus.drivers import ATTRIBUTES, read_kfd, read_libcuda, target_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +146,7 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         message = f"{name}: cannot open shared object file"
         raise OSError(message)
 
-    monkeypatch.setattr(libcuda_module.ctypes, "CDLL", missing)
+    monkeypatch.setattr(drivers.ctypes, "CDLL", missing)
     assert read_libcuda() == ()
     assert present_gpus(None, NOWHERE) == ()
     assert present_gpus(NO_DRIVER, NOWHERE) == ()

@@ -1,20 +1,214 @@
-"""The prediction against the driver of the GPU at hand, which nobody here wrote."""
+"""The prediction against the driver of the GPU at hand, and what NVML reads."""
 
 from __future__ import annotations
 
 import itertools
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
+from occupancy_lab.measuring.driver import REASONS, Clocks, read_clocks, throttle_words
 from occupancy_lab.record import Record, make_record
 from occupancy_lab.values import Config, Problem
 
-pytestmark = pytest.mark.gpu
+UUID = "6f1c2b7e-0000-1111-2222-333344445555"
+PLACE = "00000000:C1:00.0"
+
+
+class FakeNvml(ModuleType):
+    """A pynvml of one GPU, which is known by UUID and by its place, not by any number."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    class NVMLError(Exception):
+        """What NVML raises."""
+
+    def __init__(self, *refused: str) -> None:
+        super().__init__("pynvml")
+        self.refused = refused
+        self.started = 0
+        answers = {
+            "nvmlInit": lambda: self._count(1),
+            "nvmlShutdown": lambda: self._count(-1),
+            "nvmlDeviceGetHandleByUUID": lambda uuid: self._known(uuid, f"GPU-{UUID}"),
+            "nvmlDeviceGetHandleByPciBusId": lambda place: self._known(place, PLACE),
+            "nvmlDeviceGetClockInfo": lambda _handle, clock: {1: 1830, 2: 3201}[clock],
+            "nvmlDeviceGetMaxClockInfo": lambda _handle, clock: {1: 1980}[clock],
+            "nvmlDeviceGetTemperature": lambda _handle, _sensor: 41,
+            "nvmlDeviceGetPowerUsage": lambda _handle: 312_500,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda _handle: 0b100,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _handle: 0b1000,
+        }
+        for name, function in answers.items():
+            setattr(self, name, self._unless_refused(name, function))
+
+    def _unless_refused(self, name: str, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            if name in self.refused:
+                raise self.NVMLError(name)
+            return function(*arguments)
+
+        return call
+
+    def _count(self, change: int) -> None:
+        self.started += change
+
+    def _known(self, asked: str, right: str) -> str:
+        if asked != right:
+            raise self.NVMLError(asked)
+        return "handle"
+
+
+@pytest.fixture(autouse=True)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Torch's device 0, unless the test needs a real one."""
+    found = SimpleNamespace(uuid=UUID, pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0)
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: found)
+    return found
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A stand-in for NVML in the place of pynvml."""
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+READING = Clocks(
+    sm_mhz=1830,
+    memory_mhz=3201,
+    max_sm_mhz=1980,
+    throttle_reasons=("software power cap",),
+    temperature_c=41,
+    power_w=312.5,
+)
+
+
+def test_reading_has_every_number(nvml: FakeNvml) -> None:
+    """Clocks, reasons, temperature and power are those of torch's device; NVML is ended again."""
+    assert read_clocks(0) == READING
+    assert nvml.started == 0
+
+
+def test_place_is_the_second_way(nvml: FakeNvml, device: SimpleNamespace) -> None:
+    """A device whose UUID NVML does not know, such as a part of a GPU, is found by its place."""
+    device.uuid = "another"
+    assert read_clocks(0) == READING
+    del device.uuid
+    assert read_clocks(0) == READING
+    assert nvml.started == 0
+
+
+def test_unknown_device_has_no_reading(nvml: FakeNvml, device: SimpleNamespace) -> None:
+    """No other GPU's clocks are given for a device that NVML does not know."""
+    device.uuid, device.pci_bus_id = "another", 7
+    assert read_clocks(0) is None
+    del device.pci_bus_id
+    assert read_clocks(0) is None
+    assert nvml.started == 0
+
+
+def test_nothing_is_known_without_torchs_gpu(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torch without CUDA has no device to read."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert read_clocks(0) is None
+    assert nvml.started == 0
+
+
+def test_older_drivers_have_the_older_name(nvml: FakeNvml) -> None:
+    """Reasons come from the older function where the newer one is refused or is not there."""
+    nvml.refused = ("nvmlDeviceGetCurrentClocksEventReasons",)
+    assert read_clocks(0).throttle_reasons == ("hardware slowdown",)
+    del nvml.nvmlDeviceGetCurrentClocksEventReasons
+    assert read_clocks(0).throttle_reasons == ("hardware slowdown",)
+
+
+@pytest.mark.parametrize(
+    ("function", "fields"),
+    [
+        ("nvmlDeviceGetClockInfo", {"sm_mhz", "memory_mhz"}),
+        ("nvmlDeviceGetMaxClockInfo", {"max_sm_mhz"}),
+        ("nvmlDeviceGetTemperature", {"temperature_c"}),
+        ("nvmlDeviceGetPowerUsage", {"power_w"}),
+    ],
+)
+def test_what_is_refused_is_not_known(nvml: FakeNvml, function: str, fields: set[str]) -> None:
+    """A number that NVML refuses is None; the others are there."""
+    nvml.refused = (function,)
+    reading = read_clocks(0)
+    for field in Clocks.__slots__:
+        expected = None if field in fields else getattr(READING, field)
+        assert getattr(reading, field) == expected
+
+
+def test_no_driver_is_no_reading(nvml: FakeNvml) -> None:
+    """Where NVML does not start there is nothing to read and nothing to end."""
+    nvml.refused = ("nvmlInit",)
+    assert read_clocks(0) is None
+    assert nvml.started == 0
+
+
+def test_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without nvidia-ml-py there is no reading, and no error."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert read_clocks(0) is None
+
+
+@given(st.integers(0, 2**12 - 1))
+def test_idle_and_chosen_clocks_are_no_throttling(reasons: int) -> None:
+    """Bits 1 and 2 say nothing; each other known bit says one thing, whatever the rest."""
+    words = throttle_words(reasons)
+    assert words == throttle_words(reasons | 0b11)
+    assert len(words) == sum(bool(reasons & bit) for bit in REASONS)
+
+
+def test_bits_are_nvmls() -> None:
+    """The bits have the numbers of NVIDIA's own module."""
+    pynvml = pytest.importorskip("pynvml")
+    names = {
+        "SwPowerCap": "software power cap",
+        "HwSlowdown": "hardware slowdown",
+        "SyncBoost": "sync boost",
+        "SwThermalSlowdown": "software thermal slowdown",
+        "HwThermalSlowdown": "hardware thermal slowdown",
+        "HwPowerBrakeSlowdown": "power brake",
+        "DisplayClockSetting": "display clock setting",
+    }
+    for name, word in names.items():
+        assert throttle_words(getattr(pynvml, f"nvmlClocksThrottleReason{name}")) == (word,)
+    for name in ("GpuIdle", "ApplicationsClocksSetting"):
+        assert throttle_words(getattr(pynvml, f"nvmlClocksThrottleReason{name}")) == ()
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_is_read() -> None:
+    """A real GPU runs no faster than it may, and is neither frozen nor on fire."""
+    pytest.importorskip("pynvml")
+    reading = read_clocks(0)
+    if reading is None:
+        pytest.skip("NVML does not answer")
+    if reading.sm_mhz is not None and reading.max_sm_mhz is not None:
+        assert 0 < reading.sm_mhz <= reading.max_sm_mhz
+    if reading.temperature_c is not None:
+        assert 0 < reading.temperature_c < 120
+    if reading.power_w is not None:
+        assert 0 < reading.power_w < 2000
+
 
 ELEMENTS_A_THREAD = 64
 """Above this ptxas takes many seconds a kernel."""
@@ -39,6 +233,7 @@ def configs(block_size: int) -> list[Config]:
     ]
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("cols", [100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768])
 @pytest.mark.parametrize("kernel", ["softmax", "softmax_row"])
@@ -69,6 +264,7 @@ def test_driver_agrees(kernel: str, cols: int, dtype: str) -> None:
     assert checked
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("cols", "num_warps", "num_stages"),
     [

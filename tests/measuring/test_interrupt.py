@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.measuring import process
-from occupancy_lab.measuring.process import measure_launches
-from occupancy_lab.measuring.request import Launch, Request
+from occupancy_lab.measuring.process import TimedLaunch, TimedLaunches, measure_launches
 from occupancy_lab.values import Measurement, Problem
 from occupancy_lab.workers.spread import UnfinishedError
 
@@ -23,7 +22,7 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
     """Ctrl-C is a KeyboardInterrupt as ever, and has the finished measurements by their place."""
 
     def interrupted(
-        requests: Mapping[Problem, Request], *_others: object
+        requests: Mapping[Problem, TimedLaunches], *_others: object
     ) -> Iterator[tuple[Problem, list[Measurement]]]:
         assert list(requests) == [FIRST, SECOND]
         yield FIRST, [DONE, DONE]
@@ -31,7 +30,7 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(process, "spread", interrupted)
     told: list[tuple[int, int]] = []
-    launches = [(problem, Launch("copy")) for problem in (FIRST, SECOND, FIRST)]
+    launches = [(problem, TimedLaunch("copy")) for problem in (FIRST, SECOND, FIRST)]
     with pytest.raises(KeyboardInterrupt) as caught:
         measure_launches(launches, progress=lambda done, of: told.append((done, of)))
     assert isinstance(caught.value, UnfinishedError)

@@ -26,8 +26,12 @@ from occupancy_lab.kernels import softmax_row
 from occupancy_lab.measuring import journal as journal_module
 from occupancy_lab.measuring import process as process_module
 from occupancy_lab.measuring.journal import LIFETIME, Journal
-from occupancy_lab.measuring.process import MeasuringProcess, measure_launches
-from occupancy_lab.measuring.request import Launch, Request
+from occupancy_lab.measuring.process import (
+    MeasuringProcess,
+    TimedLaunch,
+    TimedLaunches,
+    measure_launches,
+)
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ SWEEP = [
     *("--num-warps", "4,8", "--num-stages", "1"),
 ]
 PROBLEMS = [Problem(8, cols) for cols in (100, 200, 300)]
-LAUNCHES = [(problem, Launch("softmax", Config(512, 4, 1), 8)) for problem in PROBLEMS]
+LAUNCHES = [(problem, TimedLaunch("softmax", Config(512, 4, 1), 8)) for problem in PROBLEMS]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +62,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
     problems: list[Problem] = []
     real = MeasuringProcess.measure
 
-    def measure(process: MeasuringProcess, request: Request) -> list[Measurement]:
+    def measure(process: MeasuringProcess, request: TimedLaunches) -> list[Measurement]:
         problems.append(request.problem)
         return real(process, request)
 
@@ -82,7 +86,7 @@ def rows(text: str) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def interrupted(
-    journal: Journal, *, launches: list[tuple[Problem, Launch]] = LAUNCHES
+    journal: Journal, *, launches: list[tuple[Problem, TimedLaunch]] = LAUNCHES
 ) -> list[float]:
     """Return the times that a command measures whose output fails."""
     found: list[Measurement] = []
@@ -108,7 +112,7 @@ def test_killed_sweep_goes_on(store: Path) -> None:
     assert len(table) == 8
     assert all(row["measured"] == "measured" for row in table.values())
     for entry in kept:
-        request = Request.from_json(entry["request"])
+        request = TimedLaunches.from_json(entry["request"])
         times = [one["us"] for one in json.loads(entry["measurements"])]
         cells = [
             table[str(request.problem.cols), str(launch.config.num_warps)]["us"]
@@ -180,7 +184,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a calibration launch little and fit nothing."""
     launches = [("softmax_row", Problem(64, 128), Config(128, 4, 1))]
     monkeypatch.setattr("occupancy_lab.calibrating.calibrate.launches", lambda: launches)
-    module = "occupancy_lab.calibrating.run"
+    module = "occupancy_lab.calibrating.calibrate"
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
     monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
@@ -345,7 +349,7 @@ def test_journal_of_a_running_command_is_left_alone(asked: list[Problem]) -> Non
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes, dict]]:
     """Return the path, the bytes and the measurements of a journal that was interrupted."""
     store = tmp_path_factory.mktemp("whole")
-    requests = {problem: Request(problem, (launch,)) for problem, launch in LAUNCHES}
+    requests = {problem: TimedLaunches(problem, (launch,)) for problem, launch in LAUNCHES}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(store))
         put_here(patch, "h200")
@@ -376,7 +380,7 @@ def test_damaged_journal_gives_whole_requests_or_none(
     finally:
         os.close(file)
     expected = {
-        Request(problem, (launch,)).to_json(): found[problem] for problem, launch in LAUNCHES
+        TimedLaunches(problem, (launch,)).to_json(): found[problem] for problem, launch in LAUNCHES
     }
     assert {
         line: measurements for line, (_, measurements) in kept.items()

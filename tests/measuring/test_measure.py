@@ -1,4 +1,4 @@
-"""Measurements on the GPU at hand: right results are timed, and all else is said."""
+"""Measurements: outputs compared with torch, launches timed in turns, and whatever fails said."""
 
 from __future__ import annotations
 
@@ -7,17 +7,177 @@ import statistics
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.kernel import kernel_names
-from occupancy_lab.measuring.measure import measure, summary
-from occupancy_lab.measuring.providers import PROVIDERS
-from occupancy_lab.measuring.request import Launch, Request
+from occupancy_lab.measuring import measure as measure_module
+from occupancy_lab.measuring.measure import (
+    BURST,
+    PROVIDERS,
+    Timer,
+    measure,
+    operands,
+    poisoned,
+    relative_error,
+    summary,
+    tolerance,
+)
+from occupancy_lab.measuring.process import TimedLaunch, TimedLaunches
 from occupancy_lab.values import Conditions, Config, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def matrix(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return normally distributed elements, the same each time."""
+    return torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows)).to(dtype)
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    """Return twice *x*."""
+    return 2 * x
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.floats(-0.5, 0.5))
+def test_error_is_the_part_that_is_wrong(rows: int, cols: int, wrong: float) -> None:
+    """A result that is a part too large has that part as its error."""
+    x = matrix(rows, cols).double()
+    assert relative_error(2 * x * (1 + wrong), double, [x]) == pytest.approx(abs(wrong), abs=1e-12)
+
+
+def test_reference_has_float64() -> None:
+    """The reference is run on float64, whatever the matrix is of."""
+    seen = []
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.dtype)
+        return x.softmax(dim=1)
+
+    x = matrix(9, 100, torch.bfloat16)
+    error = relative_error(x.softmax(dim=1), reference, [x])
+    assert seen == [torch.float64]
+    assert 1e-5 < error < tolerance("bfloat16")
+
+
+def test_reference_has_every_operand() -> None:
+    """A reference of two matrices is given both."""
+    x, y = matrix(3, 5), matrix(4, 5)[:3]
+    assert relative_error(x + y, torch.add, [x, y]) < 1e-6
+    assert relative_error(x - y, torch.add, [x, y]) > 0.1
+
+
+def test_large_matrices_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared a few rows at a time, a matrix has the same error, and no row is left out."""
+    x = matrix(50, 8)
+    output = double(x)
+    output[-1] += 1
+    whole = relative_error(output, double, [x])
+    monkeypatch.setattr(measure_module, "ROWS_AT_ONCE_BYTES", 3 * 8 * 8)
+    assert relative_error(output, double, [x]) == pytest.approx(whole)
+    assert whole > 0
+
+
+@pytest.mark.parametrize(("row", "col"), [(0, 0), (6, 256)])
+def test_unwritten_element_shows(row: int, col: int) -> None:
+    """One element that was never written makes the error NaN, which no tolerance allows."""
+    x = matrix(7, 257)
+    with poisoned():
+        output = torch.empty_like(x)
+    assert output.isnan().all()
+    written = torch.ones_like(x, dtype=torch.bool)
+    written[row, col] = False
+    output[written] = double(x)[written]
+    assert math.isnan(relative_error(output, double, [x]))
+
+
+def test_poison_ends() -> None:
+    """After the poisoned run torch is as deterministic as it was before."""
+    before = torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(ZeroDivisionError), poisoned():
+        1 / 0  # noqa: B018 - it is there to raise
+    assert torch.are_deterministic_algorithms_enabled() == before
+
+
+def test_zeros_are_right_only_as_zeros() -> None:
+    """Where all should be 0, 0 has no error and anything else one without bounds."""
+    zeros = torch.zeros(2, 3)
+    assert relative_error(zeros, double, [zeros]) == 0.0
+    assert relative_error(zeros + 1e-9, double, [zeros]) == math.inf
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_tolerance_allows_rounding_alone(dtype: str) -> None:
+    """The right result, rounded to its dtype, is within the tolerance, and one 1% off is not."""
+    x = matrix(50, 781)
+    right = x.double().softmax(dim=1)
+    kind = getattr(torch, dtype)
+    error = relative_error(right.to(kind), lambda x: x.softmax(dim=1), [x])
+    assert error <= tolerance(dtype) / 2
+    wrong = relative_error((right * 1.02).to(kind), lambda x: x.softmax(dim=1), [x])
+    assert wrong > tolerance(dtype)
+
+
+@pytest.mark.gpu
+def test_operands_are_the_same_every_time() -> None:
+    """Operands are as large as asked for, differ from each other, and come again alike."""
+    first, second = operands(33, 781, "float16", 2)
+    assert first.shape == second.shape == (33, 781)
+    assert first.dtype == torch.float16
+    assert first.is_cuda
+    assert not torch.equal(first, second)
+    assert torch.equal(first, operands(33, 781, "float16", 1)[0])
+
+
+class Clockwork(Timer):
+    """A timer without a GPU: a burst takes as long as its launch says."""
+
+    def __init__(self) -> None:
+        self.order: list[object] = []
+
+    def _warm_up(self, launches: object, warmup_ms: float) -> None:
+        """Do nothing."""
+
+    def _burst(self, launch: object) -> list[float]:
+        self.order.append(launch)
+        return [float(launch())] * BURST  # type: ignore[operator] # the tests' launches give a number
+
+
+@given(st.integers(1, 5), st.integers(1, 40))
+def test_every_launch_is_timed_as_often(count: int, runs: int) -> None:
+    """Each launch has its own times, at least as many as asked for and less than a burst more."""
+    launches = [lambda place=place: place for place in range(count)]
+    times = Clockwork().time(launches, runs=runs)
+    assert [set(some) for some in times] == [{float(place)} for place in range(count)]
+    assert {len(some) for some in times} == {-(-runs // BURST) * BURST}
+
+
+def test_rounds_start_with_another_launch() -> None:
+    """In each round every launch has its turn, and the next one begins."""
+    timer = Clockwork()
+    launches = [lambda: 0, lambda: 1, lambda: 2]
+    timer.time(launches, runs=3 * BURST)
+    order = [launch() for launch in timer.order]  # type: ignore[operator] # they are launches
+    assert order == [0, 1, 2, 1, 2, 0, 2, 0, 1]
+
+
+def test_nothing_to_time() -> None:
+    """Without launches there are no times."""
+    assert Clockwork().time([], runs=30) == []
+
+
+@pytest.mark.gpu
+def test_times_are_the_launches_own() -> None:
+    """A copy of 64 times as much takes 20 to 80 times as long, in the order of the launches."""
+    small, large = (torch.empty(mib * 2**20, dtype=torch.int8, device="cuda") for mib in (64, 4096))
+    timer = Timer()
+    (short, long) = timer.time([small.clone, large.clone], runs=12)
+    assert len(short) == len(long) == 12
+    assert 20 < statistics.median(long) / statistics.median(short) < 80
+
 
 CONDITIONS = Conditions("a GPU", "2026-11-21", None, "2.11.0", "3.6.0", "device events", "flushed")
 PROBLEM = Problem(1823, 781)
@@ -40,11 +200,11 @@ KERNEL = dataclasses.replace(softmax.KERNEL, run=run)
 """
 
 
-def changed(directory: Path, change: str) -> Launch:
+def changed(directory: Path, change: str) -> TimedLaunch:
     """Return a softmax whose result is followed by *change*."""
     file = directory / f"changed_{abs(hash(change))}.py"
     file.write_text(CHANGED_KERNEL.format(change=change))
-    return Launch(str(file), CONFIG, 100)
+    return TimedLaunch(str(file), CONFIG, 100)
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=2, max_size=40), st.floats(1, 10))
@@ -74,9 +234,9 @@ def test_tenths_are_quantiles() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_every_kernel_and_provider_is_right(dtype: str) -> None:
     """Each kernel of the lab and each provider gives what torch gives, and is timed."""
-    kernels = [Launch(name, CONFIG, 500) for name in kernel_names()]
-    launches = (*kernels, *(Launch(name) for name in PROVIDERS))
-    found = measure(Request(Problem(1823, 781, dtype), launches, 6))
+    kernels = [TimedLaunch(name, CONFIG, 500) for name in kernel_names()]
+    launches = (*kernels, *(TimedLaunch(name) for name in PROVIDERS))
+    found = measure(TimedLaunches(Problem(1823, 781, dtype), launches, 6))
     assert [one.status for one in found] == ["measured"] * len(launches)
     for one in found:
         assert one.us is not None
@@ -91,7 +251,7 @@ def test_every_kernel_and_provider_is_right(dtype: str) -> None:
 def test_wrong_result_is_said(tmp_path: Path, change: str) -> None:
     """A wrong or unwritten element gives no time but a reason, and its neighbour has its time."""
     wrong, right = measure(
-        Request(PROBLEM, (changed(tmp_path, change), Launch("softmax", CONFIG, 100)), 6)
+        TimedLaunches(PROBLEM, (changed(tmp_path, change), TimedLaunch("softmax", CONFIG, 100)), 6)
     )
     assert wrong.status == "wrong result"
     assert wrong.us is None
@@ -103,7 +263,7 @@ def test_wrong_result_is_said(tmp_path: Path, change: str) -> None:
 def test_failing_launch_is_a_row(tmp_path: Path) -> None:
     """A launch that raises has what it raised as its reason, and its neighbour has its time."""
     bad = changed(tmp_path, "raise ValueError('no such thing')")
-    failed, right = measure(Request(PROBLEM, (bad, Launch("softmax", CONFIG, 100)), 6))
+    failed, right = measure(TimedLaunches(PROBLEM, (bad, TimedLaunch("softmax", CONFIG, 100)), 6))
     assert (failed.status, failed.reason) == ("launch failed", "ValueError: no such thing")
     assert right.status == "measured"
 
@@ -112,10 +272,12 @@ def test_failing_launch_is_a_row(tmp_path: Path) -> None:
 def test_memory_that_runs_out_is_a_row(tmp_path: Path) -> None:
     """A launch that asks for too much memory is a row, and so is a problem that no memory holds."""
     greedy = changed(tmp_path, "torch.empty(2**44, dtype=torch.int8, device=x.device)")
-    failed, right = measure(Request(PROBLEM, (greedy, Launch("softmax", CONFIG, 100)), 6))
+    failed, right = measure(
+        TimedLaunches(PROBLEM, (greedy, TimedLaunch("softmax", CONFIG, 100)), 6)
+    )
     assert failed.status == "out of memory"
     assert right.status == "measured"
-    (too_large,) = measure(Request(Problem(2**30, 2**12), (Launch("copy"),), 6))
+    (too_large,) = measure(TimedLaunches(Problem(2**30, 2**12), (TimedLaunch("copy"),), 6))
     assert too_large.status == "out of memory"
     assert too_large.conditions is not None
 
@@ -123,7 +285,9 @@ def test_memory_that_runs_out_is_a_row(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_what_does_not_fit_is_a_row() -> None:
     """Rows in flight that no GPU's shared memory holds are said not to fit."""
-    found = measure(Request(Problem(64, 65536), (Launch("softmax", Config(65536, 32, 8), 64),), 6))
+    found = measure(
+        TimedLaunches(Problem(64, 65536), (TimedLaunch("softmax", Config(65536, 32, 8), 64),), 6)
+    )
     assert found[0].status == "does not fit"
     assert "shared" in str(found[0].reason)
 
@@ -131,9 +295,9 @@ def test_what_does_not_fit_is_a_row() -> None:
 @pytest.mark.gpu
 def test_tiny_matrices_are_mostly_launch() -> None:
     """7 x 257 takes little longer than an empty kernel, 65536 x 1024 much longer."""
-    launch = (Launch("softmax_row", Config(512, 4, 1)),)
-    (tiny,) = measure(Request(Problem(7, 257), launch, 6))
-    (large,) = measure(Request(Problem(65536, 512), launch, 6))
+    launch = (TimedLaunch("softmax_row", Config(512, 4, 1)),)
+    (tiny,) = measure(TimedLaunches(Problem(7, 257), launch, 6))
+    (large,) = measure(TimedLaunches(Problem(65536, 512), launch, 6))
     assert tiny.mostly_launch is True
     assert large.mostly_launch is False
 
@@ -143,8 +307,8 @@ def test_what_cannot_be_compared_is_timed() -> None:
     """A kernel that computes nothing has a time, and no error to be told."""
     from occupancy_lab.calibrating import kernels
 
-    launch = Launch(f"{kernels.__file__}:empty", Config(16, 1, 1))
-    (empty,) = measure(Request(Problem(16, 16), (launch,), 6))
+    launch = TimedLaunch(f"{kernels.__file__}:empty", Config(16, 1, 1))
+    (empty,) = measure(TimedLaunches(Problem(16, 16), (launch,), 6))
     assert empty.status == "measured"
     assert empty.relative_error is None
     assert empty.mostly_launch is True

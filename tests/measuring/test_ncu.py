@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from occupancy_lab.errors import DriverError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.measuring import ncu
-from occupancy_lab.measuring.ncu import METRICS, NcuReport, find_ncu, profile, read_report
-from occupancy_lab.measuring.once import OneLaunch
+from occupancy_lab.measuring.ncu import (
+    METRICS,
+    NcuReport,
+    OneLaunch,
+    find_ncu,
+    profile,
+    read_report,
+)
 from occupancy_lab.values import Config, Problem
 
 LAUNCH = OneLaunch("softmax", Problem(4096, 781), Config(1024, 8, 4), 1056)
@@ -197,7 +203,7 @@ def test_launch_is_asked_for_once(fake: Path) -> None:
         "--clock-control none",
         "--cache-control all",
         "--kernel-name regex:^softmax_kernel$ --launch-count 1",
-        " occupancy_lab.measuring.once ",
+        " occupancy_lab.measuring.ncu ",
         LAUNCH.to_json(),
     ):
         assert option in asked

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from stand_ins import put_here
 
+from occupancy_lab.errors import InputError
 from occupancy_lab.measuring import process as process_module
-from occupancy_lab.measuring.process import MeasuringProcess, measure_launches
-from occupancy_lab.measuring.request import Launch, Request
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.measuring.process import (
+    MeasuringProcess,
+    TimedLaunch,
+    TimedLaunches,
+    chosen_devices,
+    measure_launches,
+    measurements_from_json,
+    measurements_to_json,
+)
+from occupancy_lab.values import Conditions, Config, Measurement, Problem
 from occupancy_lab.workers.child import Child
 
 if TYPE_CHECKING:
@@ -19,12 +33,127 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+SIZES = st.integers(1, 2**40)
+WORDS = st.text(max_size=30)
+TIMES = st.none() | st.floats(0, allow_nan=False)
+PROBLEMS = st.builds(Problem, SIZES, SIZES, st.sampled_from(["float32", "float16", "bfloat16"]))
+CONFIGS = st.builds(Config, SIZES, SIZES, SIZES)
+LAUNCHES = st.builds(TimedLaunch, WORDS, st.none() | CONFIGS, SIZES)
+REQUESTS = st.builds(
+    TimedLaunches, PROBLEMS, st.lists(LAUNCHES, max_size=4).map(tuple), st.integers(1, 999)
+)
+CONDITIONS = st.builds(
+    Conditions,
+    device=WORDS,
+    date=WORDS,
+    driver=st.none() | WORDS,
+    torch=WORDS,
+    triton=WORDS,
+    timer=WORDS,
+    l2=WORDS,
+    sm_mhz=st.none() | SIZES,
+    throttled=st.none() | WORDS,
+)
+MEASUREMENTS = st.builds(
+    Measurement,
+    status=WORDS,
+    conditions=st.none() | CONDITIONS,
+    reason=st.none() | WORDS,
+    us=TIMES,
+    us_low=TIMES,
+    us_high=TIMES,
+    runs=st.none() | SIZES,
+    relative_error=TIMES,
+    mostly_launch=st.none() | st.booleans(),
+)
+
+
+@given(REQUESTS)
+def test_request_survives_its_line(request_: TimedLaunches) -> None:
+    """A request read back from its line, which is one line, is the same request."""
+    line = request_.to_json()
+    assert TimedLaunches.from_json(line) == request_
+    assert len(line.splitlines()) == 1
+
+
+@given(st.lists(MEASUREMENTS, max_size=4))
+def test_measurements_survive_their_line(measurements: list[Measurement]) -> None:
+    """Measurements read back from their line are the same, in their order."""
+    line = measurements_to_json(measurements)
+    assert measurements_from_json(line) == measurements
+    assert len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize("error", [math.nan, math.inf])
+def test_wrong_results_survive_their_line(error: float) -> None:
+    """A relative error that is no number, or without bounds, comes back as it was."""
+    line = measurements_to_json([Measurement("wrong result", None, relative_error=error)])
+    (back,) = measurements_from_json(line)
+    assert back.relative_error == pytest.approx(error, nan_ok=True)
+
+
+def test_first_gpu_is_taken_as_the_process_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a wish the first GPU measures, and what is visible is left as it is."""
+    put_here(monkeypatch, "h200", "h100")
+    gpu, names = chosen_devices("measure")
+    assert (gpu.key, names) == ("h200", (None,))
+
+
+def test_all_are_those_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`all` takes every GPU of the first one's kind."""
+    put_here(monkeypatch, "h200", "h100", "h200")
+    gpu, names = chosen_devices("measure", "all")
+    assert (gpu.key, names) == ("h200", ("0", "2"))
+
+
+def test_visible_devices_are_named_as_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where CUDA_VISIBLE_DEVICES lists GPUs, their numbers are places in that list."""
+    put_here(monkeypatch, "h200", "h200")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-0123")
+    assert chosen_devices("measure", "1,0")[1] == ("GPU-0123", "5")
+
+
+def test_amd_gpus_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An AMD GPU has the number that its driver gives it, whatever CUDA is told."""
+    put_here(monkeypatch, "mi300x", "mi300x")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert chosen_devices("measure", [1])[1] == ("1",)
+
+
+@pytest.mark.parametrize(
+    ("here", "asked", "word"),
+    [
+        ((), None, "measure needs a GPU of this machine; none was found"),
+        (("h200", "h100"), "0,1", "not alike"),
+        (("h200", "h200"), "2", "no GPU 2 here; there is 0, 1"),
+        (("h200",), "first", "names no GPUs"),
+        (("h200",), "", "names no GPUs"),
+        (("h200",), "0,,1", "names no GPUs"),
+    ],
+)
+def test_what_cannot_be_had_is_said(
+    monkeypatch: pytest.MonkeyPatch, here: tuple[str, ...], asked: str | None, word: str
+) -> None:
+    """No GPU, one that is not there, unlike ones and nonsense are errors that say so."""
+    put_here(monkeypatch, *here)
+    with pytest.raises(InputError, match=word):
+        chosen_devices("measure", asked)
+
+
+def test_torch_without_the_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that the installed torch cannot use is an error that names torch's version."""
+    put_here(monkeypatch, "h200")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=re.escape(torch.__version__)):
+        chosen_devices("measure")
+
+
 SERVER = """
 import os
 import time
 
 from occupancy_lab.workers.child import serve
-from occupancy_lab.measuring.request import Request, measurements_to_json
+from occupancy_lab.measuring.process import TimedLaunches, measurements_to_json
 from occupancy_lab.values import Measurement
 
 
@@ -42,7 +171,7 @@ def measured(problem, launch):
 
 
 def answer(line):
-    request = Request.from_json(line)
+    request = TimedLaunches.from_json(line)
     found = [measured(request.problem, one) for one in request.launches]
     return "[" if "no measurement" in found else measurements_to_json(found)
 
@@ -86,7 +215,7 @@ def stand_in(
     (tmp_path / "stand_in.py").write_text(SERVER)
 
     def child(server: str, *, environment: dict[str, str]) -> Child:
-        assert server == "occupancy_lab.measuring.server"
+        assert server == "occupancy_lab.measuring.measure"
         return Child("stand_in", environment=environment | {"PYTHONPATH": str(tmp_path)})
 
     monkeypatch.setattr(process_module, "Child", child)
@@ -100,10 +229,10 @@ def process() -> Iterator[MeasuringProcess]:
     process.close()
 
 
-def request_of(*kernels: str) -> Request:
+def request_of(*kernels: str) -> TimedLaunches:
     """Return a request of *kernels*, each launched with as many programs as its place says."""
-    launches = tuple(Launch(kernel, CONFIG, place) for place, kernel in enumerate(kernels))
-    return Request(PROBLEM, launches)
+    launches = tuple(TimedLaunch(kernel, CONFIG, place) for place, kernel in enumerate(kernels))
+    return TimedLaunches(PROBLEM, launches)
 
 
 def test_measurements_are_in_order(process: MeasuringProcess) -> None:
@@ -162,7 +291,7 @@ def test_closed_process_measures_no_more(process: MeasuringProcess) -> None:
 
 def test_launches_come_back_in_their_order() -> None:
     """Launches on several problems are measured problem by problem, and come in their order."""
-    launches = [(Problem(rows, 8), Launch("a", CONFIG, rows)) for rows in (5, 3, 5, 4, 3)]
+    launches = [(Problem(rows, 8), TimedLaunch("a", CONFIG, rows)) for rows in (5, 3, 5, 4, 3)]
     counts: list[tuple[int, int]] = []
     found = measure_launches(launches, progress=lambda done, of: counts.append((done, of)))
     assert [one.us for one in found] == [10, 6, 10, 8, 6]
@@ -171,7 +300,7 @@ def test_launches_come_back_in_their_order() -> None:
 
 def test_each_device_has_a_process() -> None:
     """Problems are spread over the devices, each with a process that sees its device alone."""
-    launches = [(Problem(rows, 8), Launch("a", CONFIG)) for rows in (1, 2, 3, 4)]
+    launches = [(Problem(rows, 8), TimedLaunch("a", CONFIG)) for rows in (1, 2, 3, 4)]
     found = measure_launches(launches, devices=("0", "3"))
     where = {str(one.reason) for one in found}
     assert {one.rpartition(" ")[2] for one in where} == {"0", "3"}
@@ -193,7 +322,9 @@ def test_wild_write_is_lost_alone(tmp_path: Path, process: MeasuringProcess) -> 
     """A kernel that writes where no memory is loses its own time, and no other launch's."""
     file = tmp_path / "wild.py"
     file.write_text(WILD_KERNEL)
-    launches = tuple(Launch(kernel, CONFIG, 100) for kernel in ("softmax", str(file), "softmax"))
-    found = process.measure(Request(PROBLEM, launches, 6))
+    launches = tuple(
+        TimedLaunch(kernel, CONFIG, 100) for kernel in ("softmax", str(file), "softmax")
+    )
+    found = process.measure(TimedLaunches(PROBLEM, launches, 6))
     assert [one.status for one in found] == ["measured", "device lost", "measured"]
     assert "illegal" in str(found[1].reason)

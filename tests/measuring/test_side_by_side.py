@@ -12,8 +12,7 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
-from occupancy_lab.measuring.side_by_side_view import side_by_side_document
+from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side, side_by_side_document
 from occupancy_lab.record import make_record
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Config, Measurement, Problem
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.measuring.process import TimedLaunch
 
 PROBLEM = Problem(4096, 781)
 TIMES = {"torch": 15.2, "torch.compile": 9.6, "naive": 123.0, "copy": 8.0}
@@ -158,7 +157,9 @@ def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
 def test_values_are_json(launches: Launches) -> None:
     """The answer as JSON has nothing that JSON has no word for, even a result of NaN."""
 
-    def wrong(asked: Sequence[tuple[Problem, Launch]], **_options: object) -> list[Measurement]:
+    def wrong(
+        asked: Sequence[tuple[Problem, TimedLaunch]], **_options: object
+    ) -> list[Measurement]:
         return [Measurement("wrong result", None, "NaN", relative_error=float("nan"))] * len(asked)
 
     launches.times = lambda _launch: 10.0
@@ -178,9 +179,7 @@ def test_words_of_a_measurement(
     launches.times = lambda launch: {**TIMES, "torch.compile": None}.get(launch.kernel, 10.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("occupancy_lab.record.predict", lambda *_values: None)
-        patch.setattr(
-            "occupancy_lab.measuring.side_by_side_view.calibration_for", lambda _gpu: None
-        )
+        patch.setattr("occupancy_lab.measuring.side_by_side.calibration_for", lambda _gpu: None)
         found = measure_side_by_side(781)
         check_golden("side_by_side.md", side_by_side_document(found).to_markdown())
 

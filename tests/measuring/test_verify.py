@@ -18,15 +18,17 @@ from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import PresentGpu, find_gpu, present_gpus
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring import checks as checks_module
-from occupancy_lab.measuring import once
+from occupancy_lab.measuring import ncu
 from occupancy_lab.measuring import verify as verify_module
-from occupancy_lab.measuring.checks import Check
 from occupancy_lab.measuring.driver import DriverKernel
-from occupancy_lab.measuring.ncu import NcuReport
-from occupancy_lab.measuring.once import OneLaunch, launch_once
-from occupancy_lab.measuring.verification_view import verification_table
-from occupancy_lab.measuring.verify import grid_of_configs, verify, verify_here
+from occupancy_lab.measuring.ncu import NcuReport, OneLaunch, launch_once
+from occupancy_lab.measuring.verify import (
+    Check,
+    grid_of_configs,
+    verification_table,
+    verify,
+    verify_here,
+)
 from occupancy_lab.record import Record, compile_record, record_of
 from occupancy_lab.values import Config, Problem
 
@@ -131,9 +133,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine in the place of the driver, the launches and Nsight Compute, and the samples."""
     made = Machine()
     monkeypatch.setattr(verify_module, "compile_record", sample_record)
-    monkeypatch.setattr(checks_module, "ask_driver", made.ask_driver)
-    monkeypatch.setattr(checks_module, "accepts_cooperative_launch", made.accepts)
-    monkeypatch.setattr(checks_module, "profile", made.profile)
+    monkeypatch.setattr(verify_module, "ask_driver", made.ask_driver)
+    monkeypatch.setattr(verify_module, "accepts_cooperative_launch", made.accepts)
+    monkeypatch.setattr(verify_module, "profile", made.profile)
     return made
 
 
@@ -385,8 +387,8 @@ def test_one_launch_is_the_kernels_own(name: str, monkeypatch: pytest.MonkeyPatc
     """A launch for a profiler runs the kernel once, on as many matrices as it takes, and waits."""
     seen: list[Any] = []
     kernel = dataclasses.replace(load_kernel(name), run=lambda *given: seen.append(given))
-    monkeypatch.setattr(once, "load_kernel", lambda _name: kernel)
-    monkeypatch.setattr(once, "operands", lambda *asked: [asked] * asked[3])
+    monkeypatch.setattr(ncu, "load_kernel", lambda _name: kernel)
+    monkeypatch.setattr(ncu, "operands", lambda *asked: [asked] * asked[3])
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append("done"))
     launch_once(OneLaunch(name, Problem(3, 5, "bfloat16"), CONFIG, 7))
     ((matrix, config, num_programs, *others), done) = seen

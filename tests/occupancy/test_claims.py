@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.occupancy import CLAIMANTS, claim, occupancy
 from occupancy_lab.occupancy.claims import HIP_2024, HIP_2025, HIP_2026, LLVM, Claimant
-from occupancy_lab.occupancy.terms import programs_without
+from occupancy_lab.occupancy.tutorial import programs_without
 from occupancy_lab.values import Resources
 
 RECORDED = Path(__file__).with_name("recorded") / "llvm_occupancy.csv"

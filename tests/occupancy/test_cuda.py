@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.occupancy import cuda, occupancy
-from occupancy_lab.occupancy.evaluate import programs
-from occupancy_lab.occupancy.rule import UNLIMITED
+from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:

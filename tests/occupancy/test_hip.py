@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.occupancy import hip, occupancy
-from occupancy_lab.occupancy.evaluate import programs
-from occupancy_lab.occupancy.rule import UNLIMITED
+from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import Resources
 
 FIELDS = ("n_regs", "num_warps", "shared", "static_shared", "sgprs", "allocated_vgprs")

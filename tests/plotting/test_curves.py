@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from occupancy_lab.explaining.limits import resource_word
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import Calculation, calculate
-from occupancy_lab.occupancy.evaluate import limits
+from occupancy_lab.occupancy.rule import limits
 from occupancy_lab.occupancy.tutorial import tutorial_rules
 from occupancy_lab.plotting import draw_curves, save
+from occupancy_lab.text.words import resource_word
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:

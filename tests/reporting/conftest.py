@@ -13,7 +13,7 @@ from occupancy_lab import record
 from occupancy_lab.evaluating import evaluation
 from occupancy_lab.explaining import timing
 from occupancy_lab.reporting import source
-from occupancy_lab.throughput import table as model
+from occupancy_lab.throughput import predict as model
 from occupancy_lab.values import Part, Prediction
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from occupancy_lab.measuring.request import Launch
+    from occupancy_lab.measuring.process import TimedLaunch
     from occupancy_lab.values import Measurement, Problem
 
 GRID: dict[str, Any] = {"num_warps": (4, 8), "num_stages": (1, 2)}
@@ -131,7 +131,7 @@ def test_interrupt_keeps_what_is_finished(
     """Ctrl-C while measuring prints and exports the rows that are finished, and is exit 130."""
 
     def interrupted(
-        asked: Sequence[tuple[Problem, Launch]], **options: object
+        asked: Sequence[tuple[Problem, TimedLaunch]], **options: object
     ) -> list[Measurement]:
         raise UnfinishedError(dict(enumerate(launches(asked[:3], **options))))  # type: ignore[arg-type] # passed on
 

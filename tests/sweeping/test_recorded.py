@@ -18,8 +18,7 @@ from occupancy_lab.files import export
 from occupancy_lab.measuring import recorded
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import NEEDED, read_table, recorded_table
-from occupancy_lab.sweeping.rows import COLUMNS
-from occupancy_lab.sweeping.schema import SCHEMA
+from occupancy_lab.sweeping.rows import COLUMNS, SCHEMA
 from occupancy_lab.sweeping.views import to_csv
 
 if TYPE_CHECKING:

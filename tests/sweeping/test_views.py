@@ -17,7 +17,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.measured import add_columns
-from occupancy_lab.sweeping.schema import SCHEMA
+from occupancy_lab.sweeping.rows import SCHEMA
 from occupancy_lab.sweeping.views import (
     check_choice,
     choose,

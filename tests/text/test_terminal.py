@@ -7,7 +7,7 @@ import re
 import pytest
 
 from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.terminal import print_markdown
+from occupancy_lab.text.printing import print_markdown
 
 LONG_WORD = "/home/somebody/" + "a_directory_with_a_rather_long_name/" * 6 + "kernel.py"
 MARKDOWN = Document(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from occupancy_lab.throughput.constants import Calibration
+    from occupancy_lab.throughput.calibrations import Calibration
 
 
 class Shelves:

@@ -13,8 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import devices, find_gpu
-from occupancy_lab.throughput.calibrations import Basis, calibration_for, calibration_path
-from occupancy_lab.throughput.constants import Calibration, Constants
+from occupancy_lab.throughput.calibrations import (
+    Basis,
+    Calibration,
+    Constants,
+    calibration_for,
+    calibration_path,
+)
 
 if TYPE_CHECKING:
     from conftest import Shelves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.recorded import CHECK, recorded_table
-from occupancy_lab.throughput.table import add_predictions
+from occupancy_lab.throughput.predict import add_predictions
 
 
 def test_data_sheet_predicts_what_was_measured_on_an_h100() -> None:

@@ -13,7 +13,7 @@ from occupancy_lab.values import Config
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from occupancy_lab.comparing.entry import Entry
+    from occupancy_lab.comparing.entries import Entry
 
     Entries = Callable[..., tuple[Entry, ...]]
 

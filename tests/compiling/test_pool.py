@@ -23,6 +23,7 @@ from occupancy_lab.compiling import (
     resource_key,
     triton_version,
 )
+from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.compiling.server import Request
 from occupancy_lab.errors import InputError
@@ -31,7 +32,6 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.workers.messages import from_line, to_line
-from occupancy_lab.workers.pool import check_scheduler, compile_here, compile_on_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,7 +235,7 @@ def test_absent_workers_are_said(
 ) -> None:
     """Where no worker has joined the scheduler, standard error says so while it waits for one."""
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr("occupancy_lab.workers.pool.PATIENCE", 0.2)
+    monkeypatch.setattr("occupancy_lab.compiling.pool.PATIENCE", 0.2)
     with distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
     ) as cluster:

@@ -1,15 +1,32 @@
-"""NVIDIA's GPUs as the driver library reports them, without torch or the CUDA toolkit."""
+"""The GPUs of this machine as their drivers report them, without torch, CUDA or ROCm."""
 
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from occupancy_lab.gpus.reports import DriverReport
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class DriverReport:
+    """One GPU as its driver reports it."""
+
+    index: int
+    """Its place among the vendor's GPUs, in the driver's order."""
+    name: str | None
+    """The driver's name for it; None where the driver gives none (AMD's kernel driver)."""
+    target_name: str
+    """The architecture: sm_90, gfx942."""
+    numbers: Mapping[str, int]
+    """What was reported, by name; a number that the driver would not give is left out."""
+    uuid: str | None = None
+    """What tells this very device from others of its kind; None where the driver does not say."""
+
 
 ATTRIBUTES: Mapping[str, int] = MappingProxyType(
     {
@@ -73,7 +90,7 @@ def _report(library: ctypes.CDLL, index: int) -> DriverReport | None:
         return None
     if library.cuDeviceGetName(name, _NAME_BYTES, device):
         return None
-    numbers = _numbers(library, device)
+    numbers = _attributes(library, device)
     major = numbers.get("compute_capability_major")
     minor = numbers.get("compute_capability_minor")
     if major is None or minor is None:
@@ -94,10 +111,54 @@ def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str | None:
     return None if function(uuid, device) else uuid.raw.hex()
 
 
-def _numbers(library: ctypes.CDLL, device: ctypes.c_int) -> dict[str, int]:
+def _attributes(library: ctypes.CDLL, device: ctypes.c_int) -> dict[str, int]:
     numbers = {}
     for name, attribute in ATTRIBUTES.items():
         value = ctypes.c_int()
         if library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0:
             numbers[name] = value.value
     return numbers
+
+
+TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
+
+
+def read_kfd(nodes: Path = TOPOLOGY) -> tuple[DriverReport, ...]:
+    """Return the GPUs of KFD, AMD's kernel driver, that this process may read; none without it.
+
+    Each node has a file `properties` of lines "key value"; a node without SIMDs is a CPU. These
+    are the GPUs of the machine: HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are not obeyed.
+    """
+    try:
+        folders = sorted(
+            (folder for folder in nodes.iterdir() if folder.name.isdecimal()),
+            key=lambda folder: int(folder.name),
+        )
+    except OSError:
+        return ()
+    gpus = [numbers for numbers in map(_properties, folders) if numbers.get("simd_count")]
+    return tuple(
+        DriverReport(
+            index,
+            None,
+            target_name(numbers["gfx_target_version"]),
+            MappingProxyType(numbers),
+            f"{numbers['unique_id']:016x}" if numbers.get("unique_id") else None,
+        )
+        for index, numbers in enumerate(gpus)
+        if "gfx_target_version" in numbers
+    )
+
+
+def target_name(version: int) -> str:
+    """Return the compiler's name for KFD's gfx_target_version: 90402 is gfx942, 90010 is gfx90a."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def _properties(folder: Path) -> dict[str, int]:
+    try:
+        lines = (folder / "properties").read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    pairs = (line.partition(" ") for line in lines)
+    return {key: int(value) for key, _, value in pairs if value.isdecimal()}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import Architecture, CudaArchitecture, architectures
 from occupancy_lab.occupancy import exact_rules, next_steps, occupancy, programs_after
-from occupancy_lab.occupancy.evaluate import programs
+from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.values import NextStep, Resources
 
 ARCHITECTURES = st.sampled_from(list(architectures().values()))

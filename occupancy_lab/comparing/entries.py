@@ -1,0 +1,325 @@
+"""The entries that are compared, and why they differ: their GPUs, and what moved in the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.fits import elements_per_thread, threads_words
+from occupancy_lab.explaining.launch import resident_words
+from occupancy_lab.explaining.limits import occupancy_words, programs_words, unit_words
+from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.text.document import literal
+from occupancy_lab.text.words import article, count, known, limiter_words, listed, resource_word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from occupancy_lab.values import NextStep
+
+DIMENSIONS = ("gpu", "kernel", "triton", "num_stages")
+"""What entries can differ in, in the order in which it is spoken of."""
+PLACE = "{place}"
+PREPOSITIONS = {"gpu": "on", "kernel": "in", "triton": "with", "num_stages": "with"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Case):
+    """One column of a comparison: a case, and what it is called in each dimension."""
+
+    names: Mapping[str, str]
+    """By dimension: "H100 SXM", "softmax", "Triton 3.7.1", "num_stages 4"."""
+    name: str
+    """What sets it apart from the other entries: the names that differ."""
+
+    @property
+    def title(self) -> str:
+        """What the entry is called."""
+        return self.name
+
+    def called(self, dimension: str) -> str:
+        """Return what the entry is called in one dimension, with its preposition: "on MI300X"."""
+        return f"{PREPOSITIONS[dimension]} {self.names[dimension]}"
+
+
+def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, ...]:
+    """Return *cases* their names.
+
+    With each comes the text by which its kernel was asked for, which names it where two kernels
+    have one name, and the num_stages that was asked for, None for the kernel's own choice.
+    """
+    texts = {(text, case.record.kernel.name) for case, text, _ in cases}
+    unique = len(texts) == len({name for _, name in texts})
+    all_names = [
+        {
+            "gpu": case.record.gpu.title,
+            "kernel": case.record.kernel.name if unique else literal(text),
+            "triton": f"Triton {case.record.triton_version}",
+            "num_stages": "" if stages is None else f"num_stages {stages}",
+        }
+        for case, text, stages in cases
+    ]
+    differing = [name for name in DIMENSIONS if len({names[name] for names in all_names}) > 1]
+    return tuple(
+        Entry(case.record, case.single_stage, names, ", ".join(names[name] for name in differing))
+        for (case, _, _), names in zip(cases, all_names, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Entries that differ in one dimension alone."""
+
+    dimension: str
+    title: str
+    """What the entries have in common that others have not; "" where there are no others."""
+    entries: tuple[Entry, ...]
+
+    def said(self, phrase: Callable[[Entry], str | None]) -> str | None:
+        """Return "P on A and B, and Q on C", or None where *phrase* says the same of all.
+
+        Where a phrase holds PLACE, "on A and B" goes there, and else to its end; None is not said.
+        """
+        names: dict[str | None, list[str]] = {}
+        for entry in self.entries:
+            names.setdefault(phrase(entry), []).append(entry.names[self.dimension])
+        if len(names) == 1:
+            return None
+        parts = []
+        for text, places in names.items():
+            if text is not None:
+                place = f"{PREPOSITIONS[self.dimension]} {listed(places)}"
+                parts.append(text.replace(PLACE, place) if PLACE in text else f"{text} {place}")
+        return ", and ".join(parts)
+
+
+def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
+    """Return the slices along *dimension*; none where all entries are alike in it."""
+    differing = differing_dimensions(entries)
+    if dimension not in differing:
+        return ()
+    others = [name for name in differing if name != dimension]
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(", ".join(entry.names[name] for name in others), []).append(entry)
+    return tuple(Slice(dimension, title, tuple(group)) for title, group in groups.items())
+
+
+def differing_dimensions(entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Return the dimensions in which *entries* are not all alike."""
+    return tuple(name for name in DIMENSIONS if len({entry.names[name] for entry in entries}) > 1)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _multiprocessor(entry: Entry) -> str:
+    word = entry.architecture.multiprocessor_word
+    return f"{article(word)} {word}"
+
+
+def _warp_size(part: Slice) -> Iterator[str]:
+    if len({entry.architecture.warp_size for entry in part.entries}) == 1:
+        return
+    sizes = part.said(
+        lambda entry: f"a {entry.architecture.warp_word} is {entry.architecture.warp_size} threads"
+    )
+    programs = part.said(
+        lambda entry: (
+            f"{threads_words(entry)} threads with {elements_per_thread(entry):g} elements each"
+        )
+    )
+    yield _sentence(f"{sizes}; a program is {programs}" if programs else f"{sizes}")
+
+
+def _register_file(entry: Entry) -> str:
+    architecture = entry.architecture
+    if isinstance(architecture, CudaArchitecture):
+        quarter = architecture.registers // architecture.register_partitions
+        return (
+            f"a warp's registers {PLACE} come from one of {architecture.register_partitions}"
+            f" quarters of an SM, which have {quarter} each and give out"
+            f" {architecture.register_unit} at a time"
+        )
+    return (
+        f"a wave's VGPRs {PLACE} come from one of {architecture.simds} SIMDs of"
+        f" {_multiprocessor(entry)}, which have {architecture.vgprs_per_simd} a lane each and give"
+        f" out {architecture.vgpr_granule} at a time"
+    )
+
+
+def _shared_pool(entry: Entry) -> str:
+    architecture = entry.architecture
+    reserve = ""
+    if isinstance(architecture, CudaArchitecture):
+        reserve = f" with {architecture.reserved_shared} B a program for the driver"
+    return (
+        f"{_multiprocessor(entry)} {PLACE} has {architecture.shared_per_multiprocessor} B of"
+        f" {architecture.shared_word}, given out {architecture.shared_unit} B at a time{reserve}"
+    )
+
+
+def _sgpr_file(entry: Entry) -> str:
+    if isinstance(entry.architecture, CudaArchitecture):
+        return "there are no SGPRs"
+    file = entry.architecture.sgprs_per_simd
+    return "SGPRs cannot run out" if file is None else f"a SIMD has {file} SGPRs"
+
+
+def _unsaid(_entry: Entry) -> None:
+    return None
+
+
+def _allowed(entry: Entry, resource: str) -> str | None:
+    """Return what a limit allows with its arithmetic: "VGPRs allow 10 programs (...)"."""
+    limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
+    if limit is None:
+        return None
+    word, limiters = resource_word(entry.calculation, resource), entry.record.occupancy.limiters
+    if limit.programs is None:
+        return f"no {word} {PLACE} is used"
+    verb = "allow" if word.endswith("s") else "allows"
+    limiter = f", {'the' if len(limiters) == 1 else 'a'} limiter" if resource in limiters else ""
+    programs = count(limit.programs, "program")
+    return f"{word} {verb} {programs} {PLACE}{limiter} ({'; '.join(limit.steps)})"
+
+
+POOLS: Mapping[str, Callable[[Entry], str | None]] = {
+    "warps": _unsaid,
+    "registers": _register_file,
+    "sgprs": _sgpr_file,
+    "shared": _shared_pool,
+}
+"""By limit: what is said of the hardware behind it."""
+
+
+def _limits(part: Slice) -> Iterator[str]:
+    limits = [limit.resource for entry in part.entries for limit in entry.record.occupancy.limits]
+    limiters = [name for entry in part.entries for name in entry.record.occupancy.limiters]
+    for resource in dict.fromkeys(limits):
+        if resource not in POOLS and resource not in limiters:
+            continue
+        pool = part.said(POOLS.get(resource, _unsaid))
+        allowed = part.said(partial(_allowed, resource=resource))
+        said = [_sentence(text) for text in (pool, allowed) if text]
+        if said:
+            yield " ".join(said)
+
+
+def _size(part: Slice) -> Iterator[str]:
+    sizes, held = part.said(_multiprocessors), part.said(resident_words)
+    said = [f"there are {sizes}"] if sizes else []
+    if held:
+        said.append(f"programs at once are {held}")
+    if said:
+        yield _sentence("; ".join(said))
+
+
+def _multiprocessors(entry: Entry) -> str:
+    number, word = entry.record.gpu.multiprocessors, entry.architecture.multiprocessor_word
+    words = "WGPs of two CUs" if word == "WGP" else f"{word}s"
+    return f"an unknown number of {words}" if number is None else f"{number} {words}"
+
+
+def between_gpus(part: Slice) -> Iterator[str]:
+    """Say what differs between the GPUs of *part*."""
+    yield from _warp_size(part)
+    yield from _limits(part)
+    yield from _size(part)
+
+
+def moves(part: Slice) -> Iterator[str]:
+    """Say what each entry of *part* takes more or less than the first, and what that does."""
+    first, *others = part.entries
+    for other in others:
+        names = first.names[part.dimension], other.names[part.dimension]
+        before, after = _amounts(first), _amounts(other)
+        moved = [unit for unit in before if before[unit] != after[unit]]
+        if moved:
+            words = [f"{known(after[unit])} {unit} against {known(before[unit])}" for unit in moved]
+            yield f"**{names[1]}** against {names[0]}: {listed(words)}. {_step(first, other)}"
+        else:
+            same = [f"{number} {unit}" for unit, number in before.items() if number]
+            yield f"**{names[1]}** takes the same as {names[0]}: {listed(same)}."
+
+
+def _amounts(entry: Entry) -> dict[str, int | None]:
+    """Return what an entry takes, by what is counted; None where that is not known."""
+    resources, case = entry.record.resources, entry.calculation
+    return {
+        unit_words(case, "registers"): resources.n_regs,
+        unit_words(case, "sgprs"): resources.sgprs,
+        unit_words(case, "shared"): resources.shared,
+        "B of local memory a thread": resources.local_bytes,
+        "VGPRs spilled": resources.vgpr_spills,
+        "SGPRs spilled": resources.sgpr_spills,
+    }
+
+
+def _held(entry: Entry) -> str:
+    return f"{programs_words(entry.calculation)}, {occupancy_words(entry.calculation)}"
+
+
+def _step(first: Entry, other: Entry) -> str:
+    """Say whether the programs a multiprocessor change, and where the step lies."""
+    before, after = first.record.occupancy, other.record.occupancy
+    if before.num_warps != after.num_warps:
+        word = first.architecture.warp_word
+        return (
+            f"With {count(before.num_warps, word)} a program that is {_held(first)}, with"
+            f" {count(after.num_warps, word)} {_held(other)}."
+        )
+    if before.programs_per_multiprocessor == after.programs_per_multiprocessor:
+        limiters = [limiter_words(entry.calculation) for entry in (first, other)]
+        limiter = " before and ".join(dict.fromkeys(limiters))
+        limiter += " after" if limiters[0] != limiters[1] else ""
+        near = "".join(f"; {words}" for words in _nearest(first, other))
+        return f"No occupancy step is crossed: {_held(first)}, limited by {limiter}{near}."
+    fewer = after.programs_per_multiprocessor < before.programs_per_multiprocessor
+    high, low = (first, other) if fewer else (other, first)
+    cliffs = "".join(f" {words}." for words in _cliffs(high, low))
+    return (
+        f"That crosses an occupancy step {'down' if fewer else 'up'}, from {_held(first)}, to"
+        f" {_held(other)}{_launched(first, other)}.{cliffs}"
+    )
+
+
+def _launched(first: Entry, other: Entry) -> str:
+    before, after = first.record.plan.num_programs, other.record.plan.num_programs
+    return "" if before == after else f", and num_programs from {before} to {after}"
+
+
+def _steps(entry: Entry) -> dict[str, NextStep]:
+    return {step.resource: step for step in entry.calculation.next_steps}
+
+
+def _cliffs(high: Entry, low: Entry) -> Iterator[str]:
+    """Say how much of a resource still holds as many programs as *high* does."""
+    programs = high.record.occupancy.programs_per_multiprocessor
+    steps = _steps(high)
+    for resource, step in _steps(low).items():
+        cliff = steps[resource].least_for_one_fewer if resource in steps else None
+        if resource in low.record.occupancy.limiters and cliff is not None:
+            unit = unit_words(high.calculation, resource)
+            yield (
+                f"Up to {cliff - 1} {unit} hold {count(programs, 'program')}; {step.now} are"
+                f" {step.now - cliff + 1} too many"
+            )
+
+
+def _nearest(first: Entry, other: Entry) -> Iterator[str]:
+    """Say of each resource that moved what it allows by itself, or where its next step lies."""
+    before = _steps(first)
+    for resource, step in _steps(other).items():
+        if resource not in before or before[resource].now == step.now:
+            continue
+        allowed = [entry.record.occupancy.limit(resource).programs for entry in (first, other)]
+        if allowed[0] != allowed[1] and None not in allowed:
+            word = resource_word(other.calculation, resource)
+            yield f"{word} alone would allow {allowed[0]} and {allowed[1]}"
+        elif step.least_for_one_fewer is not None:
+            unit = unit_words(other.calculation, resource)
+            yield f"the next step down is at {step.least_for_one_fewer} {unit}"
