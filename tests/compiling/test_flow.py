@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling.flow import KINDS, Issued, Jump, count_issued
+from occupancy_lab.sweeping.rows import COLUMNS, INTEGERS
+from occupancy_lab.values import COUNTERS
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -90,6 +92,13 @@ def test_loops(jumps: dict[int, Jump], counts: tuple[int | None, int | None, int
 def test_nothing_is_known_of_nothing() -> None:
     """No instructions are no kernel."""
     assert count_issued(0, {}, {}, {}) == Issued()
+
+
+def test_every_counter_is_counted_and_is_a_column() -> None:
+    """What is counted of a kernel are the counters of Resources, each a column of a sweep."""
+    assert count_issued(1, {0: END}, {}).keys() == COUNTERS.keys()
+    assert COLUMNS == COLUMNS | COUNTERS
+    assert set(COUNTERS) <= set(INTEGERS)
 
 
 DEEP = 20_000
