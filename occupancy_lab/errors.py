@@ -5,14 +5,18 @@
     ├── DoesNotFitError            one program needs more than the GPU gives one program
     ├── CompileError               Triton could not compile the kernel for this target
     │   └── TargetError            the installed Triton has no compiler for this target
-    ├── BinaryError                a cubin or hsaco that cannot be read
+    ├── BinaryError                a cubin, an hsaco or a text of one that cannot be read
     └── DriverError                the GPU at hand or its driver refused
 
 Each message is one sentence that says what was found, what was expected and what would do.
 """
 
+from collections.abc import Sequence
+
 LONGEST_QUOTE = 40
 """The characters of an input that an error quotes."""
+MOST_NAMED = 5
+"""The names that an error lists."""
 
 
 def shortened(text: str) -> str:
@@ -23,6 +27,13 @@ def shortened(text: str) -> str:
 def quoted(value: object) -> str:
     """Return *value* in quotes, shortened, as an error shows what it was given."""
     return repr(shortened(str(value)))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first of *names* for an error, and how many follow; "none" where there is none."""
+    more = len(names) - MOST_NAMED
+    shown = [shortened(name) for name in names[:MOST_NAMED]]
+    return ", ".join([*shown, f"{more} more"] if more > 0 else shown) or "none"
 
 
 class OccupancyLabError(Exception):
@@ -51,7 +62,7 @@ class TargetError(CompileError):
 
 
 class BinaryError(OccupancyLabError):
-    """A cubin or hsaco that cannot be read."""
+    """A cubin, an hsaco or a text of one that cannot be read."""
 
 
 class DriverError(OccupancyLabError):

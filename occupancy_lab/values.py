@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 INT32_MAX = 2**31 - 1
+COUNTED = "counted"
+"""The name under which a field of Resources has the words of what is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class Target:
         return f"{self.backend}:{self.arch}:{self.warp_size}"
 
 
+def _counted(words: str) -> Any:
+    """Return a field of Resources that is counted in the binary's instructions, as *words* say."""
+    return field(default=None, metadata={COUNTED: words})
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What one program of a compiled kernel takes from a multiprocessor.
@@ -108,32 +115,30 @@ class Resources:
     """The widest global load of one thread, bytes an instruction."""
     store_bytes: int | None = None
     """The widest global store of one thread, bytes an instruction."""
-    instructions: int | None = None
-    """Instructions a warp issues once: all of the kernel outside its loop."""
-    loop_instructions: int | None = None
-    """Instructions a warp issues in one pass of the loop; None where the kernel has no loop."""
-    local_traffic: int | None = None
-    """Bytes a thread moves to and from local memory in one pass of the loop, or in all where there
-    is no loop."""
-    shuffles: int | None = None
-    """Of those a pass: exchanges between the lanes of a warp."""
-    barrier_waits: int | None = None
-    """Of those a pass: barriers of the program's warps."""
-    shared_accesses: int | None = None
-    """Of those a pass: loads from and stores to shared memory (LDS)."""
-    global_accesses: int | None = None
-    """Of those a pass: loads from and stores to global memory."""
-    async_copies: int | None = None
-    """Of those a pass: copies from global to shared memory that the warp does not wait for."""
-    half_rate: int | None = None
-    """Of those a pass: comparisons, logic and integer arithmetic, which NVIDIA issues at half the
-    rate of float32 additions."""
-    special_functions: int | None = None
-    """Of those a pass: exponentials, reciprocals, roots and the like."""
-    local_loads: int | None = None
-    """Of those a pass: loads from local memory."""
-    local_stores: int | None = None
-    """Of those a pass: stores to local memory."""
+    instructions: int | None = _counted(
+        "instructions a warp issues once: all of the kernel outside its loop"
+    )
+    loop_instructions: int | None = _counted(
+        "instructions a warp issues in one pass of the loop; none where there is no loop"
+    )
+    local_traffic: int | None = _counted(
+        "bytes a thread moves to and from local memory, per pass of the loop"
+    )
+    shuffles: int | None = _counted("exchanges between the lanes of a warp, per pass")
+    barrier_waits: int | None = _counted("barriers of the program's warps, per pass")
+    shared_accesses: int | None = _counted("loads from and stores to shared memory (LDS), per pass")
+    global_accesses: int | None = _counted("loads from and stores to global memory, per pass")
+    async_copies: int | None = _counted(
+        "copies from global to shared memory that no warp waits for, per pass"
+    )
+    half_rate: int | None = _counted(
+        "comparisons, logic and integer arithmetic, of half rate (NVIDIA), per pass"
+    )
+    special_functions: int | None = _counted(
+        "exponentials, reciprocals, roots and the like, per pass"
+    )
+    local_loads: int | None = _counted("loads from local memory (scratch), per pass")
+    local_stores: int | None = _counted("stores to local memory (scratch), per pass")
 
     @property
     def n_spills(self) -> int | None:
@@ -143,6 +148,17 @@ class Resources:
     def replace(self, **changes: Any) -> Resources:
         """Return a copy with *changes* made."""
         return dataclasses.replace(self, **changes)
+
+
+COUNTERS: Mapping[str, str] = {
+    one.name: one.metadata[COUNTED]
+    for one in dataclasses.fields(Resources)
+    if COUNTED in one.metadata
+}
+"""The fields of Resources that are counted in the binary's instructions, and what each counts.
+
+Where there is no loop, a pass is the whole kernel.
+"""
 
 
 @dataclass(frozen=True, slots=True)

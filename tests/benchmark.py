@@ -74,8 +74,7 @@ def points_per_second() -> tuple[float, float]:
 
 PLAIN_LOOP = """
 import itertools
-from occupancy_lab.compiling.launch import Launch
-from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.launch import Launch, offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem

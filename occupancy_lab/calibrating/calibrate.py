@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 COLS = (128, 500, 1024, 2045, 4096, 8192, 16384, 32768)
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
 MATRIX_BYTES = (2**14, 2**18, 3 * 2**20, 9 * 2**20, 20 * 2**20, 50 * 2**20, 160 * 2**20)
+"""From one program's rows, where the launch is most of the time, over the sizes of L2 caches (4 to
+50 MiB and more), to where device memory is all of it."""
 KERNEL_STAGES = {
     "rows-0-0": (1,),
     "rows-1-0": (1,),
@@ -99,6 +101,8 @@ def _sizes(kernel: str, cols: int, config: Config) -> Iterator[tuple[str, Proble
 
 
 RUNS = 18
+"""Launches that are timed, of thousands of configurations: fewer than DEFAULT_RUNS, because a fit
+over all of them evens out the noise of each."""
 
 
 def tasks_of(gpu: Gpu) -> list[Task]:
@@ -202,7 +206,10 @@ BOUNDS = {
     "prologue_factor": (0.0, 1.5, 6.0),
 }
 """The least, the first guess and the most of each constant; the bandwidths' are shares of the
-peak. What is not here, the launch of an empty program, is measured by itself."""
+peak. What is not here, the launch of an empty program, is measured by itself.
+
+The bounds are wide: they keep the fit from negative times and from trading one constant for
+another where the launches of a GPU do not tell them apart."""
 ROUGH = 0.05
 """Relative error above which a launch pulls less on the fit, as one that the model cannot tell."""
 

@@ -1,15 +1,49 @@
-"""How many instructions one wave issues of a kernel, read from AMD assembly.
+"""What one kernel of an AMD code object takes and issues, read from its assembly.
 
-Source: LLVM's "AMDGPU Instruction Syntax", and the scalar branch instructions (SOPP) of AMD's
+The metadata in it (YAML) is what the code object's note holds, and its directives are what the
+kernel descriptor is made of. Sources: LLVM's "User Guide for AMDGPU Backend" (AMDGPUUsage: Code
+Object V3 to V6 Metadata, Kernel Descriptor, compute_pgm_rsrc1), LLVM's "AMDGPU Instruction Syntax"
+(global_, flat_ and buffer_ instructions), and the scalar branch instructions (SOPP) of AMD's
 instruction set guides. A VOPD instruction, two operations in one, is one line and counts once.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.assembly import TO_LDS, amdgcn_scratch_width
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
+from occupancy_lab.errors import BinaryError, listed, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+GRANULE_8_GFX9 = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx9-4-generic")
+CU_GENERATIONS = range(6, 10)
+WGP_GENERATIONS = range(10, 13)
+
+METADATA_END = "\n\t.end_amdgpu_metadata"
+KERNELS = re.compile(r"^amdhsa\.kernels:\n((?: .*\n)*)", re.MULTILINE)
+ENTRY = re.compile(r"^(?:  -|   ) (\.\w+): +(\S+)$", re.MULTILINE)
+"""A kernel's own key and its value; those of its arguments are indented further."""
+TARGET = re.compile(r'^\t\.amdgcn_target "[^"\n]*?-(gfx[0-9][\w-]*)[:"]', re.MULTILINE)
+"""The gfx name in a target such as amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-."""
+NEXT_FREE_VGPR = re.compile(r"^\t\t\.amdhsa_next_free_vgpr (\d+)$", re.MULTILINE)
+"""The directive of which the assembler makes the descriptor's GRANULATED_WORKITEM_VGPR_COUNT."""
+
+AMDGCN_ACCESS = re.compile(
+    r"^[ \t]*(global|flat|buffer|scratch)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
+)
+TO_LDS = r"\blds\b"
+"""The operand with which a load writes to LDS, where its name does not say so."""
+AMDGCN_WIDTHS = (
+    (re.compile(r"(?:^|_)dword(?:x(\d+))?$"), 4),
+    (re.compile(r"(?:^|_)[us]?short(?:_d16)?(?:_hi)?$"), 2),
+    (re.compile(r"(?:^|_)[us]?byte(?:_d16)?(?:_hi)?$"), 1),
+)
+AMDGCN_BITS = re.compile(r"(?:^|_)[bui](8|16|32|64|96|128)$")
+
 
 LINE = re.compile(r"^(?:([\w.$]+):|[ \t]+([a-z]\w*)[ \t]*([^;\n]*))", re.MULTILINE)
 """A label, or an instruction and its operands; directives begin with a dot."""
@@ -33,7 +67,112 @@ UNKNOWN_TARGETS = ("s_setpc", "s_swappc", "s_call", "s_rfe")
 """Jumps to an address in registers, and calls of a function that is not inlined."""
 
 
-def read_amdgcn(assembly: str, kernel_name: str) -> Issued:
+@dataclass(frozen=True, slots=True)
+class AmdgcnResources:
+    """What one kernel takes, with the names and units of Resources."""
+
+    n_regs: int
+    static_shared: int
+    local_bytes: int
+    sgprs: int
+    agprs: int | None
+    allocated_vgprs: int | None
+    """None on an architecture newer than the rule for it."""
+    vgpr_spills: int | None
+    sgpr_spills: int | None
+
+
+def read_amdgcn(assembly: str, kernel_name: str) -> AmdgcnResources:
+    """Return what *kernel_name*, whose code object was made of *assembly*, takes.
+
+    Raises BinaryError where the assembly is cut off, or holds no such kernel.
+    """
+    kernel = kernel_metadata(assembly, kernel_name)
+    return AmdgcnResources(
+        n_regs=count(kernel, ".vgpr_count"),
+        static_shared=count(kernel, ".group_segment_fixed_size"),
+        local_bytes=count(kernel, ".private_segment_fixed_size"),
+        sgprs=count(kernel, ".sgpr_count"),
+        agprs=count_or_none(kernel, ".agpr_count"),
+        allocated_vgprs=allocated_vgprs(assembly, kernel_name, count(kernel, ".wavefront_size")),
+        vgpr_spills=count_or_none(kernel, ".vgpr_spill_count"),
+        sgpr_spills=count_or_none(kernel, ".sgpr_spill_count"),
+    )
+
+
+def kernel_metadata(assembly: str, kernel_name: str) -> Mapping[str, str]:
+    """Return the metadata of *kernel_name*: the text of each key."""
+    metadata, end, _ = assembly.rpartition("\n\t.amdgpu_metadata\n")[2].partition(METADATA_END)
+    kernels = KERNELS.search(metadata)
+    if not end or kernels is None:
+        message = "The amdgcn is cut off: it holds no metadata of kernels."
+        raise BinaryError(message)
+    found = [
+        dict(ENTRY.findall(entry))
+        for entry in re.split(r"^(?=  - )", kernels[1], flags=re.MULTILINE)
+    ]
+    names = [kernel[".name"] for kernel in found if ".name" in kernel]
+    if kernel_name not in names:
+        message = f"The amdgcn holds no kernel {kernel_name!r}, only {listed(names)}."
+        raise BinaryError(message)
+    return next(kernel for kernel in found if kernel.get(".name") == kernel_name)
+
+
+def count(kernel: Mapping[str, str], key: str) -> int:
+    """Return the number that the metadata holds under *key*."""
+    number = count_or_none(kernel, key)
+    if number is None:
+        message = f"The amdgcn's metadata has no {key!r}."
+        raise BinaryError(message)
+    return number
+
+
+def count_or_none(kernel: Mapping[str, str], key: str) -> int | None:
+    """Return the number under *key*, None where it is not there."""
+    text = kernel.get(key)
+    if text is not None and not re.fullmatch("[0-9]{1,18}", text):
+        message = f"The amdgcn's metadata is damaged: {key!r} is {quoted(text)}."
+        raise BinaryError(message)
+    return None if text is None else int(text)
+
+
+def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int | None:
+    """Return the VGPRs that the kernel descriptor asks for: those used, rounded up or padded.
+
+    None on an architecture newer than the rule for rounding, which no descriptor says.
+    """
+    target = TARGET.search(assembly)
+    _, _, behind = assembly.partition(f"\n\t.amdhsa_kernel {kernel_name}\n")
+    used = NEXT_FREE_VGPR.search(behind.partition("\n\t.end_amdhsa_kernel")[0])
+    if target is None or used is None:
+        message = f"The amdgcn holds no kernel descriptor of {kernel_name!r}, or no target."
+        raise BinaryError(message)
+    granule = encoding_granule(target[1], wavefront_size)
+    return None if granule is None else max(-(-int(used[1]) // granule), 1) * granule
+
+
+def generation(arch: str) -> int:
+    """Return the major version of a gfx name: 9 of gfx90a, 10 of gfx1030, 9 of gfx9-4-generic."""
+    version, _, generic = arch.removeprefix("gfx").partition("-")
+    digits = version if generic else version[:-2]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def encoding_granule(arch: str, wavefront_size: int) -> int | None:
+    """Return the VGPRs that one step of GRANULATED_WORKITEM_VGPR_COUNT stands for.
+
+    None for an architecture or a wave size that the rule does not name.
+    """
+    if arch in GRANULE_8_GFX9:
+        return 8
+    if arch.startswith("gfx125"):
+        return 16
+    if generation(arch) in WGP_GENERATIONS:
+        return {32: 8, 64: 4}.get(wavefront_size)
+    return 4 if generation(arch) in CU_GENERATIONS else None
+
+
+def read_issued(assembly: str, kernel_name: str) -> Issued:
     """Return what a wave issues of *kernel_name*, whose instructions are in *assembly*.
 
     Nothing is known of a kernel that jumps to an address in registers, or is not there.
@@ -75,3 +214,40 @@ def kernel_body(assembly: str, kernel_name: str) -> str:
     """Return the lines of a kernel between its label and its end; none where it has no label."""
     _, _, behind = f"\n{assembly}".partition(f"\n{kernel_name}:")
     return behind.partition("\n.Lfunc_end")[0].partition("\n")[2]
+
+
+def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
+    """Return the bytes of each access to global memory in AMD assembly."""
+    for space, operation, form, operands in AMDGCN_ACCESS.findall(assembly):
+        width = amdgcn_width(form)
+        if (operation == "store") == store and width and not is_scratch(space, operands):
+            yield width
+
+
+def amdgcn_scratch_width(instruction: str) -> int | None:
+    """Return the bytes a lane that *instruction* moves to or from scratch; None: none."""
+    access = AMDGCN_ACCESS.match(instruction)
+    return amdgcn_width(access[3]) if access and is_scratch(access[1], access[4]) else None
+
+
+def is_scratch(space: str, operands: str) -> bool:
+    """Tell whether an access is to scratch.
+
+    A buffer instruction whose address is `off` has none that differs between lanes: it is the
+    scratch of targets without scratch instructions (gfx908, gfx90a, gfx10.3), unless it loads to
+    LDS, which nothing does from scratch.
+    """
+    off = re.search(r"(^|,)\s*off\s*,", operands) and not re.search(TO_LDS, operands)
+    return space == "scratch" or (space == "buffer" and bool(off))
+
+
+def amdgcn_width(form: str) -> int | None:
+    """Return the bytes a lane of an opcode's last part: 16 of dwordx4 or b128, 2 of d16_b16."""
+    bits = AMDGCN_BITS.search(form)
+    if bits:
+        return int(bits[1]) // 8
+    for pattern, size in AMDGCN_WIDTHS:
+        found = pattern.search(form)
+        if found:
+            return size * int(found[1] or 1) if pattern.groups else size
+    return None

@@ -7,7 +7,7 @@ where it is not. Nothing is launched either way.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
 import os
 import re
 import shutil
@@ -16,16 +16,8 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.amdgcn import read_amdgcn
-from occupancy_lab.compiling.assembly import (
-    pipeline_shared_bytes,
-    widest_load_bytes,
-    widest_store_bytes,
-)
-from occupancy_lab.compiling.cubin import read_cubin
-from occupancy_lab.compiling.hsaco import read_hsaco
-from occupancy_lab.compiling.launch import Launch
-from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.launch import Launch, offline
+from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
@@ -34,7 +26,6 @@ from occupancy_lab.errors import (
     TargetError,
 )
 from occupancy_lab.kernel import OPTIONS
-from occupancy_lab.values import Resources
 from occupancy_lab.workers.silence import Printed, captured
 
 if TYPE_CHECKING:
@@ -42,12 +33,12 @@ if TYPE_CHECKING:
 
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, Problem, Target
+    from occupancy_lab.values import Config, Problem, Resources, Target
 
 _COMPILING = threading.RLock()
 """Triton's active driver and the terminal's descriptors are the whole process's, not a thread's."""
 
-READERS = 2
+READERS = 3
 """Goes up whenever the readers of this folder make other numbers of the same binary, so that what
 older ones read of it is not taken from a store."""
 
@@ -71,8 +62,6 @@ COMPLAINT = r"\berror *:|is not defined for option"
 """What ptxas prints of a kernel or a target that it does not take. It also fails without."""
 CUT_OFF = (ValueError, KeyError)
 """What Triton ends with where a file of its cache is cut off or gone."""
-WHOLE = {"ttgir": "{", "ptx": "{", "amdgcn": ".end_amdgpu_metadata"}
-"""By the kind of a text of a compiled kernel, what it has to hold."""
 
 
 def triton_version() -> str:
@@ -177,7 +166,7 @@ def _compile_whole(
     """
     try:
         compiled = _compile(kernel, launch, target, present=present)
-        return compiled, _read(compiled, target)
+        return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
     except (BinaryError, CompileError) as error:
         cut_off = isinstance(error, BinaryError) or isinstance(error.__cause__, CUT_OFF)
         if not cut_off:
@@ -185,7 +174,7 @@ def _compile_whole(
     getattr(kernel.function, "device_caches", {}).clear()
     with _variable("TRITON_ALWAYS_COMPILE", "1"):
         compiled = _compile(kernel, launch, target, present=present)
-    return compiled, _read(compiled, target)
+    return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
 
 
 def _interprets() -> bool:
@@ -231,16 +220,26 @@ def _compile_error(kernel: Kernel, target: Target, error: Exception, printed: st
     )
 
 
+@functools.cache
+def smallest_kernel() -> Any:
+    """Return a kernel that does nothing: what cannot compile this cannot compile anything."""
+    import triton
+
+    @triton.jit  # type: ignore[untyped-decorator] # Triton has no types
+    def smallest_kernel() -> None:
+        """Do nothing."""
+
+    return smallest_kernel
+
+
 def can_compile(target: Target) -> bool:
     """Tell whether Triton has a compiler for *target*: the smallest kernel there is compiles.
 
     Raises what keeps it from compiling now and need not the next time, such as a full disk.
     """
-    from occupancy_lab.compiling.probe import probe_kernel
-
     try:
         with _COMPILING, captured(), offline(target):
-            probe_kernel.warmup(grid=(1,), **OPTIONS)
+            smallest_kernel().warmup(grid=(1,), **OPTIONS)
     except Exception as error:
         if not _lasts(error):
             raise
@@ -283,62 +282,6 @@ def _telling_line(text: str) -> str:
         return match[1]
     lines = (line.strip("= ").strip() for line in text.splitlines())
     return next((line for line in lines if line), "")
-
-
-def _read(compiled: Any, target: Target) -> Resources:
-    return _read_cuda(compiled) if target.backend == "cuda" else _read_hip(compiled)
-
-
-def _text(compiled: Any, kind: str) -> str:
-    """Return a text of a compiled kernel; BinaryError where it is missing or cut off."""
-    text: str = compiled.asm.get(kind, "")
-    if WHOLE[kind] not in text or text.count("{") != text.count("}"):
-        msg = f"the {kind} that Triton made of {compiled.name} is missing or cut off"
-        raise BinaryError(msg)
-    return text
-
-
-def _pipeline_shared(compiled: Any) -> int:
-    shared: int = compiled.metadata.shared
-    return min(pipeline_shared_bytes(_text(compiled, "ttgir")), shared)
-
-
-def _read_cuda(compiled: Any) -> Resources:
-    metadata, ptx = compiled.metadata, _text(compiled, "ptx")
-    found = read_cubin(compiled.asm["cubin"], metadata.name)
-    return Resources(
-        n_regs=found.n_regs,
-        num_warps=metadata.num_warps,
-        shared=metadata.shared,
-        static_shared=found.static_shared,
-        local_bytes=found.local_bytes,
-        barriers=found.barriers,
-        pipeline_shared=_pipeline_shared(compiled),
-        load_bytes=widest_load_bytes(ptx, "ptx"),
-        store_bytes=widest_store_bytes(ptx, "ptx"),
-        **dataclasses.asdict(found.issued),
-    )
-
-
-def _read_hip(compiled: Any) -> Resources:
-    metadata, amdgcn = compiled.metadata, _text(compiled, "amdgcn")
-    found = read_hsaco(compiled.asm["hsaco"], metadata.name)
-    return Resources(
-        n_regs=found.vgprs,
-        num_warps=metadata.num_warps,
-        shared=metadata.shared,
-        static_shared=found.static_lds,
-        local_bytes=found.scratch_bytes,
-        sgprs=found.sgprs,
-        agprs=found.agprs,
-        allocated_vgprs=found.allocated_vgprs,
-        vgpr_spills=found.vgpr_spills,
-        sgpr_spills=found.sgpr_spills,
-        pipeline_shared=_pipeline_shared(compiled),
-        load_bytes=widest_load_bytes(amdgcn, "amdgcn"),
-        store_bytes=widest_store_bytes(amdgcn, "amdgcn"),
-        **dataclasses.asdict(read_amdgcn(amdgcn, metadata.name)),
-    )
 
 
 def load_compiled(kernel: Kernel, launch: Launch, target: Target) -> Any:

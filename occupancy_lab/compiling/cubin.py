@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.elf import cut, listed, read_elf, unpack
+from occupancy_lab.compiling.elf import cut, read_elf, unpack
 from occupancy_lab.compiling.sass import read_sass
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import BinaryError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 EM_CUDA = 190
 SIZED = 4
 """The form of an attribute whose content follows it; other forms hold it in the record."""
-REQNTID = 0x10
 MIN_STACK_SIZE = 0x12
 REGCOUNT = 0x2F
 NUM_BARRIERS = 0x4C
@@ -38,22 +37,13 @@ SUBROUTINE = "$__internal_"
 
 @dataclass(frozen=True, slots=True)
 class CubinResources:
-    """What one kernel of a cubin takes."""
+    """What one kernel takes, with the names and units of Resources."""
 
     n_regs: int
-    """Registers a thread."""
-    local_bytes: int | None
-    """Local memory a thread, bytes: the stack frame, register spills included."""
     static_shared: int
-    """Shared memory in the binary, bytes, without the driver's reserve."""
+    local_bytes: int | None
     barriers: int
-    """Named barriers a program."""
-    threads: int | None
-    """Threads a program, where the kernel asks for a fixed number of them."""
-    arch: int
-    """Compute capability without its dot: 90."""
     issued: Issued
-    """What one warp issues."""
 
 
 def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
@@ -78,8 +68,6 @@ def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
         local_bytes=sizes.get(MIN_STACK_SIZE),
         static_shared=static_shared(elf, kernel_name, arch),
         barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,
-        threads=number(own, "<I", REQNTID),
-        arch=arch,
         issued=read_sass(own_code(elf, symbols, text), arch),
     )
 

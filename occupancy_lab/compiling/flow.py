@@ -6,12 +6,13 @@ Source of the terms: Aho, Lam, Sethi and Ullman, "Compilers", 8.4 (flow graphs o
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from occupancy_lab.values import COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -27,25 +28,9 @@ class Jump:
     """Whether the next instruction never follows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Issued:
-    """What one warp issues, as Resources has it; each None where that is not known."""
+Issued: TypeAlias = dict[str, int | None]
+"""What one warp issues, by the names of COUNTERS; empty where nothing is known."""
 
-    instructions: int | None = None
-    loop_instructions: int | None = None
-    local_traffic: int | None = None
-    shuffles: int | None = None
-    barrier_waits: int | None = None
-    shared_accesses: int | None = None
-    global_accesses: int | None = None
-    async_copies: int | None = None
-    half_rate: int | None = None
-    special_functions: int | None = None
-    local_loads: int | None = None
-    local_stores: int | None = None
-
-
-COUNTERS = tuple(field.name for field in dataclasses.fields(Issued))
 WHOLE = ("instructions", "loop_instructions", "local_traffic")
 KINDS = tuple(name for name in COUNTERS if name not in WHOLE)
 """The kinds of instructions that are counted by themselves, in one pass of the loop."""

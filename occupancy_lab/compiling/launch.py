@@ -1,7 +1,9 @@
-"""The arguments of a launch, without tensors: what a kernel is compiled and specialised for."""
+"""A launch without tensors and without a GPU: what a kernel is compiled and specialised for."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,16 @@ from occupancy_lab.kernel import OPTIONS, Pointer
 from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
 
 TRITON_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 INT64_MAX = 2**63 - 1
+
+_device_numbers: dict[str, int] = {}
+_next_number = itertools.count(1_000_000)
 
 
 class _Tensor:
@@ -79,3 +86,42 @@ class Launch:
         if argument == 1:
             return f"{width} = 1"
         return f"{width} % 16 = 0" if argument % 16 == 0 else width
+
+
+class OfflineDriver:
+    """Triton's driver for a GPU that is not here: the answers that `JITFunction.warmup` needs."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        # JITFunction keeps its compiled kernels by device number, so each target has its own.
+        self._device = _device_numbers.setdefault(str(target), next(_next_number))
+
+    def get_current_target(self) -> Any:
+        """Return the target as Triton's GPUTarget."""
+        from triton.backends.compiler import GPUTarget
+
+        target = self._target
+        arch = int(target.arch) if target.backend == "cuda" else target.arch
+        return GPUTarget(target.backend, arch, target.warp_size)
+
+    def get_current_device(self) -> int:
+        """Return a device number that no other target has."""
+        return self._device
+
+    def get_current_stream(self, _device: int | None = None) -> int:
+        """Return the default stream."""
+        return 0
+
+
+@contextlib.contextmanager
+def offline(target: Target) -> Iterator[None]:
+    """Make Triton compile for *target* inside the block, whatever GPU is or is not here."""
+    from triton.runtime import driver
+
+    # `reset_active` would look for a GPU at once, and fail where there is none.
+    before = driver._active  # noqa: SLF001
+    driver.set_active(OfflineDriver(target))
+    try:
+        yield
+    finally:
+        driver.set_active(before)

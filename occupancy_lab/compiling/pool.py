@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from distributed import Future
 
-    from occupancy_lab.compiling.request import Request
+    from occupancy_lab.compiling.server import Request
     from occupancy_lab.values import Resources
 
     Outcome = Resources | Failure

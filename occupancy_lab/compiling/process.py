@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import resource_key, triton_version
 from occupancy_lab.compiling.launch import Launch
-from occupancy_lab.compiling.request import Import, Request
+from occupancy_lab.compiling.server import Import, Request
 from occupancy_lab.compiling.store import Store, make_directory
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.kernel import kernel_file

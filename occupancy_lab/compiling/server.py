@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
+import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import compile_resources, resource_key, would_fail_again
 from occupancy_lab.compiling.launch import Launch
-from occupancy_lab.compiling.request import Import, Request
 from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.kernel import load_file, load_kernel
-from occupancy_lab.values import Failure, Resources
+from occupancy_lab.values import (
+    Config,
+    Failure,
+    Problem,
+    Resources,
+    Target,
+)
 from occupancy_lab.workers.child import serve
 from occupancy_lab.workers.messages import from_line, to_line
 
@@ -24,6 +30,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A kernel file that is to be imported, and nothing more."""
+
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One compile: a kernel's name or file, and all that `compile_resources` needs besides."""
+
+    kernel: str
+    problem: Problem
+    config: Config
+    target: Target
+    store: str | None
+    """The store's directory; None where the process that compiles is to keep nothing."""
+    present: bool = False
+    """Whether the target's GPU is here, and what is compiled is to be loaded on it."""
+    key: str | None = None
+    """The `resource_key` that it must have where it is compiled, as JSON; None takes any."""
 
 
 class _NoTorch(ModuleType):
@@ -59,7 +88,7 @@ def answer(request: Request) -> Resources | Failure:
     except OccupancyLabError as error:
         return Failure("compile failed", str(error))
     if differences:
-        reason = f"on {socket.gethostname()} {' and '.join(differences)}"
+        reason = f"on {os.uname().nodename} {' and '.join(differences)}"
         return Failure("compile failed", reason)
     try:
         # Triton's own driver asks torch for the GPU.

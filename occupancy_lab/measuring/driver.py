@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says: of a loaded kernel, and of the GPU's clocks, heat and power (NVML)."""
+"""What NVIDIA's driver says: of a loaded kernel, and of the GPU's clock (NVML)."""
 
 from __future__ import annotations
 
@@ -128,13 +128,8 @@ class Clocks:
 
     sm_mhz: int | None
     """The clock of the multiprocessors."""
-    memory_mhz: int | None
-    max_sm_mhz: int | None
-    """The highest clock that the multiprocessors may have."""
     throttle_reasons: tuple[str, ...] | None
     """Why the clock is below what it could be; empty where nothing holds it back."""
-    temperature_c: int | None
-    power_w: float | None
 
 
 class _Nvml:
@@ -174,14 +169,9 @@ class _Nvml:
         reasons = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if reasons is None:  # drivers before 535 have the older name alone
             reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        milliwatts = self.ask("nvmlDeviceGetPowerUsage", handle)
         return Clocks(
             sm_mhz=self.ask("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
-            memory_mhz=self.ask("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
-            max_sm_mhz=self.ask("nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM),
             throttle_reasons=None if reasons is None else throttle_words(reasons),
-            temperature_c=self.ask("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
-            power_w=None if milliwatts is None else milliwatts / 1000,
         )
 
 
@@ -191,7 +181,7 @@ def throttle_words(reasons: int) -> tuple[str, ...]:
 
 
 def read_clocks(index: int = 0) -> Clocks | None:
-    """Return a reading of torch's device *index*: clocks in MHz, degrees Celsius, watts.
+    """Return a reading of torch's device *index*.
 
     None where nvidia-ml-py (the extra `nvidia`) is not installed, where NVML does not start, and
     where it does not know the device.

@@ -340,10 +340,11 @@ def _timer() -> Timer:
 @cache
 def _empty_us() -> float:
     """Return the time of a kernel that does nothing, which the timer cannot go below."""
-    from occupancy_lab.compiling.probe import probe_kernel
+    from occupancy_lab.compiling.compile import smallest_kernel
     from occupancy_lab.kernel import OPTIONS
 
-    (times,) = _timer().time([lambda: probe_kernel[(1,)](**OPTIONS)], runs=30)
+    kernel = smallest_kernel()
+    (times,) = _timer().time([lambda: kernel[(1,)](**OPTIONS)], runs=30)
     return statistics.median(times)
 
 

@@ -27,7 +27,7 @@ from occupancy_lab.workers import child
 from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""
@@ -43,20 +43,12 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "theoretical_occupancy": "sm__maximum_warps_per_active_cycle_pct",
         "achieved_occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
         "read_bytes": "dram__bytes_read.sum",
-        "written_bytes": "dram__bytes_write.sum",
         "n_regs": "launch__registers_per_thread",
         "carveout": "launch__shared_mem_config_size",
-        "waves": "launch__waves_per_multiprocessor",
-        "limit_barriers": "launch__occupancy_limit_barriers",
-        "curve_registers": "launch__occupancy_per_register_count",
-        "curve_shared": "launch__occupancy_per_shared_mem_size",
-        "curve_warps": "launch__occupancy_per_block_size",
     }
 )
 """Nsight Compute's names of the fields of an NcuReport."""
-OPTIONAL = frozenset({"limit_barriers", "curve_registers", "curve_shared", "curve_warps"})
-"""Fields that older versions have no metric for; asking for one of them measures nothing."""
-FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy", "waves"})
+FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy"})
 SCALES: Mapping[str, float] = MappingProxyType(
     {"%": 0.01, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 )
@@ -71,8 +63,7 @@ NO_KERNEL = "No kernels were profiled"
 class NcuReport:
     """One launch as Nsight Compute describes it; None is what it did not say.
 
-    A limit is of programs a multiprocessor. A curve is the one number that Nsight Compute prints
-    for its occupancies over other registers, shared memory or warps.
+    A limit is of programs per multiprocessor.
     """
 
     num_programs: int | None
@@ -83,24 +74,16 @@ class NcuReport:
     limit_warps: int | None
     limit_programs: int | None
     """Program slots."""
-    limit_barriers: int | None
     theoretical_occupancy: float | None
     """Warps that can be resident over the most that a multiprocessor holds, 0 to 1."""
     achieved_occupancy: float | None
     """The same of the warps that were resident, over the cycles with any."""
     read_bytes: int | None
     """Bytes read from DRAM, with caches that were empty before."""
-    written_bytes: int | None
-    """Bytes written to DRAM before the launch ended; the L2 cache may keep the others."""
     n_regs: int | None
     """Registers per thread."""
     carveout: int | None
     """Shared memory per multiprocessor, bytes, as the driver divided it from the L1 cache."""
-    waves: float | None
-    """Programs launched over programs that the GPU holds at once."""
-    curve_registers: int | None
-    curve_shared: int | None
-    curve_warps: int | None
 
 
 def find_ncu(root: Path = Path("/")) -> Path | None:
@@ -129,22 +112,18 @@ def profile(launch: OneLaunch, *, ncu: Path | None = None, timeout: float = TIME
     if path is None:
         msg = "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA"
         raise DriverError(msg)
-    printed = _run(_command(path, launch, METRICS), timeout)
-    if NO_METRIC in printed:
-        printed = _run(_command(path, launch, METRICS.keys() - OPTIONAL), timeout)
-    return read_report(printed)
+    return read_report(_run(_command(path, launch), timeout))
 
 
-def _command(path: Path, launch: OneLaunch, fields: Iterable[str]) -> list[str]:
+def _command(path: Path, launch: OneLaunch) -> list[str]:
     function: Any = chosen_kernel(launch.kernel).function
-    metrics = sorted(METRICS[field] for field in fields)
     return [
         str(path),
         *("--csv", "--page", "raw", "--print-units", "base"),
         *("--clock-control", "none", "--cache-control", "all"),
         *("--target-processes", "application-only"),  # no compiler that Triton starts
         *("--kernel-name", f"regex:^{re.escape(function.__name__)}$", "--launch-count", "1"),
-        *("--metrics", ",".join(metrics)),
+        *("--metrics", ",".join(sorted(METRICS.values()))),
         *child.command("occupancy_lab.measuring.ncu", launch.to_json()),
     ]
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from occupancy_lab.measuring.journal import Journal
 
 DEFAULT_RUNS = 30
+"""Launches that are timed: a tenth of them, beyond which us_low and us_high lie, is three."""
 
 
 @dataclass(frozen=True, slots=True)

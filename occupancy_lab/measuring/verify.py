@@ -35,7 +35,9 @@ OCCUPANCY_POINTS = 0.1
 ACHIEVED_POINTS = 1.0
 """Percentage points that a counted occupancy may lie above the theoretical one."""
 READ_AT_LEAST, READ_AT_MOST = 0.9, 1.5
-"""What is read from DRAM over what has to be read."""
+"""What is read from DRAM over what has to be read: less where some of it is still in the L2 cache,
+more where the driver or another program reads beside the launch. It tells a matrix that is read
+once from one that is read twice."""
 
 DRIVER, LAUNCH, NCU = "driver", "cooperative launch", "ncu"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
 from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
-from occupancy_lab.compiling.request import Request
+from occupancy_lab.compiling.server import Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.inputs import (

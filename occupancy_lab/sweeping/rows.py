@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import triton_version
-from occupancy_lab.compiling.flow import COUNTERS
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import read_cell
@@ -23,7 +22,7 @@ from occupancy_lab.sweeping.measured import (
     MEASURED_INTEGERS,
 )
 from occupancy_lab.throughput.predict import add_predictions
-from occupancy_lab.values import ITEM_BYTES, Failure, Resources
+from occupancy_lab.values import COUNTERS, ITEM_BYTES, Failure, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,18 +54,7 @@ COLUMNS: Mapping[str, str] = {
     "load_bytes": "the widest global load of a thread, bytes",
     "store_bytes": "the widest global store of a thread, bytes",
     "local_bytes": "local memory (scratch) a thread, bytes",
-    "instructions": "instructions a warp issues once, outside the loop",
-    "loop_instructions": "instructions a warp issues in one pass of the loop",
-    "local_traffic": "bytes a thread moves to and from local memory, a pass of the loop",
-    "shuffles": "exchanges between lanes a warp, a pass of the loop; so are the next eight",
-    "barrier_waits": "barriers",
-    "shared_accesses": "loads from and stores to shared memory (LDS)",
-    "global_accesses": "loads from and stores to global memory",
-    "async_copies": "copies from global to shared memory that no warp waits for",
-    "half_rate": "comparisons, logic and integer arithmetic (NVIDIA)",
-    "special_functions": "exponentials, reciprocals and the like",
-    "local_loads": "loads from local memory (scratch)",
-    "local_stores": "stores to local memory (scratch)",
+    **COUNTERS,
     "programs_per_multiprocessor": "programs that one SM, CU or WGP holds at once",
     "limiter": "the resources that allow no more, joined by +",
     "occupancy": "resident warps over the most there can be, 0 to 1",
@@ -82,7 +70,7 @@ COLUMNS: Mapping[str, str] = {
 }
 """The columns of a sweep, and what each holds; what is not known is missing, never 0."""
 
-INTEGERS = (
+RESOURCES = (
     "n_regs",
     "n_spills",
     "shared",
@@ -95,13 +83,15 @@ INTEGERS = (
     "store_bytes",
     "local_bytes",
     *COUNTERS,
+)
+"""The columns that are fields of Resources."""
+INTEGERS = (
+    *RESOURCES,
     "programs_per_multiprocessor",
     "num_programs",
     "tutorial_programs",
     "tutorial_num_programs",
 )
-RESOURCES = INTEGERS[: INTEGERS.index("programs_per_multiprocessor")]
-"""The columns that are fields of Resources."""
 FLOATS = ("occupancy", "waves", "predicted_us", "predicted_gbs")
 
 

@@ -39,7 +39,11 @@ as that does; those that came closest on the tuning shapes."""
 DRIFT_ROUNDS = 40.0
 """Rounds after which half of the programs that began together no longer load together; it came
 closest on the tuning shapes."""
+FULLEST = 0.9999
+"""The most of the schedulers and of the memory that is taken to be busy: at 1 the waiting time is
+infinite, and where the rate is bisected it is tried beyond."""
 BISECTIONS = 40
+"""Halvings of the rate, which leave 1e-12 of what it can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +165,10 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
     rounds = np.maximum(f.work / f.multiprocessors / f.programs, 1.0)
     together = (f.programs - 1.0) / (1.0 + (rounds - 1.0) / DRIFT_ROUNDS)
     load = c.latency_us + row.read * (1.0 + together)
-    others = np.minimum(rate * row.issue * (f.programs - 1.0) / f.programs, 0.9999)
+    others = np.minimum(rate * row.issue * (f.programs - 1.0) / f.programs, FULLEST)
     compute = row.compute + row.issue / (1.0 - others**CROWDING)
     hidden = np.maximum(f.num_stages - 1.0, 1.0)
-    used = np.minimum(rate * row.memory, 0.9999)
+    used = np.minimum(rate * row.memory, FULLEST)
     return np.maximum(compute, (load + compute) / hidden) / (1.0 - used**SATURATION)
 
 

@@ -14,7 +14,7 @@ import occupancy_lab
 from occupancy_lab.cli import doctor
 from occupancy_lab.cli.doctor import Finding, examine, write_findings
 from occupancy_lab.compiling import Store
-from occupancy_lab.compiling.probe import probe_kernel
+from occupancy_lab.compiling.compile import smallest_kernel
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.values import Resources
@@ -104,7 +104,7 @@ def test_a_cache_that_cannot_be_written_is_no_missing_compiler(
     """Where Triton cannot keep what it compiles, that is the problem that is told."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
-    probe_kernel.device_caches.clear()
+    smallest_kernel().device_caches.clear()
     found = finding("compiler for sm_90")
     assert (found.status, "Not a directory" in found.detail) == ("problem", True)
     assert "none" not in found.detail

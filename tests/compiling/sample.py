@@ -1,7 +1,7 @@
 """What the binary readers are tested with: small kernels for GPUs that are not here, and oracles.
 
 The oracles are what the vendors' own tools print: cuobjdump, nvdisasm and ptxas of Triton's wheel,
-llvm-objdump, and the comments and directives that LLVM writes into the assembly of the same kernel.
+and llvm-objdump.
 """
 
 # ruff: noqa: ANN001, ANN201, ARG001, PLR0913, PLR0917
@@ -361,20 +361,3 @@ def assemble_llvm(text: str, arch: str) -> tuple[bytes, str]:
     options = backend.parse_options({"enable_fp_fusion": True})
     assembly = backend.make_amdgcn(text, {}, options)
     return backend.make_hsaco(assembly, {}, options), assembly
-
-
-def llvm_resources(assembly: str) -> dict[str, dict[str, int]]:
-    """Return what LLVM's assembly says of each kernel, under the names it uses."""
-    said = {}
-    for body in re.findall(r"\.amdhsa_kernel (.*?); Occupancy:", assembly, re.DOTALL):
-        numbers = re.findall(
-            r"^(?:\s+(\.amdhsa_workgroup_processor_mode)|; (\w+):) +(\d+)", body, re.MULTILINE
-        )
-        said[body.split()[0]] = {one or other: int(number) for one, other, number in numbers}
-    metadata = assembly.partition("amdhsa.kernels:")[2].partition("amdhsa.target:")[0]
-    for kernel in re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]:
-        entries = dict(re.findall(r"^(?: {4})?(\.\w+): +(\S+)$", kernel, re.MULTILINE))
-        numbers = {key: int(text) for key, text in entries.items() if text.isdecimal()}
-        numbers[".uses_dynamic_stack"] = int(entries[".uses_dynamic_stack"] == "true")
-        said[entries[".name"]] |= numbers
-    return said

@@ -1,24 +1,60 @@
-"""The reader of AMD's instructions, against llvm-objdump and against short kernels."""
+"""The reader of AMD assembly, against the code object, llvm-objdump and short kernels."""
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
+import io
 import re
 import shutil
+import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
+from elftools.elf.elffile import ELFFile
+from hypothesis import given
+from hypothesis import strategies as st
 
-from occupancy_lab.compiling.amdgcn import read_amdgcn
-from occupancy_lab.compiling.assembly import widest_load_bytes
+from occupancy_lab.compiling.amdgcn import (
+    AmdgcnResources,
+    encoding_granule,
+    read_amdgcn,
+    read_issued,
+)
 from occupancy_lab.compiling.flow import Issued
+from occupancy_lab.compiling.resources import widest_load_bytes
+from occupancy_lab.errors import BinaryError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 FOLDER = Path(__file__).with_name("recorded")
+RECORDED = {
+    file.name.removesuffix(".hsaco.gz"): gzip.decompress(file.read_bytes())
+    for file in sorted(FOLDER.glob("*.hsaco.gz"))
+}
+METADATA = {
+    "n_regs": ".vgpr_count",
+    "static_shared": ".group_segment_fixed_size",
+    "local_bytes": ".private_segment_fixed_size",
+    "sgprs": ".sgpr_count",
+    "agprs": ".agpr_count",
+    "vgpr_spills": ".vgpr_spill_count",
+    "sgpr_spills": ".sgpr_spill_count",
+}
+GRANULES = {"gfx908": 4, "gfx1250": 16}
+"""VGPRs a step of the descriptor's count; elsewhere 8."""
+GRID = [
+    (256, 1, 1, {}),
+    (1024, 8, 2, {}),
+    (1024, 8, 2, {"waves_per_eu": 2}),
+    (4096, 4, 4, {}),
+    (16384, 4, 2, {}),
+]
+"""block_size, num_warps, num_stages and options; the last one spills on RDNA."""
+ARCHS = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx1250"]
 NAMES = (
     (r"ds_(bpermute|permute|swizzle)|v_permlane|v_readlane", "shuffles"),
     (r"s_barrier$", "barrier_waits"),
@@ -73,19 +109,192 @@ def recorded(name: str) -> str:
     return gzip.decompress((FOLDER / f"{name}.gz").read_bytes()).decode()
 
 
+def kernels_of(name: str) -> tuple[str, ...]:
+    """Return the kernels of a recording."""
+    return ("sharing", "stacking") if name == "two_kernels" else ("row_softmax",)
+
+
+def said_by_binary(hsaco: bytes, kernel: str, granule: int) -> dict[str, Any]:
+    """Return what the code object's note and kernel descriptor say, read by other libraries."""
+    elf = ELFFile(io.BytesIO(hsaco))
+    (note,) = elf.get_section_by_name(".note").iter_notes()
+    entries = msgpack.unpackb(note["n_descdata"])["amdhsa.kernels"]
+    (said,) = (entry for entry in entries if entry[".name"] == kernel)
+    (symbol,) = elf.get_section_by_name(".symtab").get_symbol_by_name(f"{kernel}.kd")
+    section = elf.get_section(symbol.entry.st_shndx)
+    compute_pgm_rsrc1 = symbol.entry.st_value - section.header.sh_addr + 48
+    (registers,) = struct.unpack_from("<I", section.data(), compute_pgm_rsrc1)
+    fields = {field: said.get(key) for field, key in METADATA.items()}
+    return fields | {"allocated_vgprs": ((registers & 63) + 1) * granule}
+
+
+def assert_agrees(assembly: str, hsaco: bytes, kernel: str, arch: str) -> AmdgcnResources:
+    """Compare all that is read of the assembly with what the binary says."""
+    found = read_amdgcn(assembly, kernel)
+    assert dataclasses.asdict(found) == said_by_binary(hsaco, kernel, GRANULES.get(arch, 8))
+    return found
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_kernels_agree_with_their_binaries(name: str) -> None:
+    """Every number of the assembly is the one in the code object that was made of it."""
+    text, arch = recorded(f"{name}.amdgcn"), name.partition("_")[0]
+    for kernel in kernels_of(name):
+        assert_agrees(text, RECORDED[name], kernel, arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_compiled_kernels_agree_with_their_binaries(sample: ModuleType, arch: str) -> None:
+    """On a grid of configurations no number differs, padded allocations included."""
+    if arch == "gfx1030" and sample.triton.__version__.startswith("3.9."):
+        pytest.skip("Triton 3.9 does not compile for gfx10.3")
+    padded = 0
+    for block_size, num_warps, num_stages, options in GRID:
+        asm = sample.compile_sample(arch, block_size, num_warps, num_stages, **options).asm
+        found = assert_agrees(asm["amdgcn"], asm["hsaco"], "row_softmax", arch)
+        padded += found.allocated_vgprs - found.n_regs >= 16
+    assert padded >= 1
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1100", "gfx1250"])
+def test_stacks_that_grow_agree_with_their_binaries(sample: ModuleType, arch: str) -> None:
+    """Static LDS, and the fixed scratch of a kernel whose stack grows, are the binary's numbers."""
+    hsaco, assembly = sample.assemble_llvm(sample.TWO_KERNELS_LLVM, arch)
+    for kernel in kernels_of("two_kernels"):
+        assert_agrees(assembly, hsaco, kernel, arch)
+
+
+def test_padding_shows_only_in_the_allocation() -> None:
+    """With waves_per_eu=2 a kernel of as many VGPRs is allocated 176 of them."""
+    plain = read_amdgcn(recorded("gfx942.amdgcn"), "row_softmax")
+    padded = read_amdgcn(recorded("gfx942_padded.amdgcn"), "row_softmax")
+    assert padded.n_regs == plain.n_regs == 20
+    assert (plain.allocated_vgprs, padded.allocated_vgprs) == (24, 176)
+
+
+def test_recordings_cover_spills_and_accumulation_registers() -> None:
+    """The recordings hold what a reader can get wrong: spills, and VGPRs beyond 256."""
+    spilling = read_amdgcn(recorded("gfx1030_spilling.amdgcn"), "row_softmax")
+    assert spilling.vgpr_spills > 0
+    assert spilling.local_bytes > 0
+    unified = read_amdgcn(recorded("gfx942_agprs.amdgcn"), "row_softmax")
+    assert unified.agprs > 0
+    assert unified.n_regs > 256
+
+
+def test_each_kernel_is_told_from_the_others() -> None:
+    """Two kernels of one text each get their own LDS and scratch."""
+    text = recorded("two_kernels.amdgcn")
+    sharing, stacking = (read_amdgcn(text, name) for name in kernels_of("two_kernels"))
+    assert (sharing.static_shared, sharing.local_bytes) == (112, 0)
+    assert (stacking.static_shared, stacking.local_bytes) == (0, 16)
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (("kernel:", "kernel:"), "no kernel 'softmax', only row_softmax"),
+        ((".vgpr_count:     20", ".vgpr_count:     -1"), r"'\.vgpr_count' is '-1'"),
+        ((".vgpr_count:     20", ".vgpr_count:     " + 5000 * "9"), r"'\.vgpr_count' is '999"),
+        ((".sgpr_count:", ".other_count:"), r"has no '\.sgpr_count'"),
+        ((".amdhsa_kernel row_softmax", ".amdhsa_kernel other"), "no kernel descriptor of 'row_"),
+        ((".amdhsa_next_free_vgpr", ".amdhsa_next"), "no kernel descriptor of 'row_softmax'"),
+        ((".amdgcn_target", ".target"), "or no target"),
+        (("amdhsa.kernels:", "amdhsa.others:"), "no metadata of kernels"),
+        ((".end_amdgpu_metadata", ""), "is cut off"),
+    ],
+)
+def test_damaged_assembly_is_refused(change: tuple[str, str], refusal: str) -> None:
+    """Assembly without what is read in it is refused, and the message says what it lacks."""
+    text = recorded("gfx942.amdgcn").replace(*change)
+    kernel = "softmax" if "'softmax'" in refusal else "row_softmax"
+    with pytest.raises(BinaryError, match=refusal) as refused:
+        read_amdgcn(text, kernel)
+    assert len(str(refused.value)) < 200
+
+
+@given(place=st.floats(0, 1, exclude_max=True))
+def test_every_cut_is_noticed(place: float) -> None:
+    """Assembly that ends before its metadata does is refused, wherever it ends."""
+    text = recorded("gfx942.amdgcn").partition(".end_amdgpu_metadata")[0]
+    with pytest.raises(BinaryError):
+        read_amdgcn(text[: int(place * len(text))], "row_softmax")
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters(codec="utf-8")), max_size=9)
+)
+def test_changed_characters_give_numbers_or_the_one_error(changes: list[tuple[int, str]]) -> None:
+    """Damaged assembly, mostly in its metadata, gives resources or BinaryError."""
+    text = list(recorded("gfx942.amdgcn"))
+    for place, character in changes:
+        text[-1 - place % len(text)] = character
+    try:
+        assert read_amdgcn("".join(text), "row_softmax").n_regs >= 0
+    except BinaryError as error:
+        assert str(error).endswith(".")  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("target", "allocated"),
+    [
+        ("amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-", 24),
+        ("amdgcn-amd-amdhsa-unknown-gfx942", 24),
+        ("amdgpu9.42-amd-amdhsa-unknown-gfx942", 24),
+        ("amdgcn-amd-amdhsa--gfx9-4-generic", 24),
+        ("amdgcn-amd-amdhsa--gfx908", 20),
+        ("amdgcn-amd-amdhsa--gfx1310", None),
+    ],
+)
+def test_the_architecture_is_found_in_every_form_of_target(
+    target: str, allocated: int | None
+) -> None:
+    """Features and the parts before the architecture are not taken for it, which sets the step."""
+    text = recorded("gfx942.amdgcn").replace("amdgcn-amd-amdhsa--gfx942", target)
+    assert read_amdgcn(text, "row_softmax").allocated_vgprs == allocated
+
+
+@pytest.mark.parametrize(
+    ("arch", "wave", "granule"),
+    [
+        ("gfx900", 64, 4),
+        ("gfx908", 64, 4),
+        ("gfx90a", 64, 8),
+        ("gfx942", 64, 8),
+        ("gfx950", 64, 8),
+        ("gfx9-4-generic", 64, 8),
+        ("gfx9-generic", 64, 4),
+        ("gfx1030", 32, 8),
+        ("gfx1100", 64, 4),
+        ("gfx12-generic", 32, 8),
+        ("gfx1250", 32, 16),
+        ("gfx1310", 32, None),
+    ],
+)
+def test_encoding_granules_are_those_of_llvms_guide(
+    arch: str, wave: int, granule: int | None
+) -> None:
+    """The step of the VGPR field is the guide's, and not known for a newer generation."""
+    assert encoding_granule(arch, wave) == granule
+
+
 def test_a_short_kernel() -> None:
     """Instructions are told from labels, directives and comments; the loop is entered at BB1_2."""
-    found = read_amdgcn(KERNEL, "kernel")
-    assert (found.instructions, found.loop_instructions, found.local_traffic) == (4, 9, 8)
-    assert (found.shuffles, found.barrier_waits, found.special_functions) == (1, 1, 1)
-    assert (found.shared_accesses, found.global_accesses, found.async_copies) == (0, 0, 0)
-    assert (found.local_loads, found.local_stores) == (0, 1)
+    found = read_issued(KERNEL, "kernel")
+    assert (found["instructions"], found["loop_instructions"], found["local_traffic"]) == (4, 9, 8)
+    assert (found["shuffles"], found["barrier_waits"], found["special_functions"]) == (1, 1, 1)
+    assert (found["shared_accesses"], found["global_accesses"], found["async_copies"]) == (0, 0, 0)
+    assert (found["local_loads"], found["local_stores"]) == (0, 1)
 
 
 def test_each_kernel_has_its_own_instructions() -> None:
     """The kernel at the start of the text is told from the next one, and one without a loop."""
-    found = read_amdgcn(KERNEL.lstrip(), "other")
-    assert (found.instructions, found.loop_instructions, found.local_traffic) == (2, None, 0)
+    found = read_issued(KERNEL.lstrip(), "other")
+    assert (found["instructions"], found["loop_instructions"], found["local_traffic"]) == (
+        2,
+        None,
+        0,
+    )
 
 
 @pytest.mark.usefixtures("bounded")
@@ -94,8 +303,8 @@ def test_loops_of_any_depth_are_read() -> None:
     deep = 20_000
     heads = "".join(f".L{level}:\n\ts_nop 0\n" for level in range(deep))
     ends = "".join(f"\ts_cbranch_scc0 .L{level}\n" for level in reversed(range(deep)))
-    found = read_amdgcn(f"kernel:\n{heads}{ends}\ts_endpgm\n", "kernel")
-    assert (found.instructions, found.loop_instructions) == (1, 2 * deep)
+    found = read_issued(f"kernel:\n{heads}{ends}\ts_endpgm\n", "kernel")
+    assert (found["instructions"], found["loop_instructions"]) == (1, 2 * deep)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +320,7 @@ def test_loops_of_any_depth_are_read() -> None:
 def test_what_is_not_known(change: tuple[str, str]) -> None:
     """An odd kernel or none is not known, and no error."""
     assert change[0] in KERNEL
-    assert read_amdgcn(KERNEL.replace(*change), "kernel") == Issued()
+    assert read_issued(KERNEL.replace(*change), "kernel") == Issued()
 
 
 def test_recorded_loops() -> None:
@@ -122,11 +331,11 @@ def test_recorded_loops() -> None:
         blocks = re.split(r"^(?=\.LBB|; %bb)", body, flags=re.MULTILINE)
         inside = [block for block in blocks if "Loop" in block.partition("\n")[0]]
         lines = "".join(inside)
-        found = read_amdgcn(text, "row_softmax")
-        assert found.loop_instructions == len(re.findall(r"^\t[a-z]", lines, re.MULTILINE)) > 0
+        found = read_issued(text, "row_softmax")
+        assert found["loop_instructions"] == len(re.findall(r"^\t[a-z]", lines, re.MULTILINE)) > 0
         spilled = re.findall(r"^\tbuffer_\w+ v\d+, off,.*", lines, re.MULTILINE)
-        assert found.local_traffic == 4 * len(spilled)
-        assert (found.local_traffic > 0) == (name == "gfx1030_spilling")
+        assert found["local_traffic"] == 4 * len(spilled)
+        assert (found["local_traffic"] > 0) == (name == "gfx1030_spilling")
 
 
 @pytest.mark.skipif(shutil.which("llvm-objdump") is None, reason="llvm-objdump is not installed")
@@ -159,16 +368,16 @@ def test_instructions_agree_with_llvm_objdump(  # noqa: PLR0913, PLR0917 - a gri
         if kind.startswith("local")
     }
     counts = sample.issued_by_definition(sample.successors(said), local, kinds)
-    fields = dataclasses.asdict(read_amdgcn(asm["amdgcn"], "row_softmax"))
-    assert fields == fields | dict.fromkeys(dict(NAMES).values(), 0) | counts
+    found = read_issued(asm["amdgcn"], "row_softmax")
+    assert found == found | dict.fromkeys(dict(NAMES).values(), 0) | counts
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx942"])
 def test_loads_to_lds_are_copies(sample: ModuleType, arch: str) -> None:
     """A load whose data goes to LDS is an asynchronous copy, no global access and no spill."""
     _, assembly = sample.assemble_llvm(sample.COPYING_LLVM, arch)
-    found = read_amdgcn(assembly, "copying")
+    found = read_issued(assembly, "copying")
     assert "buffer_load_dword off, s" in assembly
-    assert (found.async_copies, found.global_accesses, found.local_loads) == (3, 0, 0)
-    assert found.local_traffic == 0
+    assert (found["async_copies"], found["global_accesses"], found["local_loads"]) == (3, 0, 0)
+    assert found["local_traffic"] == 0
     assert widest_load_bytes(assembly, "amdgcn") == 4

@@ -21,8 +21,7 @@ from occupancy_lab.compiling import (
     triton_version,
 )
 from occupancy_lab.compiling import compile as compiling
-from occupancy_lab.compiling.compile import would_fail_again
-from occupancy_lab.compiling.probe import probe_kernel
+from occupancy_lab.compiling.compile import smallest_kernel, would_fail_again
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
@@ -292,7 +291,7 @@ def trustless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def forget_compiled() -> None:
     """Have this process take nothing from its own memory."""
     SOFTMAX.function.device_caches.clear()
-    probe_kernel.device_caches.clear()
+    smallest_kernel().device_caches.clear()
 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)

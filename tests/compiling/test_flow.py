@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling.flow import KINDS, Issued, Jump, count_issued
+from occupancy_lab.sweeping.rows import COLUMNS, INTEGERS
+from occupancy_lab.values import COUNTERS
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -83,12 +85,20 @@ def test_loops(jumps: dict[int, Jump], counts: tuple[int | None, int | None, int
     """Ten instructions, each of which moves its own bit, count once, in the loop or not at all."""
     local = {number: 1 << number for number in range(10)}
     found = count_issued(10, jumps, local)
-    assert (found.instructions, found.loop_instructions, found.local_traffic) == counts
+    names = ("instructions", "loop_instructions", "local_traffic")
+    assert tuple(map(found.get, names)) == counts
 
 
 def test_nothing_is_known_of_nothing() -> None:
     """No instructions are no kernel."""
     assert count_issued(0, {}, {}, {}) == Issued()
+
+
+def test_every_counter_is_counted_and_is_a_column() -> None:
+    """What is counted of a kernel are the counters of Resources, each a column of a sweep."""
+    assert count_issued(1, {0: END}, {}).keys() == COUNTERS.keys()
+    assert COLUMNS == COLUMNS | COUNTERS
+    assert set(COUNTERS) <= set(INTEGERS)
 
 
 DEEP = 20_000
@@ -106,7 +116,7 @@ TWO_WAYS_IN = {
 def test_loops_of_any_depth_are_counted() -> None:
     """The outermost of 20,000 nested loops is found at once, where one by one took minutes."""
     found = count_issued(2 * DEEP + 1, NESTED | {2 * DEEP: END}, {})
-    assert (found.instructions, found.loop_instructions) == (1, 2 * DEEP)
+    assert (found["instructions"], found["loop_instructions"]) == (1, 2 * DEEP)
 
 
 @pytest.mark.usefixtures("bounded")

@@ -25,12 +25,13 @@ from occupancy_lab.compiling import (
 )
 from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.compiling.request import Request
+from occupancy_lab.compiling.server import Request
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,8 +73,9 @@ def expected(of: Request) -> Resources:
 
 def test_request_survives_its_line() -> None:
     """A request read back from its line is the same request."""
-    assert Request.from_json(request().to_json()) == request()
-    assert "\n" not in request().to_json()
+    line = to_line(request())
+    assert from_line(Request, line) == request()
+    assert "\n" not in line
 
 
 def test_process_gives_what_this_process_gives(process: CompileProcess) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.compiling.process import CompileProcess, Compiler, check_files
-from occupancy_lab.compiling.request import Request
+from occupancy_lab.compiling.server import Request
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,7 +214,7 @@ def test_the_gpu_at_hand_is_compiled_for_by_its_driver(monkeypatch: pytest.Monke
     compiler.resources(*ASKED, present=True)
     compiler.resources(*ASKED)
     assert [request.present for request in seen] == [True, False]
-    assert Request.from_json(seen[0].to_json()) == seen[0]
+    assert from_line(Request, to_line(seen[0])) == seen[0]
 
 
 def test_a_printing_file_prints_to_standard_error(

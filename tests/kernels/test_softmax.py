@@ -14,7 +14,7 @@ import triton.language as tl
 from triton import knobs
 
 from occupancy_lab.compiling import Launch
-from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.launch import offline
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep

@@ -42,10 +42,7 @@ class FakeNvml(ModuleType):
             "nvmlShutdown": lambda: self._count(-1),
             "nvmlDeviceGetHandleByUUID": lambda uuid: self._known(uuid, f"GPU-{UUID}"),
             "nvmlDeviceGetHandleByPciBusId": lambda place: self._known(place, PLACE),
-            "nvmlDeviceGetClockInfo": lambda _handle, clock: {1: 1830, 2: 3201}[clock],
-            "nvmlDeviceGetMaxClockInfo": lambda _handle, clock: {1: 1980}[clock],
-            "nvmlDeviceGetTemperature": lambda _handle, _sensor: 41,
-            "nvmlDeviceGetPowerUsage": lambda _handle: 312_500,
+            "nvmlDeviceGetClockInfo": lambda _handle, clock: {1: 1830}[clock],
             "nvmlDeviceGetCurrentClocksEventReasons": lambda _handle: 0b100,
             "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _handle: 0b1000,
         }
@@ -89,16 +86,12 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 READING = Clocks(
     sm_mhz=1830,
-    memory_mhz=3201,
-    max_sm_mhz=1980,
     throttle_reasons=("software power cap",),
-    temperature_c=41,
-    power_w=312.5,
 )
 
 
 def test_reading_has_every_number(nvml: FakeNvml) -> None:
-    """Clocks, reasons, temperature and power are those of torch's device; NVML is ended again."""
+    """The clock and the reasons are those of torch's device; NVML is ended again."""
     assert read_clocks(0) == READING
     assert nvml.started == 0
 
@@ -138,22 +131,10 @@ def test_older_drivers_have_the_older_name(nvml: FakeNvml) -> None:
     assert read_clocks(0).throttle_reasons == ("hardware slowdown",)
 
 
-@pytest.mark.parametrize(
-    ("function", "fields"),
-    [
-        ("nvmlDeviceGetClockInfo", {"sm_mhz", "memory_mhz"}),
-        ("nvmlDeviceGetMaxClockInfo", {"max_sm_mhz"}),
-        ("nvmlDeviceGetTemperature", {"temperature_c"}),
-        ("nvmlDeviceGetPowerUsage", {"power_w"}),
-    ],
-)
-def test_what_is_refused_is_not_known(nvml: FakeNvml, function: str, fields: set[str]) -> None:
-    """A number that NVML refuses is None; the others are there."""
-    nvml.refused = (function,)
-    reading = read_clocks(0)
-    for field in Clocks.__slots__:
-        expected = None if field in fields else getattr(READING, field)
-        assert getattr(reading, field) == expected
+def test_what_is_refused_is_not_known(nvml: FakeNvml) -> None:
+    """A number that NVML refuses is None; the reasons are there."""
+    nvml.refused = ("nvmlDeviceGetClockInfo",)
+    assert read_clocks(0) == Clocks(sm_mhz=None, throttle_reasons=READING.throttle_reasons)
 
 
 def test_no_driver_is_no_reading(nvml: FakeNvml) -> None:
@@ -197,17 +178,12 @@ def test_bits_are_nvmls() -> None:
 
 @pytest.mark.gpu
 def test_a_real_gpu_is_read() -> None:
-    """A real GPU runs no faster than it may, and is neither frozen nor on fire."""
+    """A real GPU has a clock of hundreds or thousands of MHz."""
     pytest.importorskip("pynvml")
     reading = read_clocks(0)
     if reading is None:
         pytest.skip("NVML does not answer")
-    if reading.sm_mhz is not None and reading.max_sm_mhz is not None:
-        assert 0 < reading.sm_mhz <= reading.max_sm_mhz
-    if reading.temperature_c is not None:
-        assert 0 < reading.temperature_c < 120
-    if reading.power_w is not None:
-        assert 0 < reading.power_w < 2000
+    assert reading.sm_mhz is None or 100 < reading.sm_mhz < 5000
 
 
 ELEMENTS_A_THREAD = 64

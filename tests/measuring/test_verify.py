@@ -113,17 +113,11 @@ class Machine:
             limit_shared=CARVEOUT // allocated,
             limit_warps=limits["warps"],
             limit_programs=limits["programs"],
-            limit_barriers=32,
             theoretical_occupancy=record.occupancy.occupancy,
             achieved_occupancy=0.9 * record.occupancy.occupancy,
             read_bytes=launch.problem.matrix_bytes + 4096,
-            written_bytes=0,
             n_regs=record.resources.n_regs,
             carveout=CARVEOUT,
-            waves=record.plan.waves,
-            curve_registers=None,
-            curve_shared=None,
-            curve_warps=None,
         )
         return dataclasses.replace(report, **self.ncu)
 
@@ -228,13 +222,10 @@ def test_each_count_counts(machine: Machine, field: str, value: float, what: str
         ("achieved_occupancy", 0.0),
         ("read_bytes", PROBLEM.matrix_bytes * 91 // 100),
         ("read_bytes", PROBLEM.matrix_bytes * 149 // 100),
-        ("written_bytes", PROBLEM.matrix_bytes),
-        ("limit_barriers", 64),
-        ("curve_registers", 1),
     ],
 )
 def test_what_may_vary_agrees(machine: Machine, field: str, value: float) -> None:
-    """Rounding, idle warps, caches and numbers that nothing is predicted of make no difference."""
+    """Rounding, idle warps and caches make no difference."""
     machine.ncu = {field: value}
     assert not differing(verify("softmax", PROBLEM, [CONFIG], H200))
 

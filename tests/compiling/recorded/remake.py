@@ -39,7 +39,7 @@ CONFIGURATIONS: dict[str, tuple[str, int, int, int, dict[str, int]]] = {
 """Of each recording of row_softmax: arch, block_size, num_warps, num_stages, options."""
 
 TEXTS = ("sm_90", "gfx942", "gfx1030_spilling")
-"""The recordings whose text forms are kept too."""
+"""The recordings whose ttgir and ptx are kept too; AMD assembly always is."""
 
 
 def write(name: str, content: bytes) -> None:
@@ -65,8 +65,8 @@ def record(name: str, said: dict[str, Any], folder: Path) -> None:
         said[f"{name}.cubin"] = {"row_softmax": resources | {"barriers": barriers}}
     else:
         write(f"{name}.hsaco", asm["hsaco"])
-        said[f"{name}.hsaco"] = sample.llvm_resources(asm["amdgcn"])
-    for form in {"ttgir", "ptx", "amdgcn"} & set(asm) if name in TEXTS else ():
+    forms = {"ttgir", "ptx", "amdgcn"} if name in TEXTS else {"amdgcn"}
+    for form in forms & set(asm):
         write(f"{name}.{form}", without_locations(asm[form]).encode())
 
 
@@ -84,7 +84,7 @@ def main() -> None:
         said["two_kernels.cubin"] = sample.cuobjdump_resources(cubin, folder)
         hsaco, assembly = sample.assemble_llvm(sample.TWO_KERNELS_LLVM, "gfx942")
         write("two_kernels.hsaco", hsaco)
-        said["two_kernels.hsaco"] = sample.llvm_resources(assembly)
+        write("two_kernels.amdgcn", assembly.encode())
     text = json.dumps(said, indent=1, sort_keys=True)
     (HERE / "oracles.json").write_text(text + "\n", encoding="utf-8")
 

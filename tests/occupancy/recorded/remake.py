@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling import Launch, triton_version
-from occupancy_lab.compiling.hsaco import read_hsaco
-from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.amdgcn import read_amdgcn
+from occupancy_lab.compiling.launch import offline
 from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
@@ -56,7 +56,7 @@ def compile_row(name: str, cols: int, config: Config, waves_per_eu: int) -> dict
         compiled = kernel.function.warmup(
             *launch.stand_ins(), grid=(1,), waves_per_eu=waves_per_eu, **launch.keywords
         )
-    found = read_hsaco(compiled.asm["hsaco"], compiled.metadata.name)
+    found = read_amdgcn(compiled.asm["amdgcn"], compiled.metadata.name)
     (occupancy,) = re.findall(r"; Occupancy: (\d+)", compiled.asm["amdgcn"])
     return {
         "arch": name,
@@ -65,7 +65,7 @@ def compile_row(name: str, cols: int, config: Config, waves_per_eu: int) -> dict
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
         "waves_per_eu": waves_per_eu,
-        "vgprs": found.vgprs,
+        "vgprs": found.n_regs,
         "agprs": found.agprs or 0,
         "sgprs": found.sgprs,
         "allocated_vgprs": found.allocated_vgprs or 0,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from occupancy_lab.compiling.assembly import (
+from occupancy_lab.compiling.resources import (
     pipeline_shared_bytes,
     widest_load_bytes,
     widest_store_bytes,

@@ -1,19 +1,29 @@
-"""What the text forms of a compiled kernel tell: pipeline buffers, and widths of memory access.
+"""From the files of a compiled kernel, its binary and its texts, to its Resources.
 
-Sources: Triton's TritonGPU dialect (ttg.local_alloc), NVIDIA's PTX ISA (ld, st, cp.async), and
-LLVM's AMDGPU instruction syntax (global_, flat_ and buffer_ instructions).
+Sources: Triton's TritonGPU dialect (ttg.local_alloc) and NVIDIA's PTX ISA (ld, st, cp.async).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from occupancy_lab.compiling.amdgcn import amdgcn_widths, read_amdgcn, read_issued
+from occupancy_lab.compiling.cubin import read_cubin
+from occupancy_lab.compiling.elf import read_elf
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Kind = Literal["ptx", "amdgcn"]
+
+EM_AMDGPU = 224
+WHOLE = {"ttgir": "{", "ptx": "{", "amdgcn": ".end_amdgpu_metadata"}
+"""By the kind of a text of a compiled kernel, what it has to hold."""
 
 ALLOCATION = re.compile(
     r"ttg\.local_alloc\s*(?:\{[^}\n]*\}\s*)?:\s*\(\)\s*->\s*"
@@ -30,17 +40,53 @@ PTX_COPY = re.compile(
 PTX_VECTOR = re.compile(r"\.v(\d+)(?=\.|$)")
 PTX_TYPE = re.compile(r"\.(?:[busf]|bf)(\d+)$")
 
-AMDGCN_ACCESS = re.compile(
-    r"^[ \t]*(global|flat|buffer|scratch)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
-)
-TO_LDS = r"\blds\b"
-"""The operand with which a load writes to LDS, where its name does not say so."""
-AMDGCN_WIDTHS = (
-    (re.compile(r"(?:^|_)dword(?:x(\d+))?$"), 4),
-    (re.compile(r"(?:^|_)[us]?short(?:_d16)?(?:_hi)?$"), 2),
-    (re.compile(r"(?:^|_)[us]?byte(?:_d16)?(?:_hi)?$"), 1),
-)
-AMDGCN_BITS = re.compile(r"(?:^|_)[bui](8|16|32|64|96|128)$")
+
+def read_resources(asm: Mapping[str, Any], metadata: Any, backend: str) -> Resources:
+    """Return what one program of a compiled kernel takes, as its files tell.
+
+    *asm* has the files by their kind, and *metadata* the kernel's name, num_warps and shared, as
+    Triton's CompiledKernel has both; *backend* is "cuda" or "hip".
+
+    Raises BinaryError where a file is missing, cut off or damaged.
+    """
+    read_files = _read_cuda if backend == "cuda" else _read_hip
+    ttgir = _text(asm, "ttgir", metadata.name)
+    return Resources(
+        num_warps=metadata.num_warps,
+        shared=metadata.shared,
+        pipeline_shared=min(pipeline_shared_bytes(ttgir), metadata.shared),
+        **read_files(asm, metadata.name),
+    )
+
+
+def _read_cuda(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
+    ptx = _text(asm, "ptx", name)
+    found = dataclasses.asdict(read_cubin(asm.get("cubin", b""), name))
+    issued: dict[str, Any] = found.pop("issued")
+    return issued | found | _widest(ptx, "ptx")
+
+
+def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
+    amdgcn = _text(asm, "amdgcn", name)
+    read_elf(asm.get("hsaco", b""), EM_AMDGPU, "an hsaco")  # only to see that it is whole
+    found = dataclasses.asdict(read_amdgcn(amdgcn, name))
+    return read_issued(amdgcn, name) | found | _widest(amdgcn, "amdgcn")
+
+
+def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:
+    """Return a text of a compiled kernel; BinaryError where it is missing or cut off."""
+    text: str = asm.get(kind, "")
+    if WHOLE[kind] not in text or text.count("{") != text.count("}"):
+        msg = f"the {kind} that Triton made of {name} is missing or cut off"
+        raise BinaryError(msg)
+    return text
+
+
+def _widest(assembly: str, kind: Kind) -> dict[str, Any]:
+    return {
+        "load_bytes": widest_load_bytes(assembly, kind),
+        "store_bytes": widest_store_bytes(assembly, kind),
+    }
 
 
 def pipeline_shared_bytes(ttgir: str) -> int:
@@ -95,40 +141,3 @@ def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
             yield int(bits[1]) // 8 * (int(vector[1]) if vector else 1)
     if not store:
         yield from (int(size, 0) for size in PTX_COPY.findall(code))
-
-
-def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
-    """Return the bytes of each access to global memory in AMD assembly."""
-    for space, operation, form, operands in AMDGCN_ACCESS.findall(assembly):
-        width = amdgcn_width(form)
-        if (operation == "store") == store and width and not is_scratch(space, operands):
-            yield width
-
-
-def amdgcn_scratch_width(instruction: str) -> int | None:
-    """Return the bytes a lane that *instruction* moves to or from scratch; None: none."""
-    access = AMDGCN_ACCESS.match(instruction)
-    return amdgcn_width(access[3]) if access and is_scratch(access[1], access[4]) else None
-
-
-def is_scratch(space: str, operands: str) -> bool:
-    """Tell whether an access is to scratch.
-
-    A buffer instruction whose address is `off` has none that differs between lanes: it is the
-    scratch of targets without scratch instructions (gfx908, gfx90a, gfx10.3), unless it loads to
-    LDS, which nothing does from scratch.
-    """
-    off = re.search(r"(^|,)\s*off\s*,", operands) and not re.search(TO_LDS, operands)
-    return space == "scratch" or (space == "buffer" and bool(off))
-
-
-def amdgcn_width(form: str) -> int | None:
-    """Return the bytes a lane of an opcode's last part: 16 of dwordx4 or b128, 2 of d16_b16."""
-    bits = AMDGCN_BITS.search(form)
-    if bits:
-        return int(bits[1]) // 8
-    for pattern, size in AMDGCN_WIDTHS:
-        found = pattern.search(form)
-        if found:
-            return size * int(found[1] or 1) if pattern.groups else size
-    return None
