@@ -10,10 +10,14 @@ from occupancy_lab.comparing.entry import differing_dimensions, slices
 from occupancy_lab.comparing.hardware import between_gpus
 from occupancy_lab.comparing.moves import moves
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
-from occupancy_lab.explaining.explanation import answer_in_short
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
-from occupancy_lab.explaining.limits import limiter_words, occupancy_words, programs_words
+from occupancy_lab.explaining.limits import (
+    answer_in_short,
+    limiter_words,
+    occupancy_words,
+    programs_words,
+)
 from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import compared, listed, said_apart, said_of_each
 

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
-from occupancy_lab.explaining.explanation import answer_in_short
-from occupancy_lab.explaining.limits import limiter_words, the_limits, the_next_step
+from occupancy_lab.explaining.limits import (
+    answer_in_short,
+    limiter_words,
+    the_limits,
+    the_next_step,
+)
 from occupancy_lab.reporting.example_picture import draw_example
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.times import MEASURED

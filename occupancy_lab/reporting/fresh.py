@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.live import ROW_KERNELS
+from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, run_tasks

@@ -14,18 +14,21 @@ from stand_ins import CONDITIONS
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.process import Compiler
-from occupancy_lab.explaining import explanation, reasons
+from occupancy_lab.explaining import explanation
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
-from occupancy_lab.explaining.reasons import (
+from occupancy_lab.explaining.timing import (
     NOTICEABLE,
     ROWS_REASONS,
+    Timing,
     bound_sentence,
+    opened,
     programs_sentences,
     rows_sentences,
     stages_sentences,
+    stages_words,
+    timing,
 )
-from occupancy_lab.explaining.timing import Timing, opened, timing
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
@@ -233,7 +236,7 @@ def test_a_right_formula_has_no_other_launch(timed: Timing) -> None:
 @given(stages=st.integers(2, 9))
 def test_two_stages_hide_nothing(stages: int) -> None:
     """Only with 2 stages nothing is hidden, and more stages leave two rows fewer in between."""
-    words = reasons._stages_words(stages, "shared memory")
+    words = stages_words(stages, "shared memory")
     assert ("hides nothing" in words) is (stages == 2)
     assert stages == 2 or f"work on {stages - 2} other row" in words
 
