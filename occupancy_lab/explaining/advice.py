@@ -79,8 +79,21 @@ def find_alternatives(case: Case, directory: Path | None) -> Alternatives:
                 ranked.append(
                     Alternative(task.kernel_name, task.config, plan.num_programs, prediction.us)
                 )
+    rows = _rows_estimate(case)
+    launches = {(one.kernel, one.config) for one in ranked}
+    if rows is not None and (rows.kernel, rows.config) not in launches:
+        ranked.append(rows)
     ranked.sort(key=lambda one: one.us)
     return Alternatives(tuple(ranked), len(tasks), missing)
+
+
+def _rows_estimate(case: Case) -> Alternative | None:
+    """Return one program per row as it is predicted from the loop's instructions, uncompiled."""
+    rows, timed = ROW_KERNELS.get(case.kernel_name), timing(case)
+    if rows is None or timed is None or timed.row_programs is None:
+        return None
+    single = dataclasses.replace(case.record.config, num_stages=1)
+    return Alternative(rows, single, case.record.plan.work, timed.row_programs.us)
 
 
 def _comparable(case: Case, task: Task, resources: Resources) -> bool:
@@ -134,37 +147,52 @@ def tune_command(case: Case) -> str:
     return _command("tune", case, kernel=None if own else case.kernel_name)
 
 
+def launch_instead(case: Case) -> tuple[Alternative, float | None] | None:
+    """Return the best predicted launch that is noticeably faster, and its recorded time, us.
+
+    None where there is none. One that was recorded to be no faster than *case* was is left out.
+    """
+    own = None if case.recorded.launch is None else case.recorded.launch.us
+    for one in case.alternatives.ranked:
+        saved = _longer(case, one)
+        if saved is None or saved > -NOTICEABLE:
+            break
+        recorded = recorded_time(case, one.kernel, one.config, one.num_programs)
+        if recorded is None or own is None or recorded < own:
+            return one, recorded
+    return None
+
+
 def what_instead(case: Case) -> Iterator[str]:
     """Say what to launch instead by the search of `tune`, and what that brings."""
-    found, prediction = case.alternatives, case.record.prediction
-    if prediction is None or not found.searched:
+    found = case.alternatives
+    if not found.searched:
         return
-    rest = f"{tune_command(case)} compiles and ranks all {found.searched} configurations."
-    best = next(iter(found.ranked), None)
-    saved = 0.0 if best is None else best.us / prediction.us - 1
-    if best is None or saved > -NOTICEABLE:
-        if found.missing:
-            yield f"To find what to launch instead: {rest}"
-        else:
-            yield (
+    instead = launch_instead(case)
+    ranks = f"{tune_command(case)} ranks all {found.searched} configurations"
+    if instead is None:
+        yield (
+            f"What to launch instead is not known yet: {ranks}."
+            if found.missing
+            else (
                 f"Launch it as it is: none of the {found.searched} configurations that tune ranks"
                 " is predicted to be noticeably faster."
             )
+        )
         return
-    searched = f"{found.searched - found.missing} of {found.searched}"
-    of = f"; best of the {searched} configurations compiled so far" if found.missing else ""
-    recorded = recorded_time(case, best.kernel, best.config, best.num_programs)
+    best, recorded = instead
     measured = "" if recorded is None else f", {microseconds(recorded)} recorded"
-    sentence = (
-        f"Launch instead {_launch_words(best)}: {microseconds(best.us)} predicted"
-        f" ({change(saved)}){measured}{of}."
+    brings = f"{microseconds(best.us)} predicted{_brings(_longer(case, best))}{measured}"
+    more = f"{ranks}, not just these {len(found.ranked)}" if found.missing else None
+    yield (
+        f"Launch instead {_launch_words(best)}: {brings}."
+        f" {more + '.' if more else _alternative(case, best)}"
     )
-    yield f"{sentence} {rest}" if found.missing else f"{sentence} {_alternative(case, best)}"
 
 
 def _launch_words(one: Alternative) -> str:
     config = one.config
-    return f"{one.kernel} with num_warps {config.num_warps} and num_stages {config.num_stages}"
+    return f"{one.kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}"
 
 
 def _alternative(case: Case, one: Alternative) -> str:
@@ -257,15 +285,13 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
     rows = ROW_KERNELS.get(case.kernel_name)
     if rows is None:
         return
-    timed, single = timing(case), dataclasses.replace(case.record.config, num_stages=1)
+    single = dataclasses.replace(case.record.config, num_stages=1)
     longer = recorded_change(case, "row_programs")
     if longer is None:
         longer = _longer(case, case.alternatives.find(rows, single))
-    if longer is None and timed is not None and timed.row_programs is not None:
-        longer = timed.change(timed.row_programs)
     yield Advice(
-        "One program per row leaves the scheduling of rows to the GPU and needs no num_programs"
-        f"{_brings(longer)}: {explain_command(case, kernel=rows, num_stages=1)}",
+        f"One program per row needs no loop and no num_programs{_brings(longer)}:"
+        f" {explain_command(case, kernel=rows, num_stages=1)}",
         longer,
     )
 
@@ -275,6 +301,13 @@ def advice(case: Case) -> tuple[Advice, ...]:
     kinds = (_fewer_stages, _fewer_warps, _wider_loads, _spills, _row_kernel)
     found = [one for kind in kinds for one in kind(case) if one.worth_it]
     return tuple(sorted(found, key=lambda one: one.change or 0.0))
+
+
+def _others(case: Case) -> Iterator[Advice]:
+    """Return what is worth trying besides the launch to take instead."""
+    instead = launch_instead(case)
+    command = None if instead is None else _alternative(case, instead[0])
+    return (one for one in advice(case) if command is None or not one.sentence.endswith(command))
 
 
 def what_to_try(cases: tuple[Case, ...]) -> Section:
@@ -294,7 +327,7 @@ def what_to_try(cases: tuple[Case, ...]) -> Section:
 
 def three_to_try(cases: tuple[Case, ...]) -> tuple[str, ...]:
     """Return at most TRIES suggestions, each GPU's first before any GPU's second."""
-    lists = [[(case, one) for one in advice(case)] for case in cases]
+    lists = [[(case, one) for one in _others(case)] for case in cases]
     longest = max(map(len, lists))
     turns = [found[place] for place in range(longest) for found in lists if place < len(found)]
     several = len(cases) > 1

@@ -83,7 +83,7 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
         cases,
         (
             ("predicted", _predicted_words),
-            ("of a plain copy", copy_words),
+            ("of a plain copy's speed", copy_words),
             ("bound by", _bound_words),
             ("measured now", lambda case: time_words(case, case.record.measurement)),
             ("recorded", lambda case: time_words(case, case.recorded.launch)),
@@ -103,7 +103,7 @@ def _predicted_words(case: Case) -> str:
 def copy_words(case: Case) -> str:
     """Return the predicted speed as a share of a copy of this matrix: "60% (8.86 us, predicted)".
 
-    The time of the copy is the recorded one where there is one, and else the predicted one.
+    The time in it is the copy's: measured where it was recorded, and else predicted.
     """
     prediction, recorded = case.record.prediction, case.recorded.copy
     if prediction is None:
@@ -112,7 +112,7 @@ def copy_words(case: Case) -> str:
         us, where = recorded.us, "measured"
     else:
         us, where = prediction.us * prediction.share_of_ceiling, "predicted"
-    return f"{us / prediction.us:.0%} (a copy takes {microseconds(us)}, {where})"
+    return f"{us / prediction.us:.0%} ({microseconds(us)}, {where})"
 
 
 def _bound_words(case: Case) -> str:

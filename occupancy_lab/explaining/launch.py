@@ -255,10 +255,14 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
     return Document(
         f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}",
         (
-            f"{kernel.name} is {count(len(steps), 'torch operation')}, which PyTorch launches one"
-            " after the other: Triton compiles nothing, so there is no occupancy to explain.",
-            f"M rows and N columns: {reads} elements are read and {writes} written, where a fused"
-            " kernel reads MN and writes MN.",
+            (
+                f"{kernel.name} is {count(len(steps), 'torch operation')}, launched one after"
+                " the other: Triton compiles nothing, so there is no occupancy to explain."
+            ),
+            (
+                f"M rows and N columns: {reads} elements are read and {writes} written; a fused"
+                " kernel reads MN and writes MN."
+            ),
         ),
         (
             Section(

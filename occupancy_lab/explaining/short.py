@@ -8,7 +8,7 @@ from occupancy_lab.explaining.advice import three_to_try, what_instead
 from occupancy_lab.explaining.duration import copy_words, unknown_sentence
 from occupancy_lab.explaining.launch import resident_words, work_word
 from occupancy_lab.explaining.limits import (
-    answer_in_short,
+    held_in_short,
     resource_word,
     step_sentences,
 )
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 FULL, EMPTY = "█", "░"
 """What a bar is made of; `printing` has what stands for them where an encoding lacks them."""
-BAR = 10
+BAR = 6
 """Characters of a bar."""
 MOST_BARS = 2
 """GPUs whose bars fit beside each other."""
 BOUNDS = {
-    "launch": "starting the programs",
-    "latency": "waiting for loads",
-    "issue": "issuing instructions",
-    "bandwidth": "moving bytes",
-    "tail": "the first loads and last {work}s",
+    "launch": "starting programs",
+    "latency": "load latency",
+    "issue": "instructions",
+    "bandwidth": "memory bandwidth",
+    "tail": "first and last {work}s",
 }
 """What takes longest by itself, by the name of the part."""
 WORDS = {
@@ -53,8 +53,8 @@ WORDS = {
         " the end when a part of the GPU has nothing to do."
     ),
     "parts of the time": (
-        "launch, latency, issue, bandwidth and tail: what each would take if the others took no"
-        " time. They overlap, so they add up to more than the whole."
+        "launch, latency, issue (of instructions), bandwidth and tail: what each would take if the"
+        " others took no time. They overlap, so they add up to more than the whole."
     ),
     "bound by": "the part that takes longest by itself.",
     "plain copy": (
@@ -86,7 +86,7 @@ def write_short(cases: tuple[Case, ...]) -> Document:
     return Document(
         f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on"
         f" {listed([case.title for case in cases])}",
-        tuple(answer_in_short(case) for case in cases),
+        tuple(f"{held_in_short(case.calculation, case.title)}." for case in cases),
         (
             Section("", (_launch_table(cases),), _instead(cases)),
             _limits(cases),
@@ -95,8 +95,7 @@ def write_short(cases: tuple[Case, ...]) -> Document:
                 (),
                 (
                     *three_to_try(cases),
-                    "`--full` gives the arithmetic, memory, stages and each part of the time;"
-                    " `--words` says what the terms mean.",
+                    "`--full` has the arithmetic, memory and stages; `--words` explains the terms.",
                 ),
             ),
         ),
@@ -122,10 +121,6 @@ def _knob(case: Case, knob: str) -> str:
     return f"{getattr(case.record.config, knob)}, {_origin(case, knob)}"
 
 
-def _warps(case: Case) -> str:
-    return f"{_knob(case, 'num_warps')} ({case.threads} threads)"
-
-
 def _programs(case: Case) -> str:
     plan = case.record.plan
     if plan.num_programs is None:
@@ -133,7 +128,7 @@ def _programs(case: Case) -> str:
     if case.record.kernel.grid is not Grid.PERSISTENT:
         return f"{plan.num_programs}, one per {work_word(case)}"
     if plan.resident_programs == plan.num_programs:
-        return f"{resident_words(case)}, all that fit"
+        return f"{resident_words(case)}, GPU full"
     return f"{plan.num_programs}, one per row"
 
 
@@ -168,8 +163,8 @@ def _measured(case: Case) -> str:
         programs, found = case.recorded.as_compiled
         if found.us is not None and found.conditions is not None:
             return (
-                f"{microseconds(found.us)}, recorded with Triton {found.conditions.triton}"
-                f" ({programs} programs)"
+                f"{microseconds(found.us)}, recorded (Triton {found.conditions.triton},"
+                f" {programs} programs)"
             )
     return "-"
 
@@ -179,13 +174,13 @@ def _launch_table(cases: tuple[Case, ...]) -> Table:
         cases,
         (
             ("BLOCK_SIZE", lambda case: _knob(case, "block_size")),
-            ("num_warps", _warps),
+            ("num_warps", lambda case: _knob(case, "num_warps")),
             ("num_stages", lambda case: _knob(case, "num_stages")),
             ("num_programs", _programs),
             ("registers per thread", _registers),
             ("shared memory", lambda case: f"{case.record.resources.shared} B per program"),
             ("predicted time", _predicted),
-            ("of a plain copy", copy_words),
+            ("of a plain copy's speed", copy_words),
             ("bound by", _bound),
             ("measured time", _measured),
         ),

@@ -131,7 +131,7 @@ def test_occupancy_is_a_limit_where_more_helps(
     found = timing_of(make_case("h100", COUNTED.replace(n_regs=64), SINGLE))
     (sentence,) = programs_sentences(slower(found, factor))
     assert sentence.startswith(verdict)
-    assert "with 5 programs an SM instead of 4" in sentence
+    assert "with 5 programs per SM instead of 4" in sentence
     assert change(factor - 1) in sentence
 
 
@@ -148,10 +148,10 @@ def test_no_work_for_more_programs(make_case: Callable[..., Case]) -> None:
 def test_the_part_that_differs_most_is_why(
     name: str, factor: float, verdict: str, sign: int, timed: Timing
 ) -> None:
-    """One program a row is better or not for the part that changes most in that direction."""
+    """One program per row is better or not for the part that changes most in that direction."""
     now = timed.prediction.part(name).us
     (sentence,) = rows_sentences(slower(timed, factor, parts={name: now + sign * 0.24}))
-    assert sentence.startswith(f"One program a row {verdict} better here")
+    assert sentence.startswith(f"One program per row {verdict} better here")
     assert ROWS_REASONS[name, sign] in sentence
     assert sentence.endswith(f"against {microseconds(now)}.")
 
@@ -180,7 +180,7 @@ def test_what_was_recorded_decides(
         dataclasses.replace(timed, case=dataclasses.replace(timed.case, recorded=recorded)), factor
     )
     (sentence,) = rows_sentences(found)
-    assert sentence.startswith(f"One program a row {verdict} here")
+    assert sentence.startswith(f"One program per row {verdict} here")
     assert f"is predicted ({change(factor - 1)})" in sentence
     assert f"{microseconds(rows_us)} was recorded ({change(rows_us / 12.4 - 1)})" in sentence
 
@@ -190,7 +190,7 @@ def test_full_of_warps_programs_are_the_limit(timed: Timing) -> None:
     (sentence,) = programs_sentences(slower(timed, 0.9))
     assert timed.case.record.occupancy.occupancy == 1
     assert sentence.startswith("Programs at once are a limit:")
-    assert sentence.endswith("but 8 warps a program leave no room.")
+    assert sentence.endswith("but 8 warps per program leave no room.")
 
 
 TUTORIALS = "the tutorial's num_programs"
