@@ -183,7 +183,7 @@ def what_instead(case: Case) -> Iterator[str]:
     best, recorded = instead
     measured = "" if recorded is None else f", {microseconds(recorded)} recorded"
     brings = f"{microseconds(best.us)} predicted{_brings(_longer(case, best))}{measured}"
-    more = f"{ranks}, not just these {len(found.ranked)}" if found.missing else None
+    more = f"{ranks} ({len(found.ranked)} known so far)" if found.missing else None
     yield (
         f"Launch instead {_launch_words(best)}: {brings}."
         f" {more + '.' if more else _alternative(case, best)}"

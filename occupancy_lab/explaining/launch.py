@@ -80,7 +80,7 @@ def plan_sentence(case: Case) -> str:
             f" Program p takes rows p, p + {plan.num_programs}, ... up to {plan.work - 1}."
         )
     return (
-        f"One program a {word}: num_programs = {plan.num_programs}, {waves_words(case)} times what"
+        f"One program per {word}: num_programs = {plan.num_programs}, {waves_words(case)} times what"
         " the GPU holds at once."
     )
 

@@ -185,12 +185,12 @@ def test_what_was_recorded_decides(
     assert f"{microseconds(rows_us)} was recorded ({change(rows_us / 12.4 - 1)})" in sentence
 
 
-def test_full_of_warps_programs_are_the_limit(timed: Timing) -> None:
-    """Where more programs would help but warps leave no room, it is not called occupancy."""
-    (sentence,) = programs_sentences(slower(timed, 0.9))
+def test_full_of_warps_no_more_programs_are_predicted(timed: Timing) -> None:
+    """Where warps let no more programs in, none is asked of the model, and it is said so."""
     assert timed.case.record.occupancy.occupancy == 1
-    assert sentence.startswith("Programs at once are a limit:")
-    assert sentence.endswith("but 8 warps per program leave no room.")
+    assert (timed.more, timed.more_programs) == (None, None)
+    (sentence,) = programs_sentences(timed)
+    assert sentence.startswith("No more programs fit on an SM")
 
 
 TUTORIALS = "the tutorial's num_programs"
