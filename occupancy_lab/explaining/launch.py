@@ -80,8 +80,8 @@ def plan_sentence(case: Case) -> str:
             f" Program p takes rows p, p + {plan.num_programs}, ... up to {plan.work - 1}."
         )
     return (
-        f"One program per {word}: num_programs = {plan.num_programs}, {waves_words(case)} times what"
-        " the GPU holds at once."
+        f"One program per {word}: num_programs = {plan.num_programs}, {waves_words(case)} times"
+        " what the GPU holds at once."
     )
 
 

@@ -346,16 +346,15 @@ def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
 
 def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
     """Return a compiled case on an H200."""
-    problem, config = (
-        Problem(4096, cols),
-        Config(1 << (cols - 1).bit_length(), num_warps, num_stages),
-    )
-    gpu = find_gpu("h200")
+    chosen = {
+        "block_size": 1 << (cols - 1).bit_length(),
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+    }
+    kernel, problem, gpu = load_kernel("softmax"), Problem(4096, cols), find_gpu("h200")
     with closing(Compiler(None)) as compiler:
         return explanation._case(
-            *("softmax", load_kernel("softmax"), problem, config, gpu),
-            compiler=compiler,
-            present=False,
+            *("softmax", kernel, problem, gpu, chosen), compiler=compiler, present=False
         )
 
 
