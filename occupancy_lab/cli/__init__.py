@@ -129,7 +129,15 @@ for _command in (
     main.add_command(_command)
 
 
-@main.command(ignored=(_ONE_FORM,))
+def _print_words(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from occupancy_lab.explaining.short import glossary
+
+        print_markdown(glossary().to_markdown())
+        context.exit()
+
+
+@main.command(ignored=(_ONE_FORM, Ignored(("--full",), beside="--json")))
 @launch_options
 @click.option(
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
@@ -137,32 +145,43 @@ for _command in (
 @gpu_option
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
+@click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
+@click.option(
+    "--words",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_words,
+    help="Say what the terms mean, and nothing else.",
+)
 @compile_timeout_option
 @format_options
 @cache_options
 def explain(
+    *,
     gpus: tuple[str, ...],
     form: str,
     as_json: bool,
     no_cache: bool,
+    full: bool,
     **asked: Any,
 ) -> None:
-    """Compile a kernel and explain how it sits on a GPU: limits, num_programs, traffic."""
+    """Compile a kernel and explain how it sits on a GPU: limits, num_programs, time, advice."""
     from occupancy_lab.explaining import explain as explain_kernel
 
     explanation = explain_kernel(
         **asked, gpu=",".join(gpus) or None, cache=not no_cache, progress=show_status
     )
-    _print_answer(explanation, "json" if as_json else form)
+    _print_answer(explanation, "json" if as_json else form, full=full)
 
 
-def _print_answer(answer: Explanation | Comparison, form: str) -> None:
+def _print_answer(answer: Explanation | Comparison, form: str, *, full: bool = True) -> None:
     if form == "json":
         print_text(answer.to_json() + "\n")
     elif form == "markdown":
-        print_text(answer.to_markdown())
+        print_text(answer.to_markdown(full=full))
     else:
-        print_markdown(answer.to_markdown())
+        print_markdown(answer.to_markdown(full=full))
 
 
 @main.command(

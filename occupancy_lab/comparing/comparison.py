@@ -22,10 +22,10 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
-from occupancy_lab.explaining.explanation import Explanation, answer_in_short
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
-from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.explaining.limits import answer_in_short, occupancy_words, programs_words
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_config,

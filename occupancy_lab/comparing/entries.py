@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.fits import elements_per_thread, threads_words
+from occupancy_lab.explaining.compiled import elements_per_thread, threads_words
 from occupancy_lab.explaining.launch import resident_words
 from occupancy_lab.explaining.limits import occupancy_words, programs_words, unit_words
 from occupancy_lab.gpus import CudaArchitecture

@@ -1,7 +1,7 @@
 """Words and tables from records."""
 
-from occupancy_lab.explaining.calculation import write_calculation
 from occupancy_lab.explaining.explanation import Explanation, explain, write_document
+from occupancy_lab.explaining.limits import write_calculation
 from occupancy_lab.text.document import Document, Section, Table
 
 __all__ = [

@@ -1,15 +1,23 @@
-"""One column of an explanation: a GPU's record, and what else the sentences compare it with."""
+"""What an explanation is of: a record, what was recorded of it elsewhere, and measured now."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from occupancy_lab.errors import InputError
+from occupancy_lab.kernel import Grid, kernel_names
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.planning import plan_launch
+
 if TYPE_CHECKING:
-    from occupancy_lab.gpus import Architecture
+    from collections.abc import Sequence
+
+    from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Measurement, Resources
+    from occupancy_lab.values import Config, Measurement, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +29,41 @@ class Recorded:
     single_stage: Measurement | None = None
     """Of the same with num_stages 1."""
     row_programs: Measurement | None = None
-    """Of the same with one program a row."""
+    """Of the same with one program per row."""
     tutorial: Measurement | None = None
     """Of the same with the tutorial's num_programs, where that is another."""
     as_compiled: tuple[int, Measurement] | None = None
     """Where nothing is of the launch itself: its number of programs and time as it was compiled
     then, by a Triton for whose kernel another number of programs fits."""
+    copy: Measurement | None = None
+    """Of a plain copy of this matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another launch of the same problem, by its kernel's name or path, and its prediction."""
+
+    kernel: str
+    config: Config
+    num_programs: int | None
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """What is known of the configurations that `tune` ranks for the same problem and GPU."""
+
+    ranked: tuple[Alternative, ...] = ()
+    """Those that are compiled and predicted, the best predicted first."""
+    searched: int = 0
+    """How many `tune` ranks; 0 where nothing can be predicted."""
+    missing: int = 0
+    """How many of them are not compiled yet."""
+
+    def find(self, kernel: str, config: Config) -> Alternative | None:
+        """Return the launch of *kernel* with *config*; None where it is not compiled."""
+        same = (one for one in self.ranked if (one.kernel, one.config) == (kernel, config))
+        return next(same, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +73,16 @@ class Case:
     record: Record
     single_stage: Resources
     recorded: Recorded = field(default=Recorded(), kw_only=True)
+    asked_kernel: str = field(default="", kw_only=True)
+    """What the kernel was asked for by, a name or a path; "" is its own name."""
+    asked: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """The knobs that were asked for: block_size, num_warps, num_stages."""
+    alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
+
+    @property
+    def kernel_name(self) -> str:
+        """What `load_kernel` finds the kernel by."""
+        return self.asked_kernel or self.record.kernel.name
 
     @property
     def calculation(self) -> Calculation:
@@ -54,5 +101,92 @@ class Case:
 
     @property
     def threads(self) -> int:
-        """Threads a program."""
+        """Threads per program."""
         return self.record.config.num_warps * self.architecture.warp_size
+
+
+ROW_KERNELS = {"softmax": "softmax_row"}
+"""By a persistent kernel's name: the one that does the same with one program per row."""
+
+
+def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
+    """Return the one of *gpus* that is the first GPU of this machine.
+
+    Raises InputError where none is, or torch cannot use it.
+    """
+    from occupancy_lab.measuring.process import chosen_devices
+
+    here, _ = chosen_devices("--measure")
+    for gpu in gpus:
+        if (gpu.key, gpu.multiprocessors) == (here.key, here.multiprocessors):
+            return gpu
+    asked = " and ".join(gpu.title for gpu in gpus)
+    msg = f"--measure needs the GPU here, which is {here.title}; asked for is {asked}"
+    raise InputError(msg)
+
+
+def with_times(case: Case, *, measure: bool) -> Case:
+    """Return *case* with what was recorded of its launch, and with *measure* timed on the GPU here.
+
+    Only the lab's own kernels were recorded, and a kernel of a file may have the name of one.
+    """
+    if case.kernel_name in kernel_names():
+        case = dataclasses.replace(case, recorded=_recorded(case))
+    if not measure:
+        return case
+    return dataclasses.replace(case, record=_measured(case.record, case.kernel_name))
+
+
+def _measured(record: Record, kernel: str) -> Record:
+    from occupancy_lab.measuring.process import TimedLaunch, measure_launches
+
+    launch = TimedLaunch(kernel, record.config, record.plan.num_programs or 1)
+    (measurement,) = measure_launches([(record.problem, launch)])
+    return record.with_measurement(measurement)
+
+
+def recorded_time(
+    case: Case, kernel: str, config: Config, num_programs: int | None
+) -> float | None:
+    """Return the time, us, recorded of another launch on the problem and the GPU of *case*."""
+    from occupancy_lab.measuring.recorded import recorded_measurement
+
+    if kernel not in kernel_names():
+        return None
+    record = case.record
+    found = recorded_measurement(record.gpu.key, kernel, record.problem, config, num_programs)
+    return None if found is None else found.us
+
+
+def _recorded(case: Case) -> Recorded:
+    from occupancy_lab.measuring.recorded import (
+        recorded_as_compiled,
+        recorded_copy,
+        recorded_measurement,
+    )
+
+    record = case.record
+    name, config, plan = record.kernel.name, record.config, record.plan
+
+    def find(kernel: str, config: Config, programs: int | None) -> Measurement | None:
+        return recorded_measurement(record.gpu.key, kernel, record.problem, config, programs)
+
+    copy = recorded_copy(record.gpu.key, record.problem)
+    if record.kernel.grid is not Grid.PERSISTENT:
+        return Recorded(find(name, config, None), copy=copy)
+    single = dataclasses.replace(config, num_stages=1)
+    held = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
+    single_plan = plan_launch(
+        record.kernel, record.problem, single, held, record.gpu.multiprocessors
+    )
+    rows, tutorial = ROW_KERNELS.get(name), record.miscount
+    launch = find(name, config, plan.num_programs)
+    key = record.gpu.key
+    return Recorded(
+        launch=launch,
+        single_stage=find(name, single, single_plan.num_programs),
+        row_programs=None if rows is None else find(rows, single, None),
+        tutorial=None if tutorial is None else find(name, config, tutorial),
+        as_compiled=None if launch else recorded_as_compiled(key, name, record.problem, config),
+        copy=copy,
+    )

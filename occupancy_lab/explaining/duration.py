@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.measured import measured_sentences, time_words
-from occupancy_lab.explaining.reasons import (
+from occupancy_lab.explaining.timing import (
     bound_sentence,
     programs_sentences,
     rows_sentences,
     stages_sentences,
+    timing,
     tutorial_sentences,
 )
-from occupancy_lab.explaining.timing import timing
-from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import basis_sentence, change, compared, microseconds, said_of_each
+from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.text.words import (
+    basis_sentence,
+    change,
+    compared,
+    conditions_words,
+    median_words,
+    microseconds,
+    place_words,
+    said_of_each,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.timing import Timing
+    from occupancy_lab.values import Measurement
 
 ALTERNATIVES = {
     "more programs, one step": "more_programs",
     "one program fewer": "one_fewer",
     "num_stages 1": "single_stage",
-    "one program a row, no loop": "row_programs",
+    "one program per row, no loop": "row_programs",
     "the tutorial's num_programs": "tutorial",
 }
 """What is changed, and the field of Timing that holds the prediction with it."""
@@ -82,7 +91,7 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
         cases,
         (
             ("predicted", _predicted_words),
-            ("of a plain copy's bandwidth", _share_words),
+            ("of a plain copy's speed", copy_words),
             ("bound by", _bound_words),
             ("measured now", lambda case: time_words(case, case.record.measurement)),
             ("recorded", lambda case: time_words(case, case.recorded.launch)),
@@ -99,9 +108,19 @@ def _predicted_words(case: Case) -> str:
     return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
 
 
-def _share_words(case: Case) -> str:
-    prediction = case.record.prediction
-    return "-" if prediction is None else f"{prediction.share_of_ceiling:.0%}"
+def copy_words(case: Case) -> str:
+    """Return the predicted speed as a share of a copy of this matrix: "60% (8.86 us, predicted)".
+
+    The time in it is the copy's: measured where it was recorded, and else predicted.
+    """
+    prediction, recorded = case.record.prediction, case.recorded.copy
+    if prediction is None:
+        return "-"
+    if recorded is not None and recorded.us is not None:
+        us, where = recorded.us, "measured"
+    else:
+        us, where = prediction.us * prediction.share_of_ceiling, "predicted"
+    return f"{us / prediction.us:.0%} ({microseconds(us)}, {where})"
 
 
 def _bound_words(case: Case) -> str:
@@ -139,3 +158,73 @@ def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
     caption = "What would be predicted with one thing changed:"
     return (Table(("", *(timed.title for timed in timings)), rows, caption),) if rows else ()
+
+
+def measured_sentences(case: Case) -> Iterator[str]:
+    """Say what was measured now, or why it was not, and what was recorded."""
+    now, recorded = case.record.measurement, case.recorded.launch
+    if now is not None and now.us is None:
+        on = "" if now.conditions is None else f" on {now.conditions.device}"
+        reason = "" if now.reason is None else f": {literal(now.reason)}"
+        yield f"**Not measured**{on}, {now.status}{reason}."
+    elif now is not None and now.conditions is not None:
+        where = f"Measured now on {now.conditions.device} ({conditions_words(now.conditions)})"
+        yield from _time_sentences(case, where, now)
+    if recorded is not None and recorded.conditions is not None:
+        taken = recorded.conditions
+        where = f"Recorded on {place_words(taken)} ({conditions_words(taken)})"
+        yield from _time_sentences(case, where, recorded)
+        if taken.triton != case.record.triton_version:
+            yield (
+                f"Triton {taken.triton} compiled what was recorded, Triton"
+                f" {case.record.triton_version} what is predicted."
+            )
+    yield from _as_compiled_sentences(case)
+
+
+def _as_compiled_sentences(case: Case) -> Iterator[str]:
+    """Say what was recorded of the same configuration, compiled to another launch."""
+    if case.recorded.as_compiled is None:
+        return
+    programs, found = case.recorded.as_compiled
+    taken, planned = found.conditions, case.record.plan.num_programs
+    if taken is not None:
+        yield (
+            f"Recorded on {place_words(taken)} ({conditions_words(taken)}):"
+            f" {time_words(case, found)}, {median_words(found.runs)}{_range(found)}. That is with"
+            f" {programs} programs, as many as fit of what Triton {taken.triton} compiled; of what"
+            f" is predicted {planned} fit."
+        )
+
+
+def _time_sentences(case: Case, where: str, measurement: Measurement) -> Iterator[str]:
+    times = f"{time_words(case, measurement)}, {median_words(measurement.runs)}"
+    yield f"{where}: {times}{_range(measurement)}{_against(case, measurement)}."
+    if measurement.mostly_launch:
+        yield (
+            "That is less than twice the time of an empty kernel: it is mostly the launch, and"
+            " tells little of the kernel."
+        )
+
+
+def _range(measurement: Measurement) -> str:
+    low, high = measurement.us_low, measurement.us_high
+    if low is None or high is None:
+        return ""
+    return f", of which eight in ten took {microseconds(low)} to {microseconds(high)}"
+
+
+def _against(case: Case, measurement: Measurement) -> str:
+    prediction = case.record.prediction
+    if prediction is None or measurement.us is None:
+        return ""
+    share = prediction.us / measurement.us - 1
+    return f"; the prediction is {abs(share):.1%} {'above' if share > 0 else 'below'} it"
+
+
+def time_words(case: Case, measurement: Measurement | None) -> str:
+    """Return a measured time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
+    gbs = None if measurement is None else measurement.gbs(case.record.traffic)
+    if measurement is None or measurement.us is None or gbs is None:
+        return "-"
+    return f"{microseconds(measurement.us)}, {gbs:.0f} GB/s"

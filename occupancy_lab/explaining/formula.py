@@ -80,13 +80,13 @@ def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CUR
     said = copied.programs_per_multiprocessor
     if said is None:
         return (
-            "the formula divides by `metadata.shared`, which is 0 for this kernel, and raises"
-            " ZeroDivisionError"
+            "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
+            f" {case.architecture.warp_word} and one stage, and raises ZeroDivisionError"
         )
     if said == truth:
-        return f"the formula is right for this kernel: {truth} programs {article(word)} {word}"
+        return f"the formula is right for this kernel: {truth} programs per {word}"
     return (
-        f"the formula says {said} programs {article(word)} {word} where {truth} fit:"
+        f"the formula says {said} programs per {word} where {truth} fit:"
         f" {term_reasons(copied.missing_terms, case.architecture, rocm)}"
     )
 

@@ -1,12 +1,12 @@
-"""Each limit with its arithmetic, the limiter, and how far the next cliff is."""
+"""The calculator's answer in words: each limit, the limiter, and how far the next cliff is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.text.document import Section, Table
+from occupancy_lab.explaining.formula import the_tutorial
+from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import (
-    article,
     count,
     limiter_words,
     listed,
@@ -18,6 +18,7 @@ from occupancy_lab.text.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from occupancy_lab.explaining.case import Case
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Limit, NextStep
 
@@ -26,10 +27,9 @@ FIXED = ("warps", "programs", "barriers")
 
 
 def programs_words(case: Calculation) -> str:
-    """Return the programs of a multiprocessor: "8 programs an SM"."""
+    """Return the programs of a multiprocessor: "8 programs per SM"."""
     word = case.architecture.multiprocessor_word
-    held = count(case.occupancy.programs_per_multiprocessor, "program")
-    return f"{held} {article(word)} {word}"
+    return f"{count(case.occupancy.programs_per_multiprocessor, 'program')} per {word}"
 
 
 def occupancy_words(case: Calculation) -> str:
@@ -42,12 +42,19 @@ def occupancy_words(case: Calculation) -> str:
 def held_in_short(case: Calculation, title: str | None = None) -> str:
     """Return the answer as one clause: programs, warps, occupancy and limiters.
 
-    It is said of *title*, the name of the GPU if None.
+    *title* is what to call the GPU; None takes its name.
     """
     return (
         f"**{title or case.title}**: {programs_words(case)}, {occupancy_words(case)},"
         f" limited by {limiter_words(case)}"
     )
+
+
+def answer_in_short(case: Case) -> str:
+    """Return the answer as one sentence: what fits, and num_programs where it is known."""
+    answer = held_in_short(case.calculation, case.title)
+    num_programs = case.record.plan.num_programs
+    return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
 
 
 def _row(case: Calculation, limit: Limit) -> tuple[str, str, str]:
@@ -62,7 +69,7 @@ def _row(case: Calculation, limit: Limit) -> tuple[str, str, str]:
 def _table(case: Calculation) -> Table:
     rows = tuple(_row(case, limit) for limit in case.occupancy.limits)
     word = case.architecture.multiprocessor_word
-    headers = ("limit", f"programs {article(word)} {word}", "because")
+    headers = ("limit", f"programs per {word}", "because")
     return Table(headers, rows, f"**{case.title}**", prose=True)
 
 
@@ -119,7 +126,8 @@ def _steps_table(case: Calculation) -> Table:
     return Table(headers, rows, f"**{case.title}**, {count(now, 'program')} now")
 
 
-def _step_sentences(case: Calculation) -> Iterator[str]:
+def step_sentences(case: Calculation) -> Iterator[str]:
+    """Say what would let one program more in, or why nothing does."""
     held, architecture = case.occupancy, case.architecture
     more = held.programs_per_multiprocessor + 1
     word, warps = architecture.multiprocessor_word, f"{architecture.warp_word}s"
@@ -127,14 +135,14 @@ def _step_sentences(case: Calculation) -> Iterator[str]:
     if "warps" in held.limiters:
         yield (
             f"Nothing brings program {more} while each takes {held.num_warps} {warps}: the {word}"
-            f" holds {held.max_warps}. Fewer {warps} a program make room for more programs, not for"
-            f" more {warps}."
+            f" holds {held.max_warps}. Fewer {warps} per program let more programs in, not more"
+            f" {warps}."
         )
         return
     if any(name in FIXED for name in held.limiters):
         yield (
             f"Fewer registers or less {shared} bring no program {more}: the {word} has no slot for"
-            f" it. More {warps} a program would fill the {word} further."
+            f" it. More {warps} per program would fill the {word} further."
         )
         return
     needs = [
@@ -151,9 +159,12 @@ def _step_sentences(case: Calculation) -> Iterator[str]:
 
 
 def unit_words(case: Calculation, resource: str) -> str:
-    """Return what an amount of a limit's resource counts: "registers a thread"."""
-    words = {"registers": f"{case.architecture.register_word}s a thread", "sgprs": "SGPRs a wave"}
-    return words.get(resource, f"B of {case.architecture.shared_word} a program")
+    """Return what an amount of a limit's resource counts: "registers per thread"."""
+    words = {
+        "registers": f"{case.architecture.register_word}s per thread",
+        "sgprs": "SGPRs per wave",
+    }
+    return words.get(resource, f"B of {case.architecture.shared_word} per program")
 
 
 def the_next_step(cases: tuple[Calculation, ...]) -> Section:
@@ -161,5 +172,24 @@ def the_next_step(cases: tuple[Calculation, ...]) -> Section:
     return Section(
         "The next step",
         tuple(_steps_table(case) for case in cases),
-        said_of_each(cases, _step_sentences),
+        said_of_each(cases, step_sentences),
     )
+
+
+def write_calculation(calculations: tuple[Calculation, ...]) -> Document:
+    """Return the explanation of *calculations*: one kernel's resources on several GPUs."""
+    resources = calculations[0].resources
+    return Document(
+        f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}",
+        tuple(_answer(calculation) for calculation in calculations),
+        (the_limits(calculations), the_next_step(calculations), the_tutorial(calculations)),
+    )
+
+
+def _answer(calculation: Calculation) -> str:
+    answer = held_in_short(calculation)
+    held, multiprocessors = calculation.resident_programs, calculation.gpu.multiprocessors
+    if held is None:
+        return f"{answer}."
+    word = calculation.architecture.multiprocessor_word
+    return f"{answer}; the {multiprocessors} {word}s hold {held} programs at once."

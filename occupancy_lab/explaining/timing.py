@@ -1,4 +1,4 @@
-"""A predicted time, and what it would be with one thing changed: what each choice is worth."""
+"""A predicted time, what it would be with one thing changed, and what makes the difference."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.launch import megabytes, work_word
 from occupancy_lab.kernel import Grid
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.text.words import article, change, count, microseconds
 from occupancy_lab.throughput.predict import predict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, Occupancy, Prediction, Resources
+    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +27,16 @@ class Timing:
 
     case: Case
     prediction: Prediction
-    more: int
-    """Programs a multiprocessor at the next step of what limits them; one more where none is."""
+    more: int | None
+    """Programs per multiprocessor at the next step of what limits them; None where none is."""
     more_programs: Prediction | None
-    """It held so many; None where there is no work for them."""
+    """It held so many; None where no more can fit, or there is no work for them."""
     one_fewer: Prediction | None
     """It held a program fewer; None where it holds one only."""
     single_stage: Prediction | None
     """num_stages 1; None where that is what it has, or there is no loop."""
     row_programs: Prediction | None
-    """One program a row, the loop opened; None where there is no loop."""
+    """One program per row, the loop opened; None where there is no loop."""
     tutorial: Prediction | None
     """The tutorial's num_programs; None where that is what is launched, or its formula fails."""
 
@@ -52,12 +56,12 @@ def timing(case: Case) -> Timing | None:
     if prediction is None:
         return None
     held = case.record.occupancy.programs_per_multiprocessor
-    more = case.calculation.next_programs or held + 1
+    more = case.calculation.next_programs
     return Timing(
         case,
         prediction,
         more,
-        more_programs=None if all_at_once(case) else _with_programs(case, more),
+        more_programs=(None if more is None or all_at_once(case) else _with_programs(case, more)),
         one_fewer=_with_programs(case, held - 1) if held > 1 else None,
         single_stage=_with_single_stage(case),
         row_programs=_with_row_programs(case),
@@ -109,13 +113,258 @@ def _predicted(
     kernel: Kernel,
     config: Config,
     resources: Resources,
-    held: Occupancy | None = None,
+    fits: Occupancy | None = None,
 ) -> Prediction | None:
-    """Predict a launch on the problem and the GPU of *case*, as many programs as fit or *held*."""
+    launch = predicted_launch(case, kernel, config, resources, fits)
+    return None if launch is None else launch[1]
+
+
+def predicted_launch(
+    case: Case,
+    kernel: Kernel,
+    config: Config,
+    resources: Resources,
+    fits: Occupancy | None = None,
+) -> tuple[LaunchPlan, Prediction] | None:
+    """Return a launch on the problem and the GPU of *case* and its prediction; None for none.
+
+    As many programs are resident as fit, or as *fits* says.
+    """
     problem, gpu = case.record.problem, case.record.gpu
-    held = held or occupancy(resources, gpu.architecture)
-    programs = held.programs_per_multiprocessor
+    fits = fits or occupancy(resources, gpu.architecture)
+    programs = fits.programs_per_multiprocessor
     if programs == 0:
         return None
     plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
-    return predict(kernel, problem, config, resources, held, plan, gpu)
+    prediction = predict(kernel, problem, config, resources, fits, plan, gpu)
+    return None if prediction is None else (plan, prediction)
+
+
+NOTICEABLE = 0.02
+"""Changes of a time below this are called none."""
+
+
+def bound_sentence(timing: Timing) -> str:
+    """Say what bounds the launch, and why."""
+    part = timing.prediction.part(timing.prediction.bound)
+    reason = {
+        "launch": _launch_reason,
+        "latency": _latency_reason,
+        "issue": _issue_reason,
+        "bandwidth": _bandwidth_reason,
+        "tail": _tail_reason,
+    }[part.name]
+    return reason(timing, microseconds(part.us))
+
+
+def _launch_reason(timing: Timing, us: str) -> str:
+    programs = count(timing.case.record.plan.num_programs or 0, "program")
+    return (
+        f"The launch bounds it: starting {programs}, setting them up and coming to an end takes"
+        f" {us} by itself, whatever they do. The more work in one launch, the less that matters."
+    )
+
+
+def _latency_reason(timing: Timing, us: str) -> str:
+    case = timing.case
+    mp, held = case.architecture.multiprocessor_word, case.record.occupancy
+    if all_at_once(case):
+        return (
+            f"Latency bounds it: every {work_word(case)} is under way from the start, and what is"
+            f" left is one after the other, a load, the work on it and a store: {us} by itself."
+        )
+    return (
+        f"Latency bounds it: a program waits for its load, then for its own instructions, and with"
+        f" {count(held.programs_per_multiprocessor, 'program')} per {mp} too little is"
+        f" under way to fill that time: {us} by itself."
+    )
+
+
+def _issue_reason(timing: Timing, us: str) -> str:
+    case = timing.case
+    record, mp = case.record, case.architecture.multiprocessor_word
+    resources, warps = record.resources, count(record.config.num_warps, case.architecture.warp_word)
+    looped = record.kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None
+    instructions = resources.loop_instructions if looped else resources.instructions
+    return (
+        f"Issue bounds it: {article(mp)} {mp} issues {instructions} instructions for each of"
+        f" {warps} a {work_word(case)}, and that, or moving their data inside the {mp}, takes {us}"
+        " by itself."
+    )
+
+
+def _bandwidth_reason(timing: Timing, us: str) -> str:
+    moved = megabytes(timing.case.record.traffic.total_bytes)
+    return (
+        f"Bandwidth bounds it: {moved} through the device memory take {us} by themselves, however"
+        " many programs ask for them."
+    )
+
+
+def _tail_reason(timing: Timing, us: str) -> str:
+    case = timing.case
+    plan, mps = case.record.plan, case.record.gpu.multiprocessors
+    mp, word = case.architecture.multiprocessor_word, work_word(case)
+    return (
+        f"The tail bounds it: with {count(plan.work, word)} on {mps} {mp}s, the first loads before"
+        f" anything can be computed, the last {word}s while the memory is idle, and the {mp}s that"
+        f" wait for those with a {word} more cost {us} by themselves."
+    )
+
+
+BUSY = {
+    "launch": ", the launch itself is",
+    "issue": ", the instructions are",
+    "bandwidth": ", the device memory is",
+}
+"""What is the limit instead of occupancy, by what bounds the launch."""
+
+
+def programs_sentences(timing: Timing) -> Iterator[str]:
+    """Say whether more resident programs would help."""
+    case, more = timing.case, timing.more_programs
+    held, word = case.record.occupancy, case.architecture.multiprocessor_word
+    if all_at_once(case):
+        yield (
+            f"More resident programs would not help: each {work_word(case)} has a program from the"
+            " start."
+        )
+    if timing.more is None and not all_at_once(case):
+        yield (
+            f"No more programs fit on {article(word)} {word}, whatever registers and"
+            f" {case.architecture.shared_word} they take."
+        )
+    if more is None:
+        return
+    programs = held.programs_per_multiprocessor
+    predicted = (
+        f"with {timing.more} programs per {word} instead of {programs},"
+        f" {microseconds(more.us)} would be predicted ({change(timing.change(more))})"
+    )
+    if timing.change(more) > -NOTICEABLE:
+        yield f"Occupancy is not the limit{BUSY.get(timing.prediction.bound, '')}: {predicted}."
+    else:
+        yield f"Occupancy is a limit: {predicted}."
+
+
+def rows_sentences(timing: Timing) -> Iterator[str]:
+    """Say what one program per row instead of the loop would be worth, and why.
+
+    Where both were recorded, that decides, and else the prediction.
+    """
+    rows = timing.row_programs
+    if rows is None:
+        return
+    recorded = recorded_change(timing.case, "row_programs")
+    difference = timing.change(rows) if recorded is None else recorded
+    times = _times(timing.case, timing, "row_programs")
+    if abs(difference) < NOTICEABLE:
+        yield f"The loop costs nothing here: with one program per row, {times}."
+        return
+    verdict = "is better" if difference < 0 else "is not better"
+    yield f"One program per row {verdict} here: {times}.{_why_rows(timing, rows, difference)}"
+
+
+def recorded_change(case: Case, field: str) -> float | None:
+    """Return how much longer another launch took than this one, where both were recorded."""
+    own, other = case.recorded.launch, getattr(case.recorded, field)
+    if own is None or other is None or own.us is None or other.us is None:
+        return None
+    share: float = other.us / own.us - 1
+    return share
+
+
+def _times(case: Case, timing: Timing | None, field: str) -> str:
+    """Return what is predicted, and what was recorded, of the launch that differs in *field*.
+
+    It is "" where neither is known.
+    """
+    said = []
+    other: Prediction | None = None if timing is None else getattr(timing, field)
+    if timing is not None and other is not None:
+        said.append(f"{microseconds(other.us)} is predicted ({change(timing.change(other))})")
+    share = recorded_change(case, field)
+    if share is not None:
+        recorded = microseconds(getattr(case.recorded, field).us)
+        said.append(f"{recorded} was recorded ({change(share)})")
+    return ", ".join(said)
+
+
+def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:
+    """Return the part that makes at least half of a predicted difference; "" where none does.
+
+    What bounds the slower of the two comes first, then the part that differs most.
+    """
+    sign = -1 if difference < 0 else 1
+    slower = timing.prediction if sign < 0 else rows
+    needed = sign * (rows.us - timing.prediction.us) / 2
+    gains = [
+        (sign * (other.us - part.us), part.name == slower.bound, part, other)
+        for part, other in zip(timing.prediction.parts, rows.parts, strict=True)
+    ]
+    enough = [gain for gain in gains if gain[0] >= needed > 0]
+    if not enough:
+        return ""
+    _, _, part, other = max(enough, key=lambda gain: (gain[1], gain[0]))
+    against = f"{microseconds(other.us)} against {microseconds(part.us)}"
+    return f" {ROWS_REASONS[part.name, sign]}: {part.name} {against}."
+
+
+ROWS_REASONS = {
+    ("launch", -1): "A program sets up no loop",
+    ("launch", 1): "The GPU starts as many programs as there are rows, one after the other",
+    ("latency", -1): "More programs wait for their loads at the same time",
+    ("latency", 1): "No program loads a row while it works on another",
+    ("issue", -1): "A row takes fewer instructions without the loop and its copies",
+    ("issue", 1): "Every program begins anew what the loop sets up once",
+    ("bandwidth", -1): (
+        "Programs that stride over the rows, each at its own pace, get less from the device memory"
+        " than programs that start in the order of the rows"
+    ),
+    ("bandwidth", 1): "The device memory gives more to the loop",
+    ("tail", -1): "The first and the last rows leave a part of the GPU idle for less time",
+    ("tail", 1): "The first and the last rows leave a part of the GPU idle for more time",
+}
+"""Why the part that differs most is less (-1) or more (1) with one program per row."""
+
+
+def stages_sentences(timing: Timing) -> Iterator[str]:
+    """Say what num_stages does to the time here."""
+    case, single = timing.case, timing.single_stage
+    stages, shared = case.record.config.num_stages, case.architecture.shared_word
+    if case.record.kernel.grid is not Grid.PERSISTENT or stages == 1:
+        return
+    if not case.record.resources.async_copies:
+        yield (
+            f"The prediction does not see what num_stages {stages} loads ahead: the loop has no"
+            f" copy to {shared} that runs by itself."
+        )
+        return
+    times = _times(case, timing, "single_stage")
+    against = "" if single is None else f" With num_stages 1, {times}."
+    yield stages_words(stages, shared) + against
+
+
+def stages_words(stages: int, shared: str) -> str:
+    """Say when a copy starts and when it is waited for, which is the same for every kernel."""
+    copied = f"num_stages {stages} starts the copy of a row at the end of a pass and waits for it"
+    between = stages - 2
+    if between == 0:
+        return (
+            f"{copied} at the beginning of the next: that hides nothing of the load, and takes the"
+            f" row through {shared} besides."
+        )
+    return (
+        f"{copied} at the beginning of the pass {stages - 1} later: the work on"
+        f" {count(between, 'other row')} in between hides the load."
+    )
+
+
+def tutorial_sentences(case: Case, timing: Timing | None) -> Iterator[str]:
+    """Say what the tutorial's num_programs costs where it is another; *timing* None: recorded."""
+    times = _times(case, timing, "tutorial")
+    if times:
+        yield (
+            f"With the tutorial's {case.record.miscount} programs instead of"
+            f" {case.record.plan.num_programs}, {times}."
+        )

@@ -51,6 +51,26 @@ def recorded_as_compiled(
     return None if latest is None or programs is None else (programs, _measurement(latest))
 
 
+def recorded_copy(gpu_key: str, problem: Problem) -> Measurement | None:
+    """Return the latest recorded measurement of a plain copy of *problem*'s matrix, None for none.
+
+    It was measured beside the kernels, on the GPU *gpu_key*.
+    """
+    file = files("occupancy_lab.recorded") / f"providers-{gpu_key}.csv"
+    if not file.is_file():
+        return None
+    start = f"{problem.rows},{problem.cols},{problem.dtype},copy,measured,"
+    latest = _latest(row for row in _rows(file, start, "") if _has_time(row))
+    return None if latest is None else _measurement(latest)
+
+
+def _has_time(row: dict[str, str]) -> bool:
+    try:
+        return (_measurement(row).us or 0) > 0
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
 def _latest(rows: Iterable[dict[str, str]]) -> dict[str, str] | None:
     return max(rows, key=lambda row: row["date"], default=None)
 
@@ -68,11 +88,10 @@ def _measured_rows(
 def _can_be(row: dict[str, str]) -> bool:
     """Return whether *row* holds a time and numbers that a launch can have had."""
     try:
-        measurement = _measurement(row)
         programs = _integer(row["launched"]), _integer(row["num_programs"])
     except (KeyError, TypeError, ValueError):
         return False
-    return (measurement.us or 0) > 0 and all(number is None or number > 0 for number in programs)
+    return _has_time(row) and all(number is None or number > 0 for number in programs)
 
 
 def recorded_files() -> list[Traversable]:

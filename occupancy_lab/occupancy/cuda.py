@@ -67,7 +67,7 @@ RULES = (
     Rule(
         "warps",
         _warps,
-        ("{max_warps} warps an SM / {num_warps} warps a program = {programs} programs",),
+        ("{max_warps} warps per SM / {num_warps} warps per program = {programs} programs",),
     ),
     Rule(
         "registers",
@@ -75,13 +75,13 @@ RULES = (
         (
             (
                 "{n_regs} registers x {warp_size} threads, rounded up to {register_unit}"
-                " = {registers_per_warp} a warp"
+                " = {registers_per_warp} per warp"
             ),
             (
                 "{registers} registers in {register_partitions} quarters: {partition} / "
-                "{registers_per_warp} = {warps_per_partition} warps a quarter, {warps} an SM"
+                "{registers_per_warp} = {warps_per_partition} warps per quarter, {warps} per SM"
             ),
-            "{warps} warps / {num_warps} warps a program = {programs} programs",
+            "{warps} warps / {num_warps} warps per program = {programs} programs",
         ),
     ),
     Rule(
@@ -90,15 +90,15 @@ RULES = (
         (
             (
                 "{user_shared} B + {reserved_shared} B for the driver, rounded up to {shared_unit}"
-                " = {allocated} B a program"
+                " = {allocated} B per program"
             ),
-            "{shared_per_multiprocessor} B an SM / {allocated} B = {programs} programs",
+            "{shared_per_multiprocessor} B per SM / {allocated} B = {programs} programs",
         ),
     ),
     Rule("programs", _programs, ("an SM has {max_programs} slots for programs",)),
     Rule(
         "barriers",
         _barriers,
-        ("{max_barriers} named barriers an SM / {barriers} a program = {programs} programs",),
+        ("{max_barriers} named barriers per SM / {barriers} per program = {programs} programs",),
     ),
 )

@@ -71,14 +71,17 @@ def programs_after(
 
 
 def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:
-    """Give, for registers and shared memory (and SGPRs), the nearest cliff on either side.
+    """Return, for registers and shared memory (and SGPRs), the nearest cliff on either side.
 
-    Each resource is looked at alone: one program more needs every limiter to allow it.
+    Each resource is looked at alone: one program more needs every limiter to allow it. Where warps,
+    slots or barriers allow no more than now, no amount of anything gives one program more.
     """
     rules = {rule.resource: rule for rule in exact_rules(architecture)}
-    now = occupancy(resources, architecture).programs_per_multiprocessor
+    found, amounts_of = occupancy(resources, architecture), _amounts(resources, architecture)
+    now = found.programs_per_multiprocessor
+    full = not set(found.limiters) <= amounts_of.keys()
     steps = []
-    for resource, (used, most) in _amounts(resources, architecture).items():
+    for resource, (used, most) in amounts_of.items():
 
         def allowed(amount: int, resource: str = resource) -> int:
             usage = _with(resources, resource, amount)
@@ -92,7 +95,9 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
             NextStep(
                 resource=resource,
                 now=used,
-                most_for_one_more=amounts[allow_one_more - 1] if allow_one_more else None,
+                most_for_one_more=(
+                    amounts[allow_one_more - 1] if allow_one_more and not full else None
+                ),
                 least_for_one_fewer=(
                     amounts[allow_as_many] if allow_as_many < len(amounts) else None
                 ),

@@ -85,8 +85,8 @@ RULES = (
         "warps",
         _warps,
         (
-            "{simds} SIMDs x {max_waves_per_simd} waves = {max_warps} waves a {multiprocessor}",
-            "{max_warps} waves / {num_warps} waves a program = {programs} programs",
+            "{simds} SIMDs x {max_waves_per_simd} waves = {max_warps} waves per {multiprocessor}",
+            "{max_warps} waves / {num_warps} waves per program = {programs} programs",
         ),
     ),
     Rule(
@@ -95,10 +95,10 @@ RULES = (
         (
             "{vgprs} VGPRs a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
             (
-                "{vgprs_per_simd} VGPRs a SIMD / {vgprs_per_wave} = {waves_per_simd} waves;"
-                " x {simds} SIMDs = {waves} a {multiprocessor}"
+                "{vgprs_per_simd} VGPRs per SIMD / {vgprs_per_wave} = {waves_per_simd} waves;"
+                " x {simds} SIMDs = {waves} per {multiprocessor}"
             ),
-            "{waves} waves / {num_warps} waves a program = {programs} programs",
+            "{waves} waves / {num_warps} waves per program = {programs} programs",
         ),
     ),
     Rule(
@@ -106,23 +106,23 @@ RULES = (
         _sgprs,
         (
             (
-                "{sgprs} SGPRs a wave, rounded up to {sgpr_granule}, + {sgpr_reserve} for the trap"
-                " handler = {sgprs_per_wave}"
+                "{sgprs} SGPRs per wave, rounded up to {sgpr_granule}, + {sgpr_reserve} for the"
+                " trap handler = {sgprs_per_wave}"
             ),
             (
-                "{sgprs_per_simd} SGPRs a SIMD / {sgprs_per_wave} = {waves_per_simd} waves;"
-                " x {simds} SIMDs = {waves} a {multiprocessor}"
+                "{sgprs_per_simd} SGPRs per SIMD / {sgprs_per_wave} = {waves_per_simd} waves;"
+                " x {simds} SIMDs = {waves} per {multiprocessor}"
             ),
-            "{waves} waves / {num_warps} waves a program = {programs} programs",
+            "{waves} waves / {num_warps} waves per program = {programs} programs",
         ),
     ),
     Rule(
         "shared",
         _shared,
         (
-            "{user_shared} B of LDS, rounded up to {shared_unit} = {allocated} B a program",
+            "{user_shared} B of LDS, rounded up to {shared_unit} = {allocated} B per program",
             (
-                "{shared_per_multiprocessor} B a {multiprocessor} / {allocated} B"
+                "{shared_per_multiprocessor} B per {multiprocessor} / {allocated} B"
                 " = {programs} programs"
             ),
         ),

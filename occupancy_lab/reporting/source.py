@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.evaluation import counted_rows, with_claims
-from occupancy_lab.explaining.live import ROW_KERNELS
+from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel

@@ -51,7 +51,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One question answered: tables first, then sentences."""
+    """One question answered: tables first, then sentences; a title of "" has no heading."""
 
     title: str
     tables: tuple[Table, ...] = ()
@@ -59,7 +59,8 @@ class Section:
 
     def to_markdown(self) -> str:
         """Return the section in markdown, sentences as a list."""
-        parts = [f"## {self.title}", *(table.to_markdown() for table in self.tables)]
+        parts = [f"## {self.title}"] if self.title else []
+        parts += [table.to_markdown() for table in self.tables]
         if self.sentences:
             parts.append("\n".join(f"- {sentence}" for sentence in self.sentences))
         return "\n\n".join(parts)

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 _STANDARD_ERROR = 2
+_PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-"})
+"""What stands for the characters of a bar or a list that an encoding lacks."""
 
 
 class _Stream(io.FileIO):
@@ -63,7 +65,14 @@ def open_streams() -> None:
 
 
 def print_text(text: str) -> None:
-    """Print *text*, and be sure that all of it is written."""
+    """Print *text*, with plain characters where an encoding lacks those of a bar or a list.
+
+    All of it is written when this returns.
+    """
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN)
     sys.stdout.write(text)
     sys.stdout.flush()
 

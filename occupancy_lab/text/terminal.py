@@ -38,5 +38,7 @@ def print_markdown(markdown: str, print_text: Callable[[str], None]) -> None:
     console = Console(highlight=False)
     with console.capture() as capture:
         console.print(_FoldingMarkdown(markdown, justify="left"))
-    lines = (line.rstrip() for line in capture.get().splitlines())
-    print_text("\n".join(lines) + "\n")
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    # rich leaves two blank lines around a table, and one before its first.
+    shown = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    print_text("\n".join(shown) + "\n")

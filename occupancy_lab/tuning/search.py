@@ -97,7 +97,7 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     basis = _basis(device)
     kernels = (kernel,) if isinstance(kernel, str) else kernel
     check_files(kernels, store_directory() if cache else None)
-    tasks = list(_tasks(kernels or KERNELS, problem, device, num_warps, num_stages))
+    tasks = list(grid_tasks(kernels or KERNELS, problem, device, num_warps, num_stages))
     compiled = run_tasks(tasks, cache=cache, retry_failed=retry_failed, progress=progress)
     table, ranked = _ranked(compiled, tasks)
     if measure:
@@ -137,7 +137,7 @@ def _basis(gpu: Gpu) -> Basis:
     return basis
 
 
-def _tasks(
+def grid_tasks(
     kernels: Sequence[str],
     problem: Problem,
     gpu: Gpu,

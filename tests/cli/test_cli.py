@@ -23,8 +23,9 @@ def json_of(*arguments: str) -> object:
 
 
 def test_explain_prints_every_part_in_order() -> None:
-    """The explanation goes from what fits to what to try."""
-    done = run("explain", "--cols", "781", "--gpu", "h100,mi300x", "--format", "markdown")
+    """The full explanation goes from what fits to what to try."""
+    asked = ("explain", "--cols", "781", "--gpu", "h100,mi300x", "--format", "markdown")
+    done = run(*asked, "--full")
     assert done.returncode == 0, done.stderr
     headings = [line[3:] for line in done.stdout.splitlines() if line.startswith("## ")]
     assert headings == [
@@ -40,11 +41,30 @@ def test_explain_prints_every_part_in_order() -> None:
     ]
 
 
+def test_one_screen_by_default() -> None:
+    """One GPU takes at most 45 lines and two take 60; --full takes more, in markdown as well."""
+    for gpus, most in (("h100", 45), ("h100,mi300x", 60)):
+        asked = ("explain", "--cols", "781", "--gpu", gpus)
+        short, full = run(*asked, COLUMNS="80").stdout, run(*asked, "--full", COLUMNS="80").stdout
+        assert short.count("\n") <= most < full.count("\n")
+    markdown = run(*asked, "--format", "markdown").stdout
+    assert "## What was compiled" not in markdown
+    assert "## What was compiled" in run(*asked, "--format", "markdown", "--full").stdout
+    assert {"short", "document"} < json_of(*asked).keys()
+
+
+def test_words_need_no_matrix() -> None:
+    """`explain --words` is the glossary by itself."""
+    done = run("explain", "--words")
+    assert done.returncode == 0, done.stderr
+    assert "waves of programs" in done.stdout
+
+
 def test_forms_say_the_same() -> None:
     """Terminal, markdown and JSON carry the same answer."""
     asked = ("explain", "--cols", "781", "--gpu", "h100")
     values = json_of(*asked)
-    num_programs = f"num_programs = {values['records'][0]['num_programs']}"
+    num_programs = f"= {values['records'][0]['num_programs']}, GPU full"
     assert num_programs in run(*asked, "--format", "markdown").stdout
     assert num_programs in " ".join(run(*asked).stdout.split())
 
@@ -96,7 +116,7 @@ BAD = {
     "explain --cols 781 --gpu gfx940": "gfx940",
     "explain --cols 781 --gpu h100,,a100": "empty",
     "explain --cols 781 --kernel softmaxx": "softmax_row",
-    "explain --cols 781 --kernel softmax_naive": "torch",
+    "explain --cols 781 --kernel softmax_naive --num-warps 4": "torch",
     "explain --cols 781 --kernel nowhere.py": "nowhere.py",
     "explain --cols 12672 --num-stages 8 --gpu rtx4090": "num_stages 2 is the most that can fit",
     "occupancy": "--target",

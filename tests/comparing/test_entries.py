@@ -42,31 +42,31 @@ def test_golden_versions(entries: Entries, check_golden: Callable[[str, str], No
 
 
 def test_a_step_down_has_its_cliff(entries: Entries) -> None:
-    """From 128 to 255 registers a thread 8 warps lose a program, and the step is after 128."""
+    """From 128 to 255 registers per thread 8 warps lose a program, and the step is after 128."""
     text = said(
         entries(
             {"triton": "3.6.0", "n_regs": 128, "config": BIG},
             {"triton": "3.9.0", "n_regs": 255, "config": BIG},
         )
     )
-    assert "**Triton 3.9.0** against Triton 3.6.0: 255 registers a thread against 128." in text
-    assert "step down, from 2 programs an SM, 16 of 64 warps (25%), to 1 program an SM" in text
+    assert "**Triton 3.9.0** against Triton 3.6.0: 255 registers per thread against 128." in text
+    assert "step down, from 2 programs per SM, 16 of 64 warps (25%), to 1 program per SM" in text
     assert "num_programs from 264 to 132" in text
-    assert "Up to 128 registers a thread hold 2 programs; 255 are 127 too many." in text
+    assert "Up to 128 registers per thread hold 2 programs; 255 are 127 too many." in text
 
 
 def test_a_step_up_has_its_cliff(entries: Entries) -> None:
     """Where the second version takes fewer registers, the step goes up and the first is over it."""
     text = said(entries({"triton": "3.6.0", "n_regs": 33}, {"triton": "3.9.0", "n_regs": 30}))
-    assert "step up, from 6 programs an SM, 48 of 64 warps (75%), to 8 programs an SM" in text
-    assert "Up to 32 registers a thread hold 8 programs; 33 are 1 too many." in text
+    assert "step up, from 6 programs per SM, 48 of 64 warps (75%), to 8 programs per SM" in text
+    assert "Up to 32 registers per thread hold 8 programs; 33 are 1 too many." in text
 
 
 def test_a_move_within_a_step_names_the_next(entries: Entries) -> None:
     """Registers that move without crossing a step are told with the step that comes next."""
     text = said(entries({"triton": "3.6.0", "n_regs": 25}, {"triton": "3.9.0", "n_regs": 31}))
-    assert "No occupancy step is crossed: 8 programs an SM, 64 of 64 warps (100%)" in text
-    assert "the next step down is at 33 registers a thread" in text
+    assert "No occupancy step is crossed: 8 programs per SM, 64 of 64 warps (100%)" in text
+    assert "the next step down is at 33 registers per thread" in text
 
 
 def test_another_limiter_hides_a_move(entries: Entries) -> None:
@@ -85,8 +85,8 @@ def test_versions_that_agree_say_so(entries: Entries) -> None:
     """Two Tritons that compile to the same take the same, with the numbers, and nothing else."""
     text = said(entries({"triton": "3.6.0"}, {"triton": "3.9.0"}))
     assert text == (
-        "**Triton 3.9.0** takes the same as Triton 3.6.0: 32 registers a thread and 12320 B of"
-        " shared memory a program."
+        "**Triton 3.9.0** takes the same as Triton 3.6.0: 32 registers per thread and 12320 B of"
+        " shared memory per program."
     )
 
 
@@ -101,7 +101,7 @@ def test_the_tutorial_is_told_where_it_errs(entries: Entries) -> None:
     right = said(entries({"triton": "3.6.0"}, {"triton": "3.9.0", "n_regs": 40}))
     wrong = said(entries({"triton": "3.6.0"}, {"triton": "3.9.0", "n_regs": 33}))
     assert "formula" not in right
-    assert "**Triton 3.9.0**: The formula says 7 programs an SM where 6 fit: registers" in wrong
+    assert "**Triton 3.9.0**: The formula says 7 programs per SM where 6 fit: registers" in wrong
 
 
 def test_kernels_differ_in_launch_and_choice(entries: Entries) -> None:
@@ -113,9 +113,9 @@ def test_kernels_differ_in_launch_and_choice(entries: Entries) -> None:
         )
     )
     assert "num_warps is 8 in softmax, and 4 in softmax_row, each the kernel's own choice." in text
-    assert "16 B of shared memory a program against 12320" in text
+    assert "16 B of shared memory per program against 12320" in text
     assert "**softmax**: num_programs = min(4096 rows, 8 x 132 = 1056) = 1056." in text
-    assert "**softmax_row**: One program a row: num_programs = 4096, 1.94 times" in text
+    assert "**softmax_row**: One program per row: num_programs = 4096, 1.94 times" in text
 
 
 def test_num_stages_cost_registers_on_amd_and_shared_memory_on_nvidia(entries: Entries) -> None:
@@ -126,7 +126,7 @@ def test_num_stages_cost_registers_on_amd_and_shared_memory_on_nvidia(entries: E
     )
     assert "in flight in shared memory, 4096 B each: 12320 B against 32 B" in nvidia
     assert "in flight in VGPRs: 22 against 16 with num_stages 1" in amd
-    assert "**num_stages 2** against num_stages 1: 22 VGPRs a thread against 16." in amd
+    assert "**num_stages 2** against num_stages 1: 22 VGPRs per thread against 16." in amd
 
 
 def test_own_choice_of_stages_is_no_dimension(entries: Entries) -> None:
@@ -139,7 +139,7 @@ def test_own_choice_of_stages_is_no_dimension(entries: Entries) -> None:
 def test_sgprs_are_named_as_the_limiter_where_they_are(entries: Entries) -> None:
     """SGPRs that hold a program back are told as the limiter, with their arithmetic."""
     text = said(entries({"gpu": "h100"}, {"gpu": "mi300x", "sgprs": 102}))
-    assert "SGPRs allow 3 programs on MI300X, the limiter (102 SGPRs a wave" in text
+    assert "SGPRs allow 3 programs on MI300X, the limiter (102 SGPRs per wave" in text
 
 
 @pytest.mark.parametrize(

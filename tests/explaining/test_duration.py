@@ -14,18 +14,21 @@ from stand_ins import CONDITIONS
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.process import Compiler
-from occupancy_lab.explaining import explanation, reasons
+from occupancy_lab.explaining import explanation
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
-from occupancy_lab.explaining.reasons import (
+from occupancy_lab.explaining.timing import (
     NOTICEABLE,
     ROWS_REASONS,
+    Timing,
     bound_sentence,
+    opened,
     programs_sentences,
     rows_sentences,
     stages_sentences,
+    stages_words,
+    timing,
 )
-from occupancy_lab.explaining.timing import Timing, opened, timing
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
@@ -128,7 +131,7 @@ def test_occupancy_is_a_limit_where_more_helps(
     found = timing_of(make_case("h100", COUNTED.replace(n_regs=64), SINGLE))
     (sentence,) = programs_sentences(slower(found, factor))
     assert sentence.startswith(verdict)
-    assert "with 5 programs an SM instead of 4" in sentence
+    assert "with 5 programs per SM instead of 4" in sentence
     assert change(factor - 1) in sentence
 
 
@@ -145,10 +148,10 @@ def test_no_work_for_more_programs(make_case: Callable[..., Case]) -> None:
 def test_the_part_that_differs_most_is_why(
     name: str, factor: float, verdict: str, sign: int, timed: Timing
 ) -> None:
-    """One program a row is better or not for the part that changes most in that direction."""
+    """One program per row is better or not for the part that changes most in that direction."""
     now = timed.prediction.part(name).us
     (sentence,) = rows_sentences(slower(timed, factor, parts={name: now + sign * 0.24}))
-    assert sentence.startswith(f"One program a row {verdict} better here")
+    assert sentence.startswith(f"One program per row {verdict} better here")
     assert ROWS_REASONS[name, sign] in sentence
     assert sentence.endswith(f"against {microseconds(now)}.")
 
@@ -177,17 +180,17 @@ def test_what_was_recorded_decides(
         dataclasses.replace(timed, case=dataclasses.replace(timed.case, recorded=recorded)), factor
     )
     (sentence,) = rows_sentences(found)
-    assert sentence.startswith(f"One program a row {verdict} here")
+    assert sentence.startswith(f"One program per row {verdict} here")
     assert f"is predicted ({change(factor - 1)})" in sentence
     assert f"{microseconds(rows_us)} was recorded ({change(rows_us / 12.4 - 1)})" in sentence
 
 
-def test_full_of_warps_programs_are_the_limit(timed: Timing) -> None:
-    """Where more programs would help but warps leave no room, it is not called occupancy."""
-    (sentence,) = programs_sentences(slower(timed, 0.9))
+def test_full_of_warps_no_more_programs_are_predicted(timed: Timing) -> None:
+    """Where warps let no more programs in, none is asked of the model, and it is said so."""
     assert timed.case.record.occupancy.occupancy == 1
-    assert sentence.startswith("Programs at once are a limit:")
-    assert sentence.endswith("but 8 warps a program leave no room.")
+    assert (timed.more, timed.more_programs) == (None, None)
+    (sentence,) = programs_sentences(timed)
+    assert sentence.startswith("No more programs fit on an SM")
 
 
 TUTORIALS = "the tutorial's num_programs"
@@ -233,7 +236,7 @@ def test_a_right_formula_has_no_other_launch(timed: Timing) -> None:
 @given(stages=st.integers(2, 9))
 def test_two_stages_hide_nothing(stages: int) -> None:
     """Only with 2 stages nothing is hidden, and more stages leave two rows fewer in between."""
-    words = reasons._stages_words(stages, "shared memory")
+    words = stages_words(stages, "shared memory")
     assert ("hides nothing" in words) is (stages == 2)
     assert stages == 2 or f"work on {stages - 2} other row" in words
 
@@ -343,16 +346,15 @@ def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
 
 def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
     """Return a compiled case on an H200."""
-    problem, config = (
-        Problem(4096, cols),
-        Config(1 << (cols - 1).bit_length(), num_warps, num_stages),
-    )
-    gpu = find_gpu("h200")
+    chosen = {
+        "block_size": 1 << (cols - 1).bit_length(),
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+    }
+    kernel, problem, gpu = load_kernel("softmax"), Problem(4096, cols), find_gpu("h200")
     with closing(Compiler(None)) as compiler:
         return explanation._case(
-            *("softmax", load_kernel("softmax"), problem, config, gpu),
-            compiler=compiler,
-            present=False,
+            *("softmax", kernel, problem, gpu, chosen), compiler=compiler, present=False
         )
 
 

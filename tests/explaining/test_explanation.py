@@ -91,12 +91,12 @@ def test_stages_of_a_loop_in_a_kernel_of_rows(tmp_path: Path, gpu: str, sentence
         stages: occupancy_lab.explain(1024, kernel=str(file), gpu=gpu, num_stages=stages)
         for stages in (1, 3)
     }
-    assert sentence in found[3].to_markdown()
-    assert "no loop" not in found[3].to_markdown()
-    assert "nothing is loaded before it is needed" in found[1].to_markdown()
+    assert sentence in found[3].to_markdown(full=True)
+    assert "no loop" not in found[3].to_markdown(full=True)
+    assert "nothing is loaded before it is needed" in found[1].to_markdown(full=True)
     without = occupancy_lab.explain(1024, kernel="softmax_row", gpu=gpu, num_stages=3)
-    assert (
-        "num_stages 3 has no effect: the kernel has no loop to pipeline." in without.to_markdown()
+    assert "num_stages 3 has no effect: the kernel has no loop to pipeline." in without.to_markdown(
+        full=True
     )
 
 
@@ -304,7 +304,7 @@ def test_explain_predicts() -> None:
     assert own["prediction"]["calibrated"]
     assert not other["prediction"]["calibrated"]
     assert bare["prediction"] is None
-    text = explanation.to_markdown()
+    text = explanation.to_markdown(full=True)
     assert "Predictions for H200 SXM: calibrated on NVIDIA H200, 2026-11-20" in text
     assert "no AMD GPU has confirmed them" in text
     assert "sm_90 is an architecture, not a GPU; its size" in text
@@ -324,7 +324,7 @@ def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert here.measurement is not None
     assert here.row()["us"] == 10.0
     assert elsewhere.measurement is None
-    assert "Measured now on NVIDIA H200" in explanation.to_markdown()
+    assert "Measured now on NVIDIA H200" in explanation.to_markdown(full=True)
 
 
 @pytest.mark.parametrize(
@@ -374,9 +374,9 @@ def test_a_kernel_of_the_same_name_was_not_recorded(
     file = tmp_path / "mine.py"
     file.write_text("from occupancy_lab.kernels.softmax import KERNEL\n")
     recorded = "Recorded on NVIDIA H200, 2026-11-21"
-    assert recorded in occupancy_lab.explain(cols=781, gpu="h200").to_markdown()
+    assert recorded in occupancy_lab.explain(cols=781, gpu="h200").to_markdown(full=True)
     mine = occupancy_lab.explain(cols=781, gpu="h200", kernel=str(file))
-    assert recorded not in mine.to_markdown()
+    assert recorded not in mine.to_markdown(full=True)
 
 
 @pytest.mark.gpu

@@ -33,9 +33,11 @@ def scan(
         most = MOST_SGPRS if resource == "sgprs" else architecture.max_shared
         amounts = np.arange(0, most + 1)
         setattr(usage, resource, amounts)
-    limit = programs(exact_rules(architecture), usage, architecture, np.where)[resource]
-    now = occupancy(resources, architecture).programs_per_multiprocessor
-    more, fewer = amounts[limit > now], amounts[limit < now]
+    limits = programs(exact_rules(architecture), usage, architecture, np.where)
+    limit, now = limits[resource], occupancy(resources, architecture).programs_per_multiprocessor
+    # Warps, slots and barriers take no amounts: where one of them is full, nothing lets more in.
+    fixed = min(int(limits[name]) for name in limits if name in {"warps", "programs", "barriers"})
+    more, fewer = amounts[(limit > now) & (fixed > now)], amounts[limit < now]
     return (int(more[-1]) if len(more) else None, int(fewer[0]) if len(fewer) else None)
 
 
@@ -72,7 +74,7 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
         (
             "sm_90",
             Resources(32, 8, 12320),
-            [NextStep("registers", 32, 24, 33), NextStep("shared", 12320, 24832, 28161)],
+            [NextStep("registers", 32, None, 33), NextStep("shared", 12320, None, 28161)],
         ),
         (
             "gfx942",
@@ -86,12 +88,12 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
         (
             "gfx942",
             Resources(16, 4, 0, static_shared=8192),
-            [NextStep("registers", 16, 56, 65), NextStep("shared", 0, None, 1)],
+            [NextStep("registers", 16, None, 65), NextStep("shared", 0, None, 1)],
         ),
         (
             "gfx942",
             Resources(23, 8, 32, allocated_vgprs=24),
-            [NextStep("registers", 23, 48, 65), NextStep("shared", 32, 12800, 16385)],
+            [NextStep("registers", 23, None, 65), NextStep("shared", 32, None, 16385)],
         ),
         (
             "gfx942",

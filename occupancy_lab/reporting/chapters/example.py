@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
-from occupancy_lab.explaining.explanation import answer_in_short
-from occupancy_lab.explaining.limits import the_limits, the_next_step
+from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.plotting.style import (

@@ -1,0 +1,239 @@
+"""An explanation of one screen: the launch, its limits, and what to do; and a short glossary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.explaining.advice import three_to_try, what_instead
+from occupancy_lab.explaining.duration import copy_words, unknown_sentence
+from occupancy_lab.explaining.launch import resident_words, work_word
+from occupancy_lab.explaining.limits import held_in_short, step_sentences
+from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.kernel import Grid
+from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.text.words import compared, listed, microseconds, resource_word, said_of_each
+
+if TYPE_CHECKING:
+    from occupancy_lab.explaining.case import Case
+    from occupancy_lab.values import Limit
+
+FULL, EMPTY = "█", "░"
+"""What a bar is made of; `printing` has what stands for them where an encoding lacks them."""
+BAR = 6
+"""Characters of a bar."""
+MOST_BARS = 2
+"""GPUs whose bars fit beside each other."""
+BOUNDS = {
+    "launch": "starting programs",
+    "latency": "load latency",
+    "issue": "instructions",
+    "bandwidth": "memory bandwidth",
+    "tail": "first and last {work}s",
+}
+"""What takes longest by itself, by the name of the part."""
+WORDS = {
+    "program": "what Triton launches: a thread block on NVIDIA, a workgroup on AMD.",
+    "SM, CU, WGP": (
+        "a multiprocessor: where programs run. An SM is NVIDIA's, a CU AMD's, a WGP two CUs of"
+        " RDNA."
+    ),
+    "warp, wave": "the threads that run in step: 32 in a warp, 32 (RDNA) or 64 (CDNA) in a wave.",
+    "occupancy": "warps that are resident over warps that the multiprocessor has slots for.",
+    "limiter": "each resource that lets no further program in.",
+    "waves of programs": (
+        "programs launched over programs that the GPU runs at once; 1.5 is one and a half times"
+        " full. They have nothing to do with AMD's waves."
+    ),
+    "round, tail": (
+        "a round gives each running program one row; the tail is the time at the beginning and at"
+        " the end when a part of the GPU has nothing to do."
+    ),
+    "parts of the time": (
+        "launch, latency, issue (of instructions), bandwidth and tail: what each would take if the"
+        " others took no time. They overlap, so they add up to more than the whole."
+    ),
+    "bound by": "the part that takes longest by itself.",
+    "plain copy": (
+        "a kernel that only reads the matrix and writes it elsewhere: no kernel that reads and"
+        " writes it once is expected to be faster."
+    ),
+    "num_stages": (
+        "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"
+        " ahead."
+    ),
+    "the tutorial's": (
+        "as in Triton's fused softmax tutorial: its BLOCK_SIZE, 8 warps, 2 or 4 stages, and its"
+        " formula for num_programs."
+    ),
+    "recorded": (
+        "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."
+    ),
+}
+
+
+def glossary() -> Document:
+    """Return what the terms of an explanation mean."""
+    return Document("Words", tuple(f"**{term}**: {said}" for term, said in WORDS.items()), ())
+
+
+def write_short(cases: tuple[Case, ...]) -> Document:
+    """Return the explanation of *cases* that fits a screen."""
+    kernel, problem = cases[0].record.kernel, cases[0].record.problem
+    return Document(
+        f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on"
+        f" {listed([case.title for case in cases])}",
+        tuple(f"{held_in_short(case.calculation, case.title)}." for case in cases),
+        (
+            Section("", (_launch_table(cases),), _instead(cases)),
+            _limits(cases),
+            Section(
+                "What to try",
+                (),
+                (
+                    *three_to_try(cases),
+                    "`--full` has the arithmetic, memory and stages; `--words` explains the terms.",
+                ),
+            ),
+        ),
+    )
+
+
+def _instead(cases: tuple[Case, ...]) -> tuple[str, ...]:
+    def sentences(case: Case) -> tuple[str, ...]:
+        if case.record.prediction is None:
+            return (unknown_sentence(case),)
+        return tuple(what_instead(case))
+
+    return said_of_each(cases, sentences)
+
+
+def _origin(case: Case, knob: str) -> str:
+    if knob in case.asked:
+        return "asked"
+    return "the tutorial's" if case.kernel_name == TUTORIAL_KERNEL else "the kernel's default"
+
+
+def _knob(case: Case, knob: str) -> str:
+    return f"{getattr(case.record.config, knob)}, {_origin(case, knob)}"
+
+
+def _programs(case: Case) -> str:
+    plan = case.record.plan
+    if plan.num_programs is None:
+        return "not known"
+    if case.record.kernel.grid is not Grid.PERSISTENT:
+        return f"{plan.num_programs}, one per {work_word(case)}"
+    if plan.resident_programs == plan.num_programs:
+        return f"{resident_words(case)}, GPU full"
+    return f"{plan.num_programs}, one per row"
+
+
+def _registers(case: Case) -> str:
+    resources = case.record.resources
+    spills = f", {resources.local_bytes} B spilled" if resources.local_bytes else ""
+    return f"{resources.n_regs}{spills} (Triton {case.record.triton_version})"
+
+
+def _predicted(case: Case) -> str:
+    prediction = case.record.prediction
+    if prediction is None:
+        return "-"
+    return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
+
+
+def _bound(case: Case) -> str:
+    prediction = case.record.prediction
+    if prediction is None:
+        return "-"
+    words = BOUNDS[prediction.bound].format(work=work_word(case))
+    return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
+
+
+def _measured(case: Case) -> str:
+    now, recorded = case.record.measurement, case.recorded.launch
+    if now is not None:
+        return now.status if now.us is None else f"{microseconds(now.us)}, measured now"
+    if recorded is not None and recorded.us is not None:
+        return f"{microseconds(recorded.us)}, recorded"
+    if case.recorded.as_compiled is not None:
+        programs, found = case.recorded.as_compiled
+        if found.us is not None and found.conditions is not None:
+            return (
+                f"{microseconds(found.us)}, recorded (Triton {found.conditions.triton},"
+                f" {programs} programs)"
+            )
+    return "-"
+
+
+def _launch_table(cases: tuple[Case, ...]) -> Table:
+    rows = compared(
+        cases,
+        (
+            ("BLOCK_SIZE", lambda case: _knob(case, "block_size")),
+            ("num_warps", lambda case: _knob(case, "num_warps")),
+            ("num_stages", lambda case: _knob(case, "num_stages")),
+            ("num_programs", _programs),
+            ("registers per thread", _registers),
+            ("shared memory", lambda case: f"{case.record.resources.shared} B per program"),
+            ("predicted time", _predicted),
+            ("of a plain copy's speed", copy_words),
+            ("bound by", _bound),
+            ("measured time", _measured),
+        ),
+    )
+    rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
+    return Table(("the launch", *(case.title for case in cases)), rows, prose=True)
+
+
+def bar(share: float) -> str:
+    """Return *share* of a bar: full just where it is 1, and not empty where it is more than 0."""
+    filled = min(max(round(share * BAR), int(share > 0)), BAR - int(share < 1))
+    return FULL * filled + EMPTY * (BAR - filled)
+
+
+def _pool(case: Case, limit: Limit | None, *, bars: bool) -> str:
+    if limit is None:
+        return "-"
+    if limit.programs is None:
+        return "not used"
+    programs = case.record.occupancy.programs_per_multiprocessor
+    filled = f"{bar(programs / limit.programs)} " if bars else ""
+    limiter = ", limiter" if programs == limit.programs else ""
+    return f"{filled}{programs} of {limit.programs}{limiter}"
+
+
+def _limits(cases: tuple[Case, ...]) -> Section:
+    """Return how many of the programs that each limit allows are there, with a bar for each."""
+    tables = [{one.resource: one for one in case.record.occupancy.limits} for case in cases]
+    bars = len(cases) <= MOST_BARS
+    rows = []
+    for resource in dict.fromkeys(name for table in tables for name in table):
+        names = [
+            resource_word(case.calculation, resource)
+            for case, table in zip(cases, tables, strict=True)
+            if resource in table
+        ]
+        cells = tuple(
+            _pool(case, table.get(resource), bars=bars)
+            for case, table in zip(cases, tables, strict=True)
+        )
+        because = (_because(tables[0][resource]),) if len(cases) == 1 else ()
+        rows.append((", ".join(dict.fromkeys(names)), *cells, *because))
+    words = dict.fromkeys(case.architecture.multiprocessor_word for case in cases)
+    title = f"programs of those that each limit allows, per {' or '.join(words)}"
+    headers = ("limit", *(case.title for case in cases))
+    if len(cases) == 1:
+        headers = ("limit", f"programs per {next(iter(words))}", "because")
+        title = "The limits"
+    else:
+        title = f"The limits: {title}"
+    calculations = tuple(case.calculation for case in cases)
+    return Section(
+        title,
+        (Table(headers, tuple(rows), prose=True),),
+        said_of_each(calculations, step_sentences),
+    )
+
+
+def _because(limit: Limit) -> str:
+    return limit.steps[-1].rpartition(" = ")[0] or limit.steps[-1] if limit.steps else "none used"

@@ -1,0 +1,396 @@
+"""The explanation of one screen: its golden files, its length, and that it agrees with itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
+from stand_ins import CONDITIONS
+
+import occupancy_lab
+from occupancy_lab.compiling import Launch, Store, resource_key
+from occupancy_lab.compiling.process import CompileProcess
+from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.explaining import write_document
+from occupancy_lab.explaining.advice import (
+    advice,
+    explain_command,
+    find_alternatives,
+    launch_instead,
+    three_to_try,
+    tune_command,
+    what_instead,
+)
+from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded
+from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.text.printing import print_text
+from occupancy_lab.text.terminal import print_markdown
+from occupancy_lab.tuning.search import KERNELS, grid_tasks
+from occupancy_lab.values import Config, Measurement, Problem, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from occupancy_lab.compiling.server import Request
+    from occupancy_lab.explaining.case import Case
+
+COUNTED = {"instructions": 90, "loop_instructions": 172, "async_copies": 4}
+SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 0}
+MEASURED = Measurement(
+    "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1e-7, mostly_launch=False
+)
+SPILLED = MI300X.replace(n_regs=128, num_warps=4, local_bytes=276, vgpr_spills=68, **SINGLE)
+COUNTS = ("shuffles", "barrier_waits", "shared_accesses", "global_accesses", "half_rate")
+MOST_LINES = {1: 45, 2: 60}
+
+
+def full_of_numbers(make_case: Callable[..., Case], gpu: str, **changes: object) -> Case:
+    """Return a case of which everything is known that a short explanation has words for."""
+    nvidia = not gpu.startswith("mi")
+    own, single = (H100, H100_SINGLE) if nvidia else (MI300X, MI300X_SINGLE)
+    own = own.replace(n_regs=38) if nvidia else own
+    case = make_case(
+        gpu,
+        own.replace(**(COUNTED if nvidia else SINGLE)),
+        single.replace(**SINGLE),
+        **changes,
+    )
+    fast = Alternative("softmax_row", Config(1024, 4, 1), 4096, 5.0)
+    return dataclasses.replace(case, alternatives=Alternatives((fast,), 30, 28))
+
+
+def screen(cases: tuple[Case, ...], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the lines of a short explanation on a terminal of 80 columns."""
+    print_markdown(write_short(cases).to_markdown())
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def test_golden_one_gpu(
+    make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
+) -> None:
+    """One GPU: the knobs and their origin, what fits, the time, its bound, limits and advice."""
+    recorded = Recorded(MEASURED, copy=dataclasses.replace(MEASURED, us=10.5))
+    case = full_of_numbers(make_case, "h100", recorded=recorded)
+    case = dataclasses.replace(case, asked=frozenset({"num_warps"}))
+    check_golden("short_h100.md", write_short((case,)).to_markdown())
+
+
+def test_golden_two_gpus(
+    make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
+) -> None:
+    """Two GPUs stand side by side, and each limit has the names of both vendors."""
+    cases = tuple(full_of_numbers(make_case, gpu) for gpu in ("h100", "mi300x"))
+    check_golden("short_h100_and_mi300x.md", write_short(cases).to_markdown())
+
+
+def test_golden_amd(
+    make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
+) -> None:
+    """An AMD GPU is explained in its vendor's terms, and a measurement that failed is told."""
+    failed = Measurement("launch failed", CONDITIONS, "RuntimeError: no luck")
+    case = full_of_numbers(make_case, "mi300x", measurement=failed)
+    check_golden("short_mi300x.md", write_short((case,)).to_markdown())
+
+
+def test_golden_spills(
+    make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
+) -> None:
+    """A kernel that spills shows its bytes beside its registers, and more warps are suggested."""
+    case = make_case(
+        "mi300x",
+        SPILLED,
+        SPILLED,
+        problem=Problem(64, 32768, "float16"),
+        config=Config(32768, 4, 2),
+    )
+    check_golden("short_spills.md", write_short((case,)).to_markdown())
+
+
+def test_what_does_not_fit_says_what_would(make_case: Callable[..., Case]) -> None:
+    """A launch of which no program fits has no page, but one sentence with what would fit."""
+    large = H100.replace(shared=240_000, pipeline_shared=239_616)
+    with pytest.raises(DoesNotFitError, match="num_stages 3 would fit"):
+        make_case("h100", large, config=Config(1024, 8, 4))
+
+
+CASES = [
+    ("softmax", 4096, 781, "float32"),
+    ("softmax", 4096, 784, "float16"),
+    ("softmax", 8192, 8192, "bfloat16"),
+    ("softmax", 100, 100, "float32"),
+    ("softmax", 1_000_000, 12672, "float16"),
+    ("softmax_row", 4096, 781, "float32"),
+    ("softmax_row", 32768, 1023, "bfloat16"),
+    ("vector_add", 1, 98432, "float32"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "rows", "cols", "dtype"), CASES)
+@pytest.mark.parametrize(
+    "gpus", [("h100",), ("b200",), ("mi300x",), ("sm_90",), ("h100", "mi300x"), ("h200", "gfx1100")]
+)
+def test_it_fits_a_screen(  # noqa: PLR0913, PLR0917 - what a page depends on
+    gpus: tuple[str, ...],
+    kernel: str,
+    rows: int,
+    cols: int,
+    dtype: str,
+    make_case: Callable[..., Case],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One GPU takes at most 45 lines of 80 columns and two take 60, whatever is known of them."""
+    problem = Problem(rows, cols, dtype)
+    cases = tuple(full_of_numbers(make_case, gpu, kernel=kernel, problem=problem) for gpu in gpus)
+    lines = screen(cases, capsys)
+    assert len(lines) <= MOST_LINES[len(gpus)], "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_at_most_three_things_to_try(make_case: Callable[..., Case]) -> None:
+    """However many suggestions there are, three are shown, and each GPU has one of them."""
+    cases = tuple(full_of_numbers(make_case, gpu) for gpu in ("h100", "mi300x"))
+    assert sum(len(advice(case)) for case in cases) > 3
+    shown = three_to_try(cases)
+    assert len(shown) == 3
+    assert all(any(f"**{case.title}**" in text for text in shown) for case in cases)
+
+
+def test_bars() -> None:
+    """A bar is full just where a limit binds, and never empty where something is used."""
+    assert bar(1) == "█" * BAR
+    assert bar(0.999).count("░") == 1
+    assert bar(0.001).count("█") == 1
+    assert bar(0.5).count("█") == BAR // 2
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "##.. -"), ("utf-8", "██░░ •")])
+def test_bars_in_any_encoding(encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an encoding lacks the blocks of a bar, plain characters stand for them."""
+    import io
+    import sys
+
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
+    monkeypatch.setattr(sys, "stdout", stream)
+    print_text("██░░ •")
+    assert raw.getvalue().decode(encoding) == shown
+
+
+def test_the_glossary_has_the_terms_of_the_page() -> None:
+    """--words explains what a short explanation says without explaining it."""
+    text = glossary().to_markdown()
+    for term in ("waves of programs", "tail", "parts of the time", "plain copy", "limiter"):
+        assert any(term in name for name in WORDS)
+        assert term in text
+
+
+def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
+    """The share of a copy says whether the copy's time was measured or is predicted."""
+    copy = dataclasses.replace(MEASURED, us=6.2)
+    measured = full_of_numbers(make_case, "h100", recorded=Recorded(copy=copy))
+    prediction = measured.record.prediction
+    assert prediction is not None
+    expected = f"{6.2 / prediction.us:.0%} (6.20 us, measured)"
+    assert expected in write_short((measured,)).to_markdown()
+    assert expected in write_document((measured,)).to_markdown()
+    alone = write_short((full_of_numbers(make_case, "h100"),)).to_markdown()
+    assert re.search(r"\d+% \([\d.]+ us, predicted\)", alone)
+
+
+def test_a_recorded_copy_is_found() -> None:
+    """On the H200 the copy at 781 columns was measured, and 'of a copy' is of that one."""
+    text = occupancy_lab.explain(781, gpu="h200").to_markdown()
+    assert "us, measured)" in text
+    assert "us, predicted)" in occupancy_lab.explain(779, gpu="h200").to_markdown()
+
+
+def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
+    """What is predicted to be slower, or no faster, is neither suggested nor launched instead."""
+    case = full_of_numbers(make_case, "h100")
+    prediction = case.record.prediction
+    assert prediction is not None
+    config = case.record.config
+    for factor, advised in ((1.07, False), (0.995, False), (0.8, True)):
+        rows = Alternative(
+            "softmax_row", dataclasses.replace(config, num_stages=1), 4096, prediction.us * factor
+        )
+        found = dataclasses.replace(case, alternatives=Alternatives((rows,), 30, 29))
+        sentences = [one.sentence for one in advice(found)]
+        assert any("One program per row" in text for text in sentences) is advised
+        assert (launch_instead(found) is not None) is advised
+
+
+def test_what_was_recorded_slower_is_not_launched_instead(
+    make_case: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two recorded launches the one that took longer is left out, whatever is predicted."""
+    monkeypatch.setattr("occupancy_lab.explaining.advice.recorded_time", lambda *_: 20.0)
+    assert launch_instead(full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))) is None
+    assert launch_instead(full_of_numbers(make_case, "h100")) is not None
+
+
+def test_the_whole_search_is_said_to_be_whole(make_case: Callable[..., Case]) -> None:
+    """The tune command is named just where something of its search is not compiled."""
+    case = full_of_numbers(make_case, "h100")
+    whole = dataclasses.replace(
+        case, alternatives=dataclasses.replace(case.alternatives, missing=0)
+    )
+    (sentence,) = what_instead(case)
+    assert tune_command(case) in sentence
+    (sentence,) = what_instead(whole)
+    assert "occupancy-lab tune" not in sentence
+    assert sentence.endswith("--kernel softmax_row`")
+    (sentence,) = what_instead(dataclasses.replace(whole, alternatives=Alternatives((), 30, 0)))
+    assert sentence.startswith("Launch it as it is")
+
+
+@pytest.fixture
+def filled_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that fills a store with all that tune ranks for 100 columns on a GPU."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
+
+    def fill(gpu: str) -> None:
+        for task in grid_tasks(KERNELS, Problem(4096, 100), find_gpu(gpu), (), ()):
+            copies = task.config.num_stages > 1 and gpu == "h100"
+            resources = Resources(
+                32,
+                task.config.num_warps,
+                32,
+                local_bytes=0,
+                pipeline_shared=0,
+                load_bytes=4,
+                store_bytes=4,
+                instructions=40 * task.config.num_stages,
+                loop_instructions=100 if task.kernel_name == "softmax" else None,
+                async_copies=4 if copies else 0,
+                **dict.fromkeys(COUNTS, 1),
+            )
+            launch = Launch.of(task.kernel, task.problem, task.config)
+            key = resource_key(task.kernel, launch, task.gpu.target)
+            Store(tmp_path).put(key, resources)
+
+    return fill
+
+
+def test_alternatives_are_those_of_tune(filled_store: Callable[[str], None]) -> None:
+    """When everything that tune ranks is compiled, what to launch instead is tune's choice."""
+    filled_store("h100")
+    best = occupancy_lab.tune(cols=100, gpu="h100").best_predicted
+    explanation = occupancy_lab.explain(100, gpu="h100")
+    assert best.predicted_us < 0.98 * explanation.records[0].prediction.us
+    text = explanation.to_markdown()
+    config = best.config
+    knobs = f"num_warps {config.num_warps}, num_stages {config.num_stages}"
+    assert f"Launch instead {best.kernel}, {knobs}: {best.predicted_us:.2f} us predicted" in text
+    assert "occupancy-lab tune" not in text
+
+
+def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Besides the launch and its one stage nothing is compiled; the tune command is named."""
+    asked = []
+    compile_ = CompileProcess.compile
+
+    def count(self: CompileProcess, request: Request, timeout: float | None) -> object:
+        asked.append(request)
+        return compile_(self, request, timeout)
+
+    monkeypatch.setattr(CompileProcess, "compile", count)
+    text = occupancy_lab.explain(93, gpu="h100").to_markdown()
+    assert len(asked) == 2
+    assert "`occupancy-lab tune --cols 93 --gpu h100` ranks all 30 configurations" in text
+
+
+def test_commands_have_the_kernel_as_it_was_asked_for(
+    make_case: Callable[..., Case], tmp_path: Path
+) -> None:
+    """A printed command has the path of the kernel's file, its dtype, and every knob asked for."""
+    case = full_of_numbers(
+        make_case,
+        "h100",
+        problem=Problem(512, 781, "bfloat16"),
+        config=Config(1024, 16, 3),
+    )
+    path = str(tmp_path / "my kernels" / "mine.py")
+    case = dataclasses.replace(case, asked_kernel=path)
+    for command in (explain_command(case), tune_command(case)):
+        words = shlex.split(command.strip("`"))
+        options = dict(zip(words[2::2], words[3::2], strict=True))
+        assert options["--kernel"] == path
+        assert options["--dtype"] == "bfloat16"
+        assert options["--rows"] == "512"
+    assert options.keys() == {"--cols", "--rows", "--dtype", "--gpu", "--kernel"}
+    words = shlex.split(explain_command(case, num_stages=1).strip("`"))
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    assert (options["--num-warps"], options["--num-stages"]) == ("16", "1")
+
+
+def test_one_program_per_row_keeps_its_warps(make_case: Callable[..., Case]) -> None:
+    """The command for one program per row has the warps whose time was predicted."""
+    case = full_of_numbers(
+        make_case, "h100", problem=Problem(4096, 8192), config=Config(8192, 8, 4)
+    )
+    command = explain_command(case, kernel="softmax_row", num_stages=1)
+    assert "--kernel softmax_row --num-warps 8" in command
+
+
+def test_stages_that_are_not_seen_are_not_ranked(
+    filled_store: Callable[[str], None], tmp_path: Path, make_case: Callable[..., Case]
+) -> None:
+    """On AMD no launch with other num_stages is set against the one that is explained."""
+    filled_store("mi300x")
+    case = make_case(
+        "mi300x", MI300X.replace(**SINGLE), problem=Problem(4096, 100), config=Config(128, 8, 2)
+    )
+    ranked = find_alternatives(case, tmp_path).ranked
+    stages = {one.config.num_stages for one in ranked if one.kernel == "softmax"}
+    assert stages == {2}
+
+
+def test_no_more_than_fit(make_case: Callable[..., Case]) -> None:
+    """Where all warps are taken, neither page speaks of a program more than fit."""
+    full = make_case("h100", H100.replace(**COUNTED), H100_SINGLE.replace(**SINGLE))
+    assert full.record.occupancy.occupancy == 1
+    for document in (write_document((full,)), write_short((full,))):
+        text = document.to_markdown()
+        assert "9 programs per SM instead of 8" not in text
+        assert "8 fewer" not in text
+        assert "allows it now" not in text
+
+
+def test_division_by_zero_is_explained(make_case: Callable[..., Case]) -> None:
+    """Where the tutorial's formula divides by 0, it is said that one warp and one stage do it."""
+    case = make_case("h100", Resources(30, 1, 0, local_bytes=0), config=Config(1024, 1, 1))
+    text = write_document((case,)).to_markdown()
+    assert "with one warp and one stage, and raises ZeroDivisionError" in text
+
+
+def test_naive_steps_are_told() -> None:
+    """A kernel of torch operations has its steps explained, with what each reads and writes."""
+    explanation = occupancy_lab.explain(781, kernel="softmax_naive", gpu="h200")
+    assert explanation.records == ()
+    (section,) = explanation.document.sections
+    (table,) = section.tables
+    assert [row[0] for row in table.rows] == ["max", "subtract", "exp", "sum", "divide", "in all"]
+    assert table.rows[-1][1:3] == ("5MN + 2M", "3MN + 2M")
+    assert table.rows[0][1:3] == ("MN", "M")
+    assert "102.4 MB" in explanation.to_markdown()
+
+
+def test_the_triton_that_compiled_stands_beside_the_registers(
+    make_case: Callable[..., Case],
+) -> None:
+    """Registers are another compiler's choice, so the page says whose they are."""
+    text = write_short((full_of_numbers(make_case, "h100"),)).to_markdown()
+    assert "38 (Triton 3.7.1)" in text
