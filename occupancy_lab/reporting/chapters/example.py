@@ -18,6 +18,7 @@ from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.plotting.placing import Placer, outline
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+from occupancy_lab.reporting.chapters.benchmark import COPY
 from occupancy_lab.reporting.launches import (
     config_words,
     launches_of,
@@ -55,6 +56,8 @@ class Example:
     variants: tuple[Variant, ...]
     predicted_best: Variant | None
     """None where nothing is predicted."""
+    copy: Measurement | None
+    """Of a plain copy of the matrix; None where none was measured."""
 
     @property
     def tutorial(self) -> Variant:
@@ -159,6 +162,7 @@ def make_example(source: Source) -> Example | None:
                 source.times,
                 variants,
                 _best(source, problem, variants),
+                _copy(source, problem),
             )
     return None
 
@@ -179,6 +183,20 @@ def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Co
         found(ROW_KERNEL, single),
     )
     return Case(record, row_resources(one_stage), recorded=recorded)
+
+
+def _copy(source: Source, problem: Problem) -> Measurement | None:
+    measured = source.recorded if source.is_predicted else source
+    if measured is None or measured.providers.empty:
+        return None
+    table = measured.providers
+    table = table[
+        (table["provider"] == COPY)
+        & (table["rows"] == problem.rows)
+        & (table["cols"] == problem.cols)
+        & (table["dtype"] == problem.dtype)
+    ]
+    return None if table.empty else row_measurement(table.to_dict("records")[-1])
 
 
 def _best(source: Source, problem: Problem, variants: tuple[Variant, ...]) -> Variant | None:
@@ -378,8 +396,23 @@ def _the_choice(example: Example) -> Section:
         *(("recorded us",) if beside else ()),
     )
     return Section(
-        "What to launch instead", (Table(headers, rows),), tuple(_choice_sentences(example))
+        "What to launch instead",
+        (Table(headers, rows),),
+        (*_choice_sentences(example), *_copy_sentences(example)),
     )
+
+
+def _copy_sentences(example: Example) -> Iterator[str]:
+    """Say what a plain copy of the matrix takes, measured if one was, and else predicted."""
+    record, known = example.case.record, example.copy
+    moved = record.traffic.total_bytes
+    if known is not None and known.us is not None:
+        us, where = known.us, "measured" if example.times is MEASURED else "recorded"
+    elif record.prediction is not None:
+        us, where = moved / record.prediction.ceiling_gbs / 1e3, "predicted"
+    else:
+        return
+    yield f"A plain copy of this matrix, {where}: {microseconds(us)}, {moved / us / 1e3:.0f} GB/s."
 
 
 def _choices(example: Example) -> Iterator[tuple[str, Variant]]:
