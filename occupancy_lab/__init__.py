@@ -78,7 +78,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(import_module(_HOME_OF[name]), name)
+    found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:

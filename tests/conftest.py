@@ -1,7 +1,11 @@
-"""What all tests share: golden files, a store of their own, and why GPU tests are skipped."""
+"""What all tests share: a home of their own, golden files, and why GPU tests are skipped."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +17,25 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let golden files be rewritten."""
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the user's folders out of the tests, and the tests out of the user's folders.
+
+    One home directory, with one store and one Triton cache, serves the whole session: the workers
+    of pytest-xdist, and every process that a test starts, inherit it.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    home = Path(tempfile.mkdtemp(prefix="occupancy-lab-tests-"))
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    for name in [*os.environ]:
+        if name.startswith(("XDG_", "TRITON_", "OCCUPANCY_LAB_CACHE")):
+            patch.delenv(name)
+    patch.setenv("HOME", str(home))
+    patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(home / "store"))
 
 
 def _why_no_gpu() -> str | None:
@@ -30,15 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_store(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """Keep the user's store out of the tests, and the tests out of the user's store."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path_factory.mktemp("store")))
-    yield
-    patch.undo()
 
 
 @pytest.fixture

@@ -125,7 +125,11 @@ def kill_again_and_again(
         place = Place(folder / str(tally.ends))
         finished: dict[Name, str] = {}
         while not _run(command, place, chance.uniform(0.5, 1) * calm.span(place), tally, kills):
-            finished |= place.measured()
+            left = place.measured()
+            if finished and not left:
+                # The run had just ended, which is when its journal goes: the export has all rows.
+                break
+            finished |= left
             say(
                 f"kill {tally.kills}: after {tally.killed_at[-1]:.1f} s, with {place.compiled()}"
                 f" compiled and {len(finished)} measured"

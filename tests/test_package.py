@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 import occupancy_lab
 
 ROOT = Path(__file__).parent.parent
+TABLES = ROOT / "occupancy_lab" / "gpus" / "data"
 
 
 def test_every_export_exists() -> None:
@@ -35,33 +39,72 @@ def test_version_is_the_projects() -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the names of the files in the wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    # A copy: setuptools puts whatever an earlier build left in build/ into the wheel.
-    left_out = shutil.ignore_patterns(".*", "build", "*.egg-info", "tests")
-    tree = shutil.copytree(ROOT, folder / "tree", ignore=left_out)
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, tree],
-        check=True,
-    )
-    (path,) = folder.glob("*.whl")
-    return zipfile.ZipFile(path).namelist()
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel of a clean copy, in which no older build has left anything."""
+    copy, wheels = tmp_path_factory.mktemp("copy") / "lab", tmp_path_factory.mktemp("wheels")
+    leave = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests")
+    shutil.copytree(ROOT, copy, ignore=leave)
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir")
+    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", wheels, copy]
+    subprocess.run(command, check=True, capture_output=True)
+    (made,) = wheels.glob("*.whl")
+    return made
 
 
-def test_wheel_holds_kernels_and_data_but_no_top_level_kernels(wheel: list[str]) -> None:
-    """The wheel has occupancy_lab.kernels, the tables and py.typed, and installs nothing else."""
-    names = wheel
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"occupancy_lab"}
-    for needed in ("kernels/softmax.py", "gpus/data/devices.csv", "py.typed"):
-        assert f"occupancy_lab/{needed}" in names
-
-
-def test_wheel_holds_the_recorded_data_that_is_read_and_no_other(wheel: list[str]) -> None:
-    """Launches, providers and calibrations travel; what the pages are made of stays behind."""
-    folder = "occupancy_lab/recorded/"
-    found = {name.removeprefix(folder) for name in wheel if name.startswith(folder)}
-    assert found == {
-        *("__init__.py", "measured-h200.csv", "measured-h100.csv"),
-        *("providers-h200.csv", "providers-h100.csv", "calibration-h200.json"),
+@pytest.mark.slow
+def test_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
+    """The wheel has every module, the kernels, tables and py.typed, and nothing else."""
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    modules = {
+        f"{package}/{file.relative_to(ROOT / folder)}"
+        for folder, package in {
+            "occupancy_lab": "occupancy_lab",
+            "kernels": "occupancy_lab/kernels",
+        }.items()
+        for file in (ROOT / folder).rglob("*.py")
     }
+    modules.add("occupancy_lab/recorded/__init__.py")
+    assert {name for name in names if name.endswith(".py")} == modules
+    others = names - modules
+    tables = {f"occupancy_lab/gpus/data/{file.name}" for file in TABLES.glob("*.csv")}
+    recorded = {
+        f"occupancy_lab/recorded/{name}"
+        for name in (
+            *("measured-h200.csv", "measured-h100.csv", "providers-h200.csv"),
+            *("providers-h100.csv", "calibration-h200.json"),
+        )
+    }
+    assert others == {"occupancy_lab/py.typed"} | tables | recorded
+
+
+@pytest.mark.slow
+def test_wheel_works_where_it_alone_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """With its dependencies beside it, the wheel answers and needs nothing of this folder."""
+    venv.create(tmp_path, symlinks=True)
+    python = tmp_path / "bin" / "python"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*command, wheel], check=True, capture_output=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path)}))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+
+    def run(*words: str | Path) -> str:
+        done = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    home = run(python, "-c", "import occupancy_lab; print(occupancy_lab.__file__)")
+    assert Path(home.strip()).is_relative_to(site)
+    tool = python.with_name("occupancy-lab")
+    assert run(tool, "--help").startswith("Usage: occupancy-lab")
+    point = "--target sm_90 --n-regs 32 --shared 12320 --num-warps 8 --json"
+    (calculated,) = json.loads(run(tool, "occupancy", *point.split()))
+    assert calculated["programs_per_multiprocessor"] == 8
+    assert run(tool, "explain", "--cols", "781", "--gpu", "h100,h200", "--format", "markdown")

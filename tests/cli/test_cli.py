@@ -1,33 +1,18 @@
-"""The command line as its user meets it: in a process of its own."""
+"""The command line as its user meets it: what is asked, what is answered, what is refused."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from in_process import run
 
 TOOL = Path(sys.executable).with_name("occupancy-lab")
-
-
-def run(
-    *arguments: str, text: str | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the tool as a user at a prompt does."""
-    inherited = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
-    return subprocess.run(
-        [TOOL, *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=inherited | environment,
-    )
 
 
 def json_of(*arguments: str) -> object:
@@ -113,7 +98,7 @@ BAD = {
     "explain --cols 781 --kernel softmaxx": "softmax_row",
     "explain --cols 781 --kernel softmax_naive": "torch",
     "explain --cols 781 --kernel nowhere.py": "nowhere.py",
-    "explain --cols 12672 --num-stages 8 --gpu rtx4090": "num_stages 2 would fit",
+    "explain --cols 12672 --num-stages 8 --gpu rtx4090": "num_stages 2 is the most that can fit",
     "occupancy": "--target",
     "occupancy --target sm_90 --n-regs -1 --shared 0 --num-warps 8": "n_regs is -1",
     "occupancy --target sm_90 --n-regs 32 --shared 0 --num-warps 3": "power of two",
@@ -184,7 +169,8 @@ def test_tune_forms_say_the_same() -> None:
 
 def test_debug_shows_the_traceback() -> None:
     """--debug gives the traceback that is otherwise kept away."""
-    done = run("--debug", "explain", "--cols", "0")
+    command = [TOOL, "--debug", "explain", "--cols", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "Traceback" in done.stderr
     assert "InputError" in done.stderr

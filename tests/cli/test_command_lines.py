@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import os
 import signal
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -16,8 +14,9 @@ import click
 import pandas as pd
 import pytest
 import small_table
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from in_process import run
 from stand_ins import CALIBRATION, Launches, values_of
 
 from occupancy_lab.calibrating.run import Calibrated
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
 """Command lines; .ci/run asks for 2000, which take a minute."""
+PARTS = 4
+"""Each draws its share of the command lines from a seed of its own, beside the others."""
 SECONDS = 120
 """What one command line may take: it hangs that takes longer."""
 
@@ -156,7 +157,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     patch.setattr(CompileProcess, "compile", _in_process)
     patch.setattr(CompileProcess, "import_file", lambda *_asked: None)
     replaced = {
-        "doctor.can_compile": lambda _target: True,
+        "cli.doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
         "calibrating.run.calibrate_here": lambda *_asked, **_options: _calibrated(out),
         "evaluating.run.recorded_table": lambda: table,
@@ -229,41 +230,40 @@ def _hang(_number: int, _frame: object) -> None:
 def _run(words: list[str], *, gpu: bool) -> tuple[int, str, str]:
     """Return exit status, standard output and standard error of the tool in this process."""
     here = HERE if gpu else ()
-    out, err = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ))
-        stack.enter_context(
-            mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(POINTS.encode())))
-        )
         stack.enter_context(mock.patch("torch.cuda.is_available", return_value=gpu))
         for module in ("inputs", "cli.doctor", "gpus", "measuring.devices", "measuring.verify"):
             name = f"occupancy_lab.{module}.present_gpus"
             stack.enter_context(mock.patch(name, return_value=here))
-        stack.enter_context(contextlib.redirect_stdout(out))
-        stack.enter_context(contextlib.redirect_stderr(err))
-        raised = stack.enter_context(pytest.raises(SystemExit))
         stack.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, _hang))
         stack.callback(signal.alarm, 0)
         signal.alarm(SECONDS)
-        main(words)
-    return int(raised.value.code or 0), out.getvalue(), err.getvalue()
+        done = run(*words, text=POINTS)
+    return done.returncode, done.stdout, done.stderr
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(words=command_lines(), gpu=st.booleans())
-def test_any_command_line_is_answered(folders: dict[str, str], words: list[str], gpu: bool) -> None:  # noqa: FBT001 - hypothesis passes what it draws
+@pytest.mark.parametrize("part", range(PARTS))
+def test_any_command_line_is_answered(folders: dict[str, str], part: int) -> None:
     """A command line gives an answer, or exit 2 and one sentence that is no accident; never both.
 
     What is printed for --json is strict JSON.
     """
-    words = [word.replace("{in}", folders["in"]).replace("{out}", folders["out"]) for word in words]
-    _check(words, *_run(words, gpu=gpu))
+
+    @seed(part)
+    @settings(
+        max_examples=-(-EXAMPLES // PARTS),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(words=command_lines(), gpu=st.booleans())
+    def answer(words: list[str], gpu: bool) -> None:  # noqa: FBT001 - hypothesis passes it so
+        words = [
+            word.replace("{in}", folders["in"]).replace("{out}", folders["out"]) for word in words
+        ]
+        _check(words, *_run(words, gpu=gpu))
+
+    answer()
 
 
 def _check(words: list[str], status: int, out: str, err: str) -> None:
