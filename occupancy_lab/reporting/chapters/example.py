@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from occupancy_lab.reporting.launches import Name, Row, Variant
-    from occupancy_lab.reporting.source import Source, Times
+    from occupancy_lab.reporting.source import Source, TimeWords
     from occupancy_lab.values import Measurement
 
 
@@ -51,7 +51,7 @@ class Example:
     """One launch explained, and the others of its problem that have a time."""
 
     case: Case
-    times: Times
+    times: TimeWords
     """What the times of the variants are."""
     variants: tuple[Variant, ...]
     predicted_best: Variant | None
@@ -200,8 +200,8 @@ def _copy(source: Source, problem: Problem) -> Measurement | None:
 
 
 def _best(source: Source, problem: Problem, variants: tuple[Variant, ...]) -> Variant | None:
-    claims = rows_of(source.claims, problem).to_dict("records")
-    best = min(claims, key=lambda row: float(row["predicted_us"]), default=None)
+    predicted = rows_of(source.predictions, problem).to_dict("records")
+    best = min(predicted, key=lambda row: float(row["predicted_us"]), default=None)
     if best is None:
         return None
     name = str(best["kernel"]), row_config(best)
