@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from vendors import Vendors
     from vendors_formula import Formula
     from vendors_stages import Stages, Steps
-    from vendors_times import Times
+    from vendors_times import ProblemTimes
 
 
 def vendors_in_short(
-    stages: Stages, formulas: Sequence[Formula], times: Sequence[Times]
+    stages: Stages, formulas: Sequence[Formula], times: Sequence[ProblemTimes]
 ) -> Chapter:
     """Say what num_stages takes, how often the formula is right, and what was confirmed."""
     said = [

@@ -37,7 +37,7 @@ FILE = Path(__file__).with_name("data") / "vendors.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledRow:
     """One configuration on one GPU."""
 
     gpu: Gpu
@@ -53,7 +53,7 @@ class Vendors:
     """Every configuration on every GPU, in the order of the rows."""
 
     triton: str
-    every: tuple[Compiled, ...]
+    every: tuple[CompiledRow, ...]
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -108,12 +108,12 @@ def make_vendors(rows: list[dict[Any, Any]]) -> Vendors:
     return Vendors(version, tuple(_compiled(row) for row in rows))
 
 
-def _compiled(row: Mapping[Any, Any]) -> Compiled:
+def _compiled(row: Mapping[Any, Any]) -> CompiledRow:
     gpu, problem, config = find_gpu(str(row["gpu"])), row_problem(row), row_config(row)
     status, record = str(row["status"]), None
     if status == "ok":
         record = row_record(row, gpu)
-    return Compiled(gpu, problem, config, status, record)
+    return CompiledRow(gpu, problem, config, status, record)
 
 
 def what_was_compiled(vendors: Vendors) -> Chapter:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vendors_formula import Case, Counts
+from vendors_formula import Counts, Verdict
 
 from occupancy_lab.explaining.formula import TERM_WORDS, term_reasons
 from occupancy_lab.gpus import HipArchitecture
@@ -179,7 +179,7 @@ def make_claims(vendors: Vendors) -> tuple[Claims, ...]:
         Claims(
             gpu,
             tuple(
-                Case(record, claim(claimant, record.resources, gpu.architecture))
+                Verdict(record, claim(claimant, record.resources, gpu.architecture))
                 for record in vendors.of(gpu)
             ),
             claimant,
@@ -190,9 +190,9 @@ def make_claims(vendors: Vendors) -> tuple[Claims, ...]:
     )
 
 
-def worst_claims(claims: Sequence[Claims]) -> tuple[tuple[Claims, Case[Claim]], ...]:
+def worst_claims(claims: Sequence[Claims]) -> tuple[tuple[Claims, Verdict[Claim]], ...]:
     """Give, for each claimant and what it misses, the first kernel that it is most wrong for."""
-    found: dict[tuple[str, tuple[str, ...]], tuple[Claims, Case[Claim]]] = {}
+    found: dict[tuple[str, tuple[str, ...]], tuple[Claims, Verdict[Claim]]] = {}
     for one in claims:
         for case in one.cases:
             key = one.claimant.name, case.said.missing_terms
@@ -230,7 +230,7 @@ def _row(claims: Claims) -> tuple[str, ...]:
     )
 
 
-def _case(claims: Claims, case: Case[Claim]) -> str:
+def _case(claims: Claims, case: Verdict[Claim]) -> str:
     record, mp = case.record, case.record.gpu.architecture
     taken = record.resources
     reasons = term_reasons(case.said.missing_terms, mp, words=CLAIM_WORDS)

@@ -38,7 +38,7 @@ Said = TypeVar("Said", bound=_Said)
 
 
 @dataclass(frozen=True, slots=True)
-class Case(Generic[Said]):
+class Verdict(Generic[Said]):
     """One kernel, and what a formula says of it."""
 
     record: Record
@@ -66,7 +66,7 @@ class Counts(Generic[Said]):
     """What a formula says of the kernels of one GPU."""
 
     gpu: Gpu
-    cases: tuple[Case[Said], ...]
+    cases: tuple[Verdict[Said], ...]
 
     @property
     def fails(self) -> int:
@@ -102,7 +102,7 @@ class Formula(Counts["TutorialOccupancy"]):
     rocm: Rocm
     """CURRENT on NVIDIA too, where it changes nothing."""
 
-    def worst(self, term: str | None = None) -> Case[TutorialOccupancy] | None:
+    def worst(self, term: str | None = None) -> Verdict[TutorialOccupancy] | None:
         """Return the first of the kernels that it is most wrong for; None: right, or it fails.
 
         With *term* they are those for which it misses that term.
@@ -123,7 +123,7 @@ def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
 
 def make_examples(
     formulas: Sequence[Formula],
-) -> tuple[tuple[Formula, Case[TutorialOccupancy]], ...]:
+) -> tuple[tuple[Formula, Verdict[TutorialOccupancy]], ...]:
     """Return the worst case of each formula, and then of each term that none of these misses."""
     found = [(one, case) for one in formulas if (case := one.worst()) is not None]
     for term in dict.fromkeys(term for one in formulas for term in one.missing):
@@ -134,15 +134,15 @@ def make_examples(
 
 def _worst_of(
     formulas: Sequence[Formula], term: str
-) -> list[tuple[Formula, Case[TutorialOccupancy]]]:
+) -> list[tuple[Formula, Verdict[TutorialOccupancy]]]:
     cases = [(one, case) for one in formulas if (case := one.worst(term)) is not None]
     return sorted(cases, key=lambda pair: -pair[1].off)[:1]
 
 
-def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Case[TutorialOccupancy]]:
+def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Verdict[TutorialOccupancy]]:
     for record in records:
         said = tutorial_occupancy(record.resources, record.gpu.architecture, rocm)
-        yield Case(record, said)
+        yield Verdict(record, said)
 
 
 INTRODUCTION = (
@@ -176,7 +176,7 @@ def _row(formula: Formula) -> tuple[str, ...]:
     return (_name(formula), str(len(formula.cases)), *map(str, numbers), listed(missing or ["-"]))
 
 
-def _case(formula: Formula, case: Case[TutorialOccupancy]) -> str:
+def _case(formula: Formula, case: Verdict[TutorialOccupancy]) -> str:
     """Work out one kernel both ways, and say why they differ."""
     record = case.record
     taken = record.resources

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class PredictedLaunch:
     """One launch whose time can be predicted."""
 
     record: Record
@@ -30,18 +30,18 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class ProblemTimes:
     """One problem on one GPU."""
 
     gpu: Gpu
     problem: Problem
-    tutorial: Launch | None
+    tutorial: PredictedLaunch | None
     """With the num_warps and num_stages that the tutorial takes on that GPU; None: not known."""
-    best: Launch
+    best: PredictedLaunch
     """With the fewest stages and the num_warps that are predicted to be the fastest with them."""
 
 
-def make_times(vendors: Vendors) -> tuple[Times, ...]:
+def make_times(vendors: Vendors) -> tuple[ProblemTimes, ...]:
     """Return the predicted times of each problem on each GPU that has a prediction."""
     found = (_times(vendors, gpu, problem) for problem in vendors.problems for gpu in vendors.gpus)
     return tuple(times for times in found if times is not None)
@@ -54,7 +54,7 @@ def tutorial_record(vendors: Vendors, gpu: Gpu, problem: Problem) -> Record | No
     return vendors.at(gpu, problem, config.num_warps, config.num_stages)
 
 
-def _times(vendors: Vendors, gpu: Gpu, problem: Problem) -> Times | None:
+def _times(vendors: Vendors, gpu: Gpu, problem: Problem) -> ProblemTimes | None:
     launches = [
         launch
         for num_warps in vendors.num_warps
@@ -64,7 +64,7 @@ def _times(vendors: Vendors, gpu: Gpu, problem: Problem) -> Times | None:
     if not launches:
         return None
     tutorial = tutorial_record(vendors, gpu, problem)
-    return Times(
+    return ProblemTimes(
         gpu=gpu,
         problem=problem,
         tutorial=None if tutorial is None else _launch(tutorial),
@@ -72,14 +72,14 @@ def _times(vendors: Vendors, gpu: Gpu, problem: Problem) -> Times | None:
     )
 
 
-def _launch(record: Record) -> Launch | None:
-    return None if record.prediction is None else Launch(record, record.prediction)
+def _launch(record: Record) -> PredictedLaunch | None:
+    return None if record.prediction is None else PredictedLaunch(record, record.prediction)
 
 
 TITLE = "Predicted times"
 
 
-def the_times(times: Sequence[Times], stages: Stages) -> Chapter:
+def the_times(times: Sequence[ProblemTimes], stages: Stages) -> Chapter:
     """Return the predicted times, and say how little is known of them."""
     if not times:
         return Chapter(TITLE, ("Left out: nothing can be predicted for these GPUs.",))
@@ -94,7 +94,7 @@ def the_times(times: Sequence[Times], stages: Stages) -> Chapter:
     return Chapter(TITLE, (" ".join(_sentences(times, stages)), table))
 
 
-def _sentences(times: Sequence[Times], stages: Stages) -> Iterator[str]:
+def _sentences(times: Sequence[ProblemTimes], stages: Stages) -> Iterator[str]:
     if unconfirmed := unconfirmed_words(times):
         yield unconfirmed
     bases: dict[str, list[str]] = {}
@@ -106,7 +106,7 @@ def _sentences(times: Sequence[Times], stages: Stages) -> Iterator[str]:
     yield from _stages_sentences(stages)
 
 
-def unconfirmed_words(times: Sequence[Times]) -> str | None:
+def unconfirmed_words(times: Sequence[ProblemTimes]) -> str | None:
     """Say that no AMD GPU has confirmed a time; None where one has."""
     on_amd = [one for one in times if one.gpu.vendor == "AMD"]
     if any(one.best.prediction.calibrated for one in on_amd):
@@ -130,7 +130,7 @@ def _stages_sentences(stages: Stages) -> Iterator[str]:
     )
 
 
-def _row(times: Times) -> tuple[str, ...]:
+def _row(times: ProblemTimes) -> tuple[str, ...]:
     best = times.best
     return (
         times.gpu.title,
@@ -144,11 +144,11 @@ def _row(times: Times) -> tuple[str, ...]:
     )
 
 
-def _us(launch: Launch | None) -> str:
+def _us(launch: PredictedLaunch | None) -> str:
     return "-" if launch is None else microseconds(launch.prediction.us)
 
 
-def _share(times: Times) -> str:
+def _share(times: ProblemTimes) -> str:
     peak = times.gpu.bandwidth_gbs
     if peak is None:
         return "-"

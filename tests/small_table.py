@@ -154,6 +154,7 @@ def providers() -> pd.DataFrame:
     """Return what else was timed: torch twice at one width, and a copy that failed once."""
     conditions = dataclasses.asdict(CONDITIONS)
     usual = conditions | {"rows": 4096, "dtype": "float32", "measured": "measured", "runs": 30}
+    usual |= dict.fromkeys(("why_not", "us_low", "us_high", "relative_error", "mostly_launch"))
     return pd.DataFrame(
         [
             usual | {"cols": 256, "provider": "torch", "us": 99.0},
@@ -161,6 +162,7 @@ def providers() -> pd.DataFrame:
             usual | {"cols": 512, "provider": "torch", "us": 18.0},
             usual | {"cols": 256, "provider": "copy", "us": 7.0},
             usual | {"cols": 512, "provider": "copy", "us": None, "measured": "device lost"},
+            usual | {"cols": 781, "provider": "copy", "us": 10.5},
             usual | {"cols": 512, "rows": 8, "provider": "naive", "us": 3.0},
         ]
     )

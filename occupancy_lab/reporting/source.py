@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeWords:
     """The words that tell measured times from predicted ones."""
 
     word: str
@@ -48,8 +48,8 @@ class Times:
     """Times that differ by less than this share say nothing of which is shorter."""
 
 
-MEASURED = Times("measured", "take", "are", alike=0.0)
-PREDICTED = Times("predicted", "are predicted to take", "are predicted to be", alike=0.05)
+MEASURED = TimeWords("measured", "take", "are", alike=0.0)
+PREDICTED = TimeWords("predicted", "are predicted to take", "are predicted to be", alike=0.05)
 
 
 USE, EXAMPLE = "benchmark", "example"
@@ -168,7 +168,7 @@ class Source:
     """Every row, with the columns of a measured sweep and `use`."""
     planned: pd.DataFrame = field(compare=False, repr=False)
     """Those measured with as many programs as fit, or else all that can be predicted."""
-    claims: pd.DataFrame = field(compare=False, repr=False)
+    predictions: pd.DataFrame = field(compare=False, repr=False)
     """Those of them that can be predicted, with what is predicted."""
     providers: pd.DataFrame = field(compare=False, repr=False)
     """What else was timed on the same matrices: `provider`, and the columns of a measurement."""
@@ -180,7 +180,7 @@ class Source:
     """Of a source of predictions: the few launches that others measured on this GPU, if any."""
 
     @property
-    def times(self) -> Times:
+    def times(self) -> TimeWords:
         """What the times of `planned` are."""
         return PREDICTED if self.is_predicted else MEASURED
 
@@ -189,9 +189,9 @@ class Source:
         """Every row that has a time."""
         return _measured(self.table)
 
-    def claims_for(self, *uses: str) -> pd.DataFrame:
-        """Return the rows of `claims` for *uses*, all where uses are not told apart."""
-        return self.claims[self.claims["use"].isin({*uses, ALL})]
+    def predictions_for(self, *uses: str) -> pd.DataFrame:
+        """Return the rows of `predictions` for *uses*, all where uses are not told apart."""
+        return self.predictions[self.predictions["use"].isin({*uses, ALL})]
 
 
 def recorded_source(
@@ -257,10 +257,10 @@ def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
     import pandas as pd
 
     fitting = table[table["num_programs"].notna()].reset_index(drop=True)
-    claims = with_claims(fitting, {}, gpu, basis)
-    claims = claims.assign(us=claims["predicted_us"])
+    predicted = with_claims(fitting, {}, gpu, basis)
+    predicted = predicted.assign(us=predicted["predicted_us"])
     none = pd.DataFrame()
-    return Source(gpu, basis, None, table, claims, claims, none, is_predicted=True)
+    return Source(gpu, basis, None, table, predicted, predicted, none, is_predicted=True)
 
 
 def file_source(path: str, name: str | None) -> Source:
@@ -302,7 +302,7 @@ def make_source(
         file=file,
         table=table,
         planned=planned,
-        claims=planned.iloc[:0] if basis is None else with_claims(planned, {}, gpu, basis),
+        predictions=planned.iloc[:0] if basis is None else with_claims(planned, {}, gpu, basis),
         providers=pd.DataFrame() if providers is None else _typed(_measured(providers)),
     )
 

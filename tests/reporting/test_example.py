@@ -169,3 +169,15 @@ def test_predicted_example_has_recorded_times_beside(predicted: Source) -> None:
     (table,) = sections(found)["What to launch instead"].tables
     assert (table.headers[2], table.headers[-1]) == ("predicted us", "recorded us")
     assert [cells[-1] for cells in table.rows] == ["16.0", "-", "-", "-", "12.0"]
+
+
+def test_copy_of_the_matrix_is_the_measured_one(small: Source, predicted: Source) -> None:
+    """What a copy of this matrix takes is measured or recorded, and else predicted, and says so."""
+    for source, where in ((small, "measured"), (predicted, "recorded")):
+        found = make_example(source)
+        assert found is not None
+        words = sections(found)["What to launch instead"].sentences[-1]
+        assert words == f"A plain copy of this matrix, {where}: 10.5 us, 2437 GB/s."
+    unknown = dataclasses.replace(found, copy=None)
+    words = sections(unknown)["What to launch instead"].sentences[-1]
+    assert words == "A plain copy of this matrix, predicted: 12.8 us, 2000 GB/s."

@@ -82,7 +82,7 @@ def test_what_was_not_launched_is_predicted(name: str, recorded: int | None) -> 
     assert (found.gpu, found.origin.gpu) == (find_gpu(name), H200)
     assert found.measured.empty
     assert (found.recorded and len(found.recorded.measured)) == recorded
-    assert len(found.planned) == len(found.claims) == (found.table["status"] == "ok").sum()
+    assert len(found.planned) == len(found.predictions) == (found.table["status"] == "ok").sum()
     assert (found.planned["us"] == found.planned["predicted_us"]).all()
 
 
@@ -150,9 +150,9 @@ def test_planned_launches_and_claims() -> None:
     """Launches with the tutorial's number of programs are measured, and not planned."""
     table = table_of([row(num_warps=16, n_regs=22, as_tutorial=True), row()])
     found = make_source(H200, table)
-    assert (len(found.measured), len(found.planned), len(found.claims)) == (2, 1, 1)
-    assert found.claims_for("benchmark").empty
-    assert len(found.claims_for("tuning")) == 1
+    assert (len(found.measured), len(found.planned), len(found.predictions)) == (2, 1, 1)
+    assert found.predictions_for("benchmark").empty
+    assert len(found.predictions_for("tuning")) == 1
 
 
 def test_nothing_is_claimed_without_a_basis(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,4 +160,4 @@ def test_nothing_is_claimed_without_a_basis(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(source, "calibration_for", lambda _gpu: None)
     found = make_source(H200, table_of([row()]))
     assert found.basis is None
-    assert (len(found.planned), len(found.claims)) == (1, 0)
+    assert (len(found.planned), len(found.predictions)) == (1, 0)

@@ -27,7 +27,7 @@ from occupancy_lab.throughput import calibrations
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vendors_formula import Case
+    from vendors_formula import Verdict
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
@@ -140,7 +140,7 @@ def test_each_missing_term_is_worked_out(vendors: Vendors) -> None:
     assert all(_is_wrong(case) for _, case in examples)
 
 
-def _is_wrong(case: Case[TutorialOccupancy]) -> bool:
+def _is_wrong(case: Verdict[TutorialOccupancy]) -> bool:
     return case.said.programs_per_multiprocessor != case.truth
 
 

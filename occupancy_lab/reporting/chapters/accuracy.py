@@ -66,7 +66,7 @@ def make_accuracy(source: Source) -> Accuracy | None:
 
     Where uses are not told apart, every launch counts.
     """
-    if source.claims_for(*USES).empty:
+    if source.predictions_for(*USES).empty:
         return None
     table = source.table[source.table["use"].isin(set(USES))]
     evaluation = evaluate(table, basis_of=lambda _gpu: source.basis)
@@ -84,8 +84,8 @@ def make_accuracy(source: Source) -> Accuracy | None:
 
 
 def _points(source: Source, use: str) -> tuple[Point, ...]:
-    claims = source.claims[source.claims["use"] == use]
-    columns = zip(claims["bound"], claims["predicted_us"], claims["us"], strict=True)
+    predicted = source.predictions[source.predictions["use"] == use]
+    columns = zip(predicted["bound"], predicted["predicted_us"], predicted["us"], strict=True)
     return tuple(Point(str(bound), float(said), float(us)) for bound, said, us in columns)
 
 

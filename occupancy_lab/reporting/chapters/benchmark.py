@@ -150,7 +150,7 @@ def launches_of_widths(source: Source) -> dict[Problem, list[Row]]:
     Its problems have the rows and the dtype for which there are the most numbers of columns; it
     is empty where there is not more than one.
     """
-    rows = source.claims_for(USE).to_dict("records")
+    rows = source.predictions_for(USE).to_dict("records")
     of_problem: dict[Problem, list[Row]] = {}
     for row in rows:
         of_problem.setdefault(row_problem(row), []).append(row)

@@ -73,7 +73,7 @@ def make_compiled(source: Source) -> Compiled:
         shapes=len(planned.drop_duplicates(["rows", "cols", "dtype"])),
         untimed=dict(Counter(failed).most_common()),
         recorded=None if recorded is None else make_taken(recorded),
-        counted=0 if recorded is None else len(recorded.claims),
+        counted=0 if recorded is None else len(recorded.predictions),
     )
 
 

@@ -26,6 +26,7 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
+from occupancy_lab.reporting.chapters.benchmark import COPY
 from occupancy_lab.reporting.launches import (
     config_words,
     launches_of,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from occupancy_lab.reporting.launches import Name, Row, Variant
-    from occupancy_lab.reporting.source import Source, Times
+    from occupancy_lab.reporting.source import Source, TimeWords
     from occupancy_lab.values import Measurement
 
 
@@ -66,11 +67,13 @@ class Example:
     """One launch explained, and the others of its problem that have a time."""
 
     case: Case
-    times: Times
+    times: TimeWords
     """What the times of the variants are."""
     variants: tuple[Variant, ...]
     predicted_best: Variant | None
     """None where nothing is predicted."""
+    copy: Measurement | None
+    """Of a plain copy of the matrix; None where none was measured."""
 
     @property
     def tutorial(self) -> Variant:
@@ -175,6 +178,7 @@ def make_example(source: Source) -> Example | None:
                 source.times,
                 variants,
                 _best(source, problem, variants),
+                _copy(source, problem),
             )
     return None
 
@@ -193,13 +197,28 @@ def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Co
         found(TUTORIAL_KERNEL, config),
         found(TUTORIAL_KERNEL, single),
         found(ROW_KERNEL, single),
+        copy=_copy(source, problem),
     )
     return Case(record, row_resources(one_stage), recorded=recorded)
 
 
+def _copy(source: Source, problem: Problem) -> Measurement | None:
+    measured = source.recorded if source.is_predicted else source
+    if measured is None or measured.providers.empty:
+        return None
+    table = measured.providers
+    table = table[
+        (table["provider"] == COPY)
+        & (table["rows"] == problem.rows)
+        & (table["cols"] == problem.cols)
+        & (table["dtype"] == problem.dtype)
+    ]
+    return None if table.empty else row_measurement(table.to_dict("records")[-1])
+
+
 def _best(source: Source, problem: Problem, variants: tuple[Variant, ...]) -> Variant | None:
-    claims = rows_of(source.claims, problem).to_dict("records")
-    best = min(claims, key=lambda row: float(row["predicted_us"]), default=None)
+    predicted = rows_of(source.predictions, problem).to_dict("records")
+    best = min(predicted, key=lambda row: float(row["predicted_us"]), default=None)
     if best is None:
         return None
     name = str(best["kernel"]), row_config(best)
@@ -394,8 +413,23 @@ def _the_choice(example: Example) -> Section:
         *(("recorded us",) if beside else ()),
     )
     return Section(
-        "What to launch instead", (Table(headers, rows),), tuple(_choice_sentences(example))
+        "What to launch instead",
+        (Table(headers, rows),),
+        (*_choice_sentences(example), *_copy_sentences(example)),
     )
+
+
+def _copy_sentences(example: Example) -> Iterator[str]:
+    """Say what a plain copy of the matrix takes, measured if one was, and else predicted."""
+    record, known = example.case.record, example.copy
+    moved = record.traffic.total_bytes
+    if known is not None and known.us is not None:
+        us, where = known.us, "measured" if example.times is MEASURED else "recorded"
+    elif record.prediction is not None:
+        us, where = moved / record.prediction.ceiling_gbs / 1e3, "predicted"
+    else:
+        return
+    yield f"A plain copy of this matrix, {where}: {microseconds(us)}, {moved / us / 1e3:.0f} GB/s."
 
 
 def _choices(example: Example) -> Iterator[tuple[str, Variant]]:

@@ -105,14 +105,14 @@ class Excess(Miscount):
         return self.problem.rows / self.programs
 
 
-Launch = TypeVar("Launch", bound=Miscount)
+AnyMiscount = TypeVar("AnyMiscount", bound=Miscount)
 
 
 @dataclass(frozen=True, slots=True)
-class Miscounts(Generic[Launch]):
+class Miscounts(Generic[AnyMiscount]):
     """All such configurations, the worst first."""
 
-    launches: tuple[Launch, ...]
+    launches: tuple[AnyMiscount, ...]
     right: int
     """Configurations for which the tutorial's formula gives the number that fits."""
     failing: int
@@ -123,9 +123,9 @@ class Miscounts(Generic[Launch]):
         """Those for which it launches more than fit."""
         return sum(launch.tutorial_programs > launch.programs for launch in self.launches)
 
-    def by_term(self) -> dict[str, tuple[Launch, ...]]:
+    def by_term(self) -> dict[str, tuple[AnyMiscount, ...]]:
         """Return the configurations by what the formula misses, the commonest first."""
-        found: dict[str, list[Launch]] = {}
+        found: dict[str, list[AnyMiscount]] = {}
         for launch in self.launches:
             found.setdefault(launch.missing, []).append(launch)
         ranked = sorted(found.items(), key=lambda item: -len(item[1]))

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedWidth:
     """A number of columns of which something was measured."""
 
     width: Width
@@ -71,7 +71,7 @@ class Forecast:
     """A benchmark of predicted times, of all configurations and of the tutorial's launch."""
 
     benchmark: Benchmark
-    recorded: tuple[Recorded, ...]
+    recorded: tuple[RecordedWidth, ...]
     """In ascending order of the columns; not all of them need be the benchmark's."""
 
     @property
@@ -102,7 +102,7 @@ def make_forecast(source: Source) -> Forecast | None:
     return Forecast(
         Benchmark(first.rows, first.dtype, widths),
         tuple(
-            Recorded(_width(source, problem), recorded[problem.cols])
+            RecordedWidth(_width(source, problem), recorded[problem.cols])
             for problem in shapes
             if launches_of(source, problem)
         ),
@@ -173,7 +173,7 @@ def _tables(forecast: Forecast) -> Iterator[Table]:
         return
     names = [name for name in MEANINGS if name in forecast.names]
 
-    def row(one: Recorded) -> tuple[str, ...]:
+    def row(one: RecordedWidth) -> tuple[str, ...]:
         width = one.width
         return (
             str(width.cols),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.reporting.launches import Variant
-    from occupancy_lab.reporting.source import Source, Times
+    from occupancy_lab.reporting.source import Source, TimeWords
     from occupancy_lab.values import Problem
 
 
@@ -31,7 +31,7 @@ class Occupancies:
     """The grid of one problem: what has a time, and the rows that a heat map takes."""
 
     problem: Problem
-    times: Times
+    times: TimeWords
     """What the times of the variants are."""
     variants: tuple[Variant, ...]
     table: pd.DataFrame = field(compare=False, repr=False)
