@@ -111,7 +111,7 @@ def test_signals_end_the_compiler_too(
         _, complaints = process.communicate(timeout=30)
     assert process.returncode == STATUS[number]
     if number != signal.SIGKILL:
-        assert complaints.split("\n")[-2] == "occupancy-lab: interrupted"
+        assert complaints.split("\n")[-2].startswith("occupancy-lab: interrupted")
         assert "Traceback" not in complaints
     pid = int(pid_file.read_text())
     wait_until(lambda: is_dead(pid))
