@@ -31,7 +31,8 @@ SLOW = (
     *("occupancy/test_hip.py", "occupancy/test_llvm.py", "occupancy/test_points.py"),
     *("occupancy/test_terms.py", "occupancy/test_tutorial.py", "plotting", "reporting", "reports"),
     *("sweeping/test_kills.py", "sweeping/test_run.py", "sweeping/test_sweep.py"),
-    *("test_imports.py", "test_package.py", "test_readme.py", "tuning", "workers"),
+    *("cli/test_commands.py", "evaluating/test_score.py", "explaining/test_explanation.py"),
+    *("test_imports.py", "test_package.py", "test_readme.py", "throughput", "tuning", "workers"),
 )
 """The files and folders whose tests compile, draw, or start processes: they are marked slow."""
 
