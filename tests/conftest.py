@@ -20,19 +20,16 @@ settings.load_profile("unhurried")
 
 TESTS = Path(__file__).parent
 SLOW = (
-    *("calibrating", "compiling/test_amdgcn.py", "compiling/test_assembly.py"),
-    *("compiling/test_compile.py", "compiling/test_cubin.py", "compiling/test_elf.py"),
-    *("compiling/test_flow.py", "compiling/test_hsaco.py", "compiling/test_offline.py"),
-    *("compiling/test_process.py", "compiling/test_sass.py", "compiling/test_silence.py"),
-    *("cli/test_cli.py", "cli/test_command_lines.py", "cli/test_doctor.py", "cli/test_faults.py"),
-    *("cli/test_fence.py", "comparing/test_compare.py", "comparing/test_environment.py"),
-    *("kernels", "measuring/test_journal.py", "measuring/test_ncu.py", "measuring/test_process.py"),
-    *("measuring/test_verify.py", "occupancy/test_cliffs.py", "occupancy/test_cuda.py"),
+    *("calibrating", "comparing", "kernels", "plotting", "reporting", "reports", "sweeping"),
+    *("throughput", "tuning", "workers", "compiling/test_amdgcn.py", "compiling/test_compile.py"),
+    *("compiling/test_cubin.py", "compiling/test_elf.py", "compiling/test_flow.py"),
+    *("compiling/test_process.py", "compiling/test_sass.py", "cli/test_cli.py"),
+    *("cli/test_command_lines.py", "cli/test_commands.py", "cli/test_doctor.py"),
+    *("cli/test_faults.py", "cli/test_fence.py", "evaluating/test_score.py"),
+    *("explaining/test_explanation.py", "measuring/test_journal.py", "measuring/test_ncu.py"),
+    *("measuring/test_process.py", "measuring/test_verify.py", "occupancy/test_cuda.py"),
     *("occupancy/test_hip.py", "occupancy/test_llvm.py", "occupancy/test_points.py"),
-    *("occupancy/test_terms.py", "occupancy/test_tutorial.py", "plotting", "reporting", "reports"),
-    *("sweeping/test_kills.py", "sweeping/test_run.py", "sweeping/test_sweep.py"),
-    *("cli/test_commands.py", "evaluating/test_score.py", "explaining/test_explanation.py"),
-    *("test_imports.py", "test_package.py", "test_readme.py", "throughput", "tuning", "workers"),
+    *("test_imports.py", "test_package.py", "test_readme.py"),
 )
 """The files and folders whose tests compile, draw, or start processes: they are marked slow."""
 
