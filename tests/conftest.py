@@ -9,9 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# Other tests run beside each, so that how long a draw takes says nothing about it.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
+
+TESTS = Path(__file__).parent
+SLOW = (
+    *("calibrating", "comparing", "kernels", "plotting", "reporting", "reports", "sweeping"),
+    *("throughput", "tuning", "workers", "compiling/test_amdgcn.py", "compiling/test_compile.py"),
+    *("compiling/test_cubin.py", "compiling/test_elf.py", "compiling/test_flow.py"),
+    *("compiling/test_process.py", "compiling/test_sass.py", "cli/test_cli.py"),
+    *("cli/test_command_lines.py", "cli/test_commands.py", "cli/test_doctor.py"),
+    *("cli/test_faults.py", "cli/test_fence.py", "evaluating/test_score.py"),
+    *("explaining/test_explanation.py", "measuring/test_journal.py", "measuring/test_ncu.py"),
+    *("measuring/test_process.py", "measuring/test_verify.py", "occupancy/test_cuda.py"),
+    *("occupancy/test_hip.py", "occupancy/test_llvm.py", "occupancy/test_points.py"),
+    *("test_imports.py", "test_package.py", "test_readme.py"),
+)
+"""The files and folders whose tests compile, draw, or start processes: they are marked slow."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,7 +67,11 @@ def _why_no_gpu() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the GPU tests, with the reason, where there is no GPU."""
+    """Mark the slow tests, and skip the GPU tests, with the reason, where there is no GPU."""
+    slow = [TESTS / name for name in SLOW]
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in slow):
+            item.add_marker(pytest.mark.slow)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if marked else None
     if reason is not None:

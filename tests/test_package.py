@@ -51,7 +51,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.slow
 def test_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
     """The wheel has every module, the kernels, tables and py.typed, and nothing else."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -77,7 +76,6 @@ def test_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
     assert others == {"occupancy_lab/py.typed"} | tables | recorded
 
 
-@pytest.mark.slow
 def test_wheel_works_where_it_alone_is_installed(wheel: Path, tmp_path: Path) -> None:
     """With its dependencies beside it, the wheel answers and needs nothing of this folder."""
     venv.create(tmp_path, symlinks=True)

@@ -1,14 +1,18 @@
-"""What a test run leaves alone: the folders of the user who started it."""
+"""What a test run leaves alone, and which of its tests are left out where time is short."""
 
 from __future__ import annotations
 
 import os
 import pwd
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from triton import knobs
 
 from occupancy_lab.compiling.store import store_directory
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_the_users_folders_are_out_of_reach() -> None:
@@ -18,3 +22,13 @@ def test_the_users_folders_are_out_of_reach() -> None:
     assert Path(knobs.cache.dir).is_relative_to(home)
     assert store_directory().is_relative_to(home)
     assert not [name for name in os.environ if name.startswith("XDG_")]
+
+
+def test_every_slow_file_exists(request: pytest.FixtureRequest) -> None:
+    """No name is left on the list of slow tests after a file has moved."""
+    (shared,) = (
+        plugin
+        for plugin in request.config.pluginmanager.get_plugins()
+        if getattr(plugin, "__file__", None) == str(Path(__file__).with_name("conftest.py"))
+    )
+    assert not [name for name in shared.SLOW if not (shared.TESTS / name).exists()]

@@ -149,11 +149,11 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
         except UnfinishedError as interrupt:
             write(interrupt.finished)
             raise
+        write(made.table)
         if as_json:
             print_json(made.to_dict())
         else:
             print_markdown(calibration_document(made).to_markdown())
-        write(made.table)
 
 
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

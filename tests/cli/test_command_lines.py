@@ -139,12 +139,18 @@ def _in_process(_self: object, request: Request, timeout: float | None) -> Resou
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """Return what replaces things for this file, and puts them back whatever happens."""
+    with pytest.MonkeyPatch.context() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the folder of files to read and the one to write in, with every slow thing replaced.
 
     Nothing is compiled, launched, drawn or asked of a GPU: what stands in for it answers at once.
     """
-    patch = pytest.MonkeyPatch()
     there, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
     for name, content in FILES.items():
         (there / name).write_bytes(content)
@@ -170,8 +176,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         replaced[f"{module}.measure_launches"] = Launches()
     for name, stand_in in replaced.items():
         patch.setattr(f"occupancy_lab.{name}", stand_in)
-    yield {"in": str(there), "out": str(out)}
-    patch.undo()
+    return {"in": str(there), "out": str(out)}
 
 
 def _saved(_figure: object, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The compiler behind these tests: Triton with a cache of its own."""
+"""The compiler behind these tests, and a bound on the time of what reads its binaries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """Return the module sample.py; what it compiles is kept in a folder of this run."""
+def sample() -> ModuleType:
+    """Return the module sample.py; what it compiles is kept in the Triton cache of this run."""
     pytest.importorskip("triton")
     specification = importlib.util.spec_from_file_location(
         "sample", Path(__file__).with_name("sample.py")
@@ -24,22 +24,20 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
-        specification.loader.exec_module(module)
-        yield module
+    specification.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
 def bounded() -> Iterator[None]:
-    """End a test after 20 s that would take minutes where time grows with the input's square."""
+    """End a test after 20 s of its own that would take minutes with time of the input's square."""
 
     def late(_number: int, _frame: object) -> None:
         message = "this takes longer than 20 s"
         raise TimeoutError(message)
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(20)
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 20)
     yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)

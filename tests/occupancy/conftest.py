@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import CudaArchitecture, HipArchitecture, architectures
@@ -35,8 +34,6 @@ SHARED_BYTES = st.one_of(
 )
 WARPS = st.one_of(st.sampled_from([1, 2, 4, 8, 16, 32]), st.integers(1, 33))
 
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
 for kind in (CudaArchitecture, HipArchitecture):
     st.register_type_strategy(
         kind,

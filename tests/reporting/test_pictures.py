@@ -20,13 +20,20 @@ NAMES = {
 """The pictures by the source that they are of."""
 
 
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, dict[str, Figure]]:
+    """Return the figures of each source's page, which is drawn once for all that look at it."""
+    return {}
+
+
 @pytest.fixture(params=[(source, name) for source, names in NAMES.items() for name in names])
-def figure(request: pytest.FixtureRequest) -> Figure:
+def figure(request: pytest.FixtureRequest, drawn: dict[str, dict[str, Figure]]) -> Figure:
     """Return each picture of the small table, and of what is predicted of it."""
     source, name = request.param
-    page = write_page(request.getfixturevalue(source))
-    (picture,) = (one for one in page.pictures if one.name == name)
-    return picture.draw()
+    if source not in drawn:
+        page = write_page(request.getfixturevalue(source))
+        drawn[source] = {one.name: one.draw() for one in page.pictures}
+    return drawn[source][name]
 
 
 @pytest.mark.parametrize("source", NAMES)
