@@ -28,8 +28,7 @@ from occupancy_lab.explaining.advice import (
 from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded
 from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.text.printing import print_text
-from occupancy_lab.text.printing import print_markdown
+from occupancy_lab.text.printing import print_markdown, print_text
 from occupancy_lab.tuning.search import KERNELS, grid_tasks
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
