@@ -306,7 +306,7 @@ def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> Non
         return compile_(self, request, timeout)
 
     monkeypatch.setattr(CompileProcess, "compile", count)
-    text = occupancy_lab.explain(93, gpu="h100").to_markdown()
+    text = occupancy_lab.explain(93, gpu="h100", cache=False).to_markdown()
     assert len(asked) == 2
     assert "`occupancy-lab tune --cols 93 --gpu h100` ranks all 30 configurations" in text
 
