@@ -52,6 +52,11 @@ _ONE_KERNEL = (
     *("--sgprs", "--static-shared", "--barriers"),
 )
 _ONE_FORM = Ignored(("--format",), beside="--json")
+_OF_AN_EXPLANATION = (
+    *("--cols", "--rows", "--dtype", "--block-size", "--num-warps", "--num-stages", "--kernel"),
+    *("--gpu", "--measure", "--full", "--compile-timeout", "--format", "--json"),
+    *("--no-cache", "--cache-dir"),
+)
 
 
 class LabGroup(click.Group):
@@ -137,7 +142,13 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         context.exit()
 
 
-@main.command(ignored=(_ONE_FORM, Ignored(("--full",), beside="--json")))
+@main.command(
+    ignored=(
+        _ONE_FORM,
+        Ignored(("--full",), beside="--json"),
+        Ignored(_OF_AN_EXPLANATION, beside="--words"),
+    )
+)
 @launch_options
 @click.option(
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."

@@ -60,6 +60,14 @@ def test_words_need_no_matrix() -> None:
     assert "waves of programs" in done.stdout
 
 
+def test_words_stand_alone() -> None:
+    """What would be ignored beside the glossary is refused by its name."""
+    for option in ("--json", "--cols 781", "--full"):
+        done = run("explain", "--words", *option.split())
+        assert done.returncode == 2
+        assert f"{option.split()[0]} would be ignored beside --words" in done.stderr
+
+
 def test_forms_say_the_same() -> None:
     """Terminal, markdown and JSON carry the same answer."""
     asked = ("explain", "--cols", "781", "--gpu", "h100")
