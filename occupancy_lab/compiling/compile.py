@@ -129,7 +129,7 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
 
 @contextlib.contextmanager
 def _fresh_cache() -> Iterator[None]:
-    """Give Triton a cache of its own in the block, and remove it afterwards."""
+    """Let Triton keep a cache of its own in the block, and remove it afterwards."""
     try:
         folder = tempfile.mkdtemp(prefix="occupancy-lab-")
     except OSError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from processes import is_running
 
 from occupancy_lab.comparing import Environment, environment, find_environment, triton_python
 from occupancy_lab.compiling import triton_version
@@ -254,15 +255,6 @@ def test_a_python_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     while is_running(started):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def is_running(process: str) -> bool:
-    """Tell whether a process is there and not dead."""
-    try:
-        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 def test_making_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

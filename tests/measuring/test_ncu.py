@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import is_running
 
 from occupancy_lab.errors import DriverError
 from occupancy_lab.gpus import present_gpus
@@ -22,6 +23,9 @@ from occupancy_lab.measuring.ncu import (
     read_report,
 )
 from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LAUNCH = OneLaunch("softmax", Problem(4096, 781), Config(1024, 8, 4), 1056)
 
@@ -211,15 +215,6 @@ def test_nothing_outlives_a_time_limit(fake: Path) -> None:
     while is_running(child):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def is_running(process: str) -> bool:
-    """Tell whether a process is there and not dead."""
-    try:
-        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 def test_no_ncu_is_told(fake: Path) -> None:

@@ -1,0 +1,14 @@
+"""Whether processes that a test started are still there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def is_running(process: str) -> bool:
+    """Return whether the process with this number is there and not dead."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
