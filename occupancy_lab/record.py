@@ -15,7 +15,10 @@ from occupancy_lab.throughput.predict import predict
 if TYPE_CHECKING:
     from occupancy_lab.compiling.process import Compiler
     from occupancy_lab.gpus import Gpu
+    from collections.abc import Mapping
+
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.launch import Launch
     from occupancy_lab.values import (
         Config,
         LaunchPlan,
@@ -251,4 +254,38 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
         traffic=traffic(kernel.memory_steps(problem), problem),
         triton_version=triton,
         prediction=predict(kernel, problem, config, resources, held, launch, gpu),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """Everything that is known of one launch of any kernel on one GPU before it is launched."""
+
+    kernel: str
+    """The kernel's name."""
+    launch: Launch
+    arguments: Mapping[str, Any]
+    """The launch's arguments by the names of the kernel's parameters."""
+    options: Mapping[str, Any]
+    """Compiler options that the launch passes."""
+    calculation: Calculation
+    triton_version: str
+
+
+def launch_record(
+    function: Any, launch: Launch, gpu: Gpu, resources: Resources, *, triton: str
+) -> LaunchRecord:
+    """Return the record of *launch* as the Triton of version *triton* compiled it to *resources*.
+
+    Raises DoesNotFitError where the GPU holds not one program of it.
+    """
+    calculation = calculate(resources, gpu)
+    check_fits(calculation)
+    return LaunchRecord(
+        kernel=function.__name__,
+        launch=launch,
+        arguments=launch.bound(function),
+        options=launch.options(function),
+        calculation=calculation,
+        triton_version=triton,
     )
