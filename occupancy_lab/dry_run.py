@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_launch, store_directory, triton_version
-from occupancy_lab.errors import CompileError, DoesNotFitError, InputError, OccupancyLabError, quoted
+from occupancy_lab.errors import (
+    CompileError,
+    DoesNotFitError,
+    InputError,
+    quoted,
+)
+from occupancy_lab.explaining.any_launch import write_launch
+from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import is_triton_function
 from occupancy_lab.launch import launch_of
 from occupancy_lab.record import LaunchRecord, launch_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
+    from occupancy_lab.text.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,11 @@ def variants(
 
 
 def _variants(
-    kernel: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], grid: Any, tuned: dict[str, Any]
+    kernel: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    grid: Any,
+    tuned: dict[str, Any],
 ) -> Iterator[Variant]:
     kind = type(kernel).__name__
     if not is_triton_function(kernel):
@@ -53,9 +66,7 @@ def _variants(
         raise InputError(msg)
     if kind == "Autotuner":
         for setting in _configurations(kernel, arguments, keywords):
-            yield from _variants(
-                kernel.fn, arguments, keywords | setting, grid, tuned | setting
-            )
+            yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
     elif kind == "Heuristics":
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
         for name, work_out in kernel.values.items():
@@ -65,15 +76,20 @@ def _variants(
         yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned)
 
 
+def _check_kernel(kernel: Any) -> None:
+    if not is_triton_function(kernel):
+        name = getattr(kernel, "__name__", kernel)
+        msg = f"{quoted(name)} is no function that triton.jit made"
+        raise InputError(msg)
+
+
 def _configurations(
     tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Return what each configuration of an autotuner sets, with its pre_hook called before it."""
     tuner.nargs = dict(zip(tuner.arg_names, arguments, strict=False))
     try:
-        configurations = (
-            tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
-        )
+        configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
         for configuration in configurations:
             setting = configuration.all_kwargs()
             if twice := sorted(keywords.keys() & configuration.kwargs.keys()):
@@ -102,32 +118,47 @@ class DryRun:
 
     records: tuple[LaunchRecord, ...]
     failures: tuple[Untried, ...] = ()
+    make: Callable[[Launch, Gpu], LaunchRecord] = field(kw_only=True, repr=False, compare=False)
+    """What compiles a neighbour of the launch."""
+
+    def document(self, *, full: bool = False) -> Document:
+        """Return the explanation; the neighbours of a launch are compiled for it."""
+        return write_launch(
+            tuple(try_neighbours(record, self.make) for record in self.records), full=full
+        )
+
+    def to_markdown(self, *, full: bool = False) -> str:
+        """Return the explanation in GitHub's markdown."""
+        return self.document(full=full).to_markdown()
+
+    def __str__(self) -> str:
+        """Return the explanation."""
+        return self.to_markdown()
 
 
-def run_dry(
-    found: Sequence[Variant], gpus: Sequence[tuple[Gpu, bool]], store: Store
-) -> DryRun:
+def run_dry(found: Sequence[Variant], gpus: Sequence[tuple[Gpu, bool]], store: Store) -> DryRun:
     """Compile *found* for *gpus*, in this process, and work out how they would sit there.
 
     A configuration that cannot be compiled, or does not fit, is a failure among several; alone it
     raises what it fails with.
     """
+
+    def make(function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+        resources = compile_launch(function, launch, gpu.target, store, present=gpu in here)
+        return launch_record(function, launch, gpu, resources, triton=triton_version())
+
+    here = {gpu for gpu, present in gpus if present}
     records, failures = [], []
     alone = len(found) * len(gpus) == 1
-    for (gpu, present), variant in itertools.product(gpus, found):
+    for (gpu, _), variant in itertools.product(gpus, found):
         try:
-            resources = compile_launch(
-                variant.function, variant.launch, gpu.target, store, present=present
-            )
-            records.append(
-                launch_record(variant.function, variant.launch, gpu, resources, triton=triton_version())
-            )
+            records.append(make(variant.function, variant.launch, gpu))
         except (CompileError, DoesNotFitError) as error:
             if alone:
                 raise
             status = "compile failed" if isinstance(error, CompileError) else "does not fit"
             failures.append(Untried(gpu, variant, status, str(error)))
-    return DryRun(tuple(records), tuple(failures))
+    return DryRun(tuple(records), tuple(failures), make=partial(make, found[0].function))
 
 
 class DryKernel:
@@ -136,7 +167,9 @@ class DryKernel:
     def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
         """Take what `dry_run` takes."""
         if not is_triton_function(kernel):
-            msg = f"{quoted(getattr(kernel, '__name__', kernel))} is no function that triton.jit made"
+            msg = (
+                f"{quoted(getattr(kernel, '__name__', kernel))} is no function that triton.jit made"
+            )
             raise InputError(msg)
         self._kernel = kernel
         self._gpus = chosen_gpus(gpu)

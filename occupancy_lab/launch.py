@@ -103,6 +103,10 @@ class Dtype:
 
     triton_name: str
 
+    def __str__(self) -> str:
+        """Return it as a kernel would name it: tl.fp32."""
+        return f"tl.{self.triton_name}"
+
 
 Scalar = Pointer | Descriptor | Dtype | bool | int | float | str | None
 Plain = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]

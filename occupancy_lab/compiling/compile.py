@@ -16,7 +16,7 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.offline import default_options, offline
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import (
     BinaryError,
@@ -24,6 +24,7 @@ from occupancy_lab.errors import (
     InputError,
     OccupancyLabError,
     TargetError,
+    listed,
 )
 from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.launch import constant_text
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _COMPILING = threading.RLock()
 """Triton's active driver and the terminal's descriptors are the whole process's, not a thread's."""
 
-READERS = 3
+READERS = 4
 """Goes up whenever the readers of this folder make other numbers of the same binary, so that what
 older ones read of it is not taken from a store."""
 
@@ -135,6 +136,7 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     if _interprets():
         msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
         raise InputError(msg)
+    check_options(function, launch, target)
     key = resource_key(function, launch, target)
     resources = store.get(key)
     if resources is None:
@@ -146,6 +148,20 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
                 _check_loaded(compiled, resources)
         store.put(key, resources)
     return resources
+
+
+def check_options(function: Any, launch: Launch, target: Target) -> None:
+    """Raise InputError, as Triton would, where *launch* passes an option that there is not."""
+    usual = default_options(target)
+    unknown = [name for name in launch.options(function) if name not in usual]
+    if unknown:
+        parameters = [parameter.name for parameter in function.params]
+        msg = (
+            f"{listed(unknown)} is neither a parameter of {function.__name__}"
+            f" ({', '.join(parameters)}) nor an option of Triton {triton_version()} for"
+            f" {target.name}"
+        )
+        raise InputError(msg)
 
 
 @contextlib.contextmanager
