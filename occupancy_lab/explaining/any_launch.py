@@ -117,11 +117,14 @@ def _best_of(records: Sequence[LaunchRecord]) -> Iterator[LaunchRecord]:
 
 def _best_sentence(record: LaunchRecord, knobs: Sequence[str]) -> str:
     resources, occupancy = record.calculation.resources, record.calculation.occupancy
-    settings = {**_constexprs(record), **record.options}
+    settings, warp = (
+        {**_constexprs(record), **record.options},
+        record.calculation.architecture.warp_word,
+    )
     words = ", ".join(f"{name} {settings[name]}" for name in knobs if name in settings)
     spills = f"{resources.local_bytes} B spilled" if resources.local_bytes else "nothing spilled"
     return (
-        f"**{record.title}**: {literal(words)} keeps most {record.calculation.architecture.warp_word}s"
+        f"**{record.title}**: {literal(words)} keeps most {warp}s"
         f" resident, {percent(occupancy.occupancy)}, with {spills}; that alone does not make it the"
         " fastest."
     )
