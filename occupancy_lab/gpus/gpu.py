@@ -31,12 +31,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaArchitecture:
-    """The limits of an NVIDIA architecture, those that set the occupancy."""
+    """The limits of an NVIDIA architecture that set the occupancy."""
 
     target_name: str
     """The compiler's name, without the suffix of a feature set: sm_90."""
     warp_size: int
-    """Threads a warp."""
+    """Threads per warp."""
     max_warps: int
     """Resident warps per SM."""
     max_threads: int
@@ -63,6 +63,12 @@ class CudaArchitecture:
     """Bytes that a program's shared memory is rounded up to a multiple of."""
     max_barriers: int | None = None
     """Named barriers per SM; None where they do not limit the occupancy."""
+    tensor_memory: int | None = None
+    """Columns of tensor memory per SM; None where there is none."""
+    tensor_memory_unit: int | None = None
+    """The fewest columns that a program allocates; above it, a power of two."""
+    max_cluster_programs: int | None = None
+    """Resident CTAs of clusters per SM; None where it is not known."""
 
     @property
     def vendor(self) -> str:
@@ -119,7 +125,7 @@ class HipArchitecture:
     simds: int
     """SIMDs per multiprocessor."""
     max_waves_per_simd: int
-    """Resident waves a SIMD."""
+    """Resident waves per SIMD."""
     vgprs_per_simd: int
     """32-bit vector registers per lane of one SIMD, shared by its waves."""
     vgpr_granule: int
@@ -139,7 +145,7 @@ class HipArchitecture:
     agpr_file: str | None = None
     """Where AGPRs are: "unified" with the VGPRs, "separate"; None where there are none."""
     sgprs_per_simd: int | None = None
-    """Scalar registers a SIMD; None where they do not limit the occupancy."""
+    """Scalar registers per SIMD; None where they do not limit the occupancy."""
     sgpr_granule: int | None = None
     """Scalar registers that a wave's allocation is rounded up to a multiple of."""
     sgpr_reserve: int | None = None
@@ -211,6 +217,8 @@ class Gpu:
     """The limits of one multiprocessor."""
     multiprocessors: int | None = None
     """SMs, CUs or WGPs, as `architecture.multiprocessor_word` says."""
+    gpcs: tuple[int, ...] | None = None
+    """SMs of each group that a cluster has to lie in, a GPC or a part of it; None: not known."""
     bandwidth_gbs: float | None = None
     """Peak bandwidth of the device memory, 1e9 bytes per second."""
     l2_bytes: int | None = None

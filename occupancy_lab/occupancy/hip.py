@@ -35,6 +35,17 @@ def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
     return where(padded, usage.allocated_vgprs, usage.n_regs)
 
 
+def _sum_of_files(usage: Usage, mp: HipArchitecture) -> str:
+    """Return the sum that n_regs is of ArchVGPRs and AGPRs in one file; "" where it is none.
+
+    LLVM rounds the ArchVGPRs up to 4 (AMDGPUUsage, ACCUM_OFFSET), which n_regs has in it. In
+    separate files (gfx908) n_regs is the larger of both.
+    """
+    if not isinstance(usage.agprs, int) or not usage.agprs or mp.agpr_file != "unified":
+        return ""
+    return f"{usage.n_regs - usage.agprs} ArchVGPRs + {usage.agprs} AGPRs = "
+
+
 def _registers(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
     vgprs = needed_vgprs(usage, mp, where)
     vgprs_per_wave = round_up(vgprs, mp.vgpr_granule)
@@ -42,6 +53,7 @@ def _registers(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, 
     waves = mp.simds * waves_per_simd
     programs = where(vgprs > mp.max_vgprs, 0, waves // usage.num_warps)
     return {
+        "sum_of_files": _sum_of_files(usage, mp),
         "vgprs": vgprs,
         "vgprs_per_wave": vgprs_per_wave,
         "waves_per_simd": waves_per_simd,
@@ -93,7 +105,7 @@ RULES = (
         "registers",
         _registers,
         (
-            "{vgprs} VGPRs a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
+            "{sum_of_files}{vgprs} VGPRs a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
             (
                 "{vgprs_per_simd} VGPRs per SIMD / {vgprs_per_wave} = {waves_per_simd} waves;"
                 " x {simds} SIMDs = {waves} per {multiprocessor}"

@@ -1,7 +1,7 @@
-"""What a formula is made of: rules, each the limit that one resource sets.
+"""What a formula is made of: rules, each the limit that a resource sets.
 
-A rule's arithmetic is written once. Fed with whole numbers it explains one kernel; fed with numpy
-arrays it works out a table of millions. Only `where` differs between the two.
+A rule's arithmetic is written once. With whole numbers it explains a kernel; with numpy arrays it
+works out a table of millions. Only `where` differs between the two.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ UNLIMITED = 2**31 - 1
 
 class Usage(Protocol):
     """What rules ask of a kernel: fields of Resources, each an int, an array of int64, or None."""
+
+    @property
+    def tensor_memory(self) -> Any:
+        """Columns of tensor memory."""
+
+    @property
+    def agprs(self) -> Any:
+        """AGPRs per lane."""
 
     @property
     def n_regs(self) -> Any:
@@ -72,12 +80,11 @@ def round_up(number: Any, unit: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The limit that one resource sets on the programs of a multiprocessor.
+    """The limit that a resource sets on the programs per multiprocessor.
 
-    `work` takes a Usage, an architecture and a Where, and gives the named numbers on the way to
-    the limit, the limit itself under "programs"; it is None where the rule does not apply.
-    `steps` says the same in words: templates over those numbers, the architecture's and the
-    usage's fields.
+    `work` takes a Usage, an architecture and a Where, and returns the named numbers on the way to
+    the limit, the limit itself under "programs"; None where the rule does not apply. `steps` are
+    the same in words: templates over those numbers, the architecture's and the usage's fields.
     """
 
     resource: str
@@ -119,7 +126,7 @@ def limits(
 
 
 def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture) -> Occupancy:
-    """Return the Occupancy of one kernel: the least of its limits."""
+    """Return the Occupancy of a kernel: the least of its limits."""
     found = limits(rules, usage, architecture)
     return Occupancy(
         programs_per_multiprocessor=min(
@@ -134,7 +141,7 @@ def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture
 def programs(
     rules: Iterable[Rule], usage: Usage, architecture: Architecture, where: Where = scalar_where
 ) -> dict[str, Any]:
-    """Return each rule's programs by resource, as ints or arrays; UNLIMITED where it sets none.
+    """Return each rule's programs by resource, as ints or arrays; UNLIMITED where it sets no limit.
 
     Rules that do not apply are left out.
     """

@@ -181,6 +181,7 @@ CUDA_TERMS = (
     Term("shared granule", _hide_in_architecture(shared_unit=1)),
     Term("static shared", _hide_in_usage(static_shared=0)),
     Term("named barriers", _hide_in_usage(barriers=None)),
+    Term("tensor memory", _hide_in_usage(tensor_memory=None)),
     Term(
         "launch limits",
         _hide_in_architecture(
