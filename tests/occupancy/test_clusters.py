@@ -50,17 +50,24 @@ def test_equals_the_driver_on_tritons_own_kernels(
     assert found.steps[-1].startswith(f"{resident} clusters in all, {resident * num_ctas} CTAs in ")
 
 
-@given(GROUPS, st.sampled_from(POWERS), st.integers(1, 40))
-def test_clusters_fit_where_ctas_do(gpcs: list[int], num_ctas: int, programs: int) -> None:
-    """The CTAs of all clusters have places, no group could hold a further cluster, and a cluster
-    of a single CTA leaves no place empty.
-    """
+def placed(num_ctas: int, ctas_per_sm: int, sms: int) -> int:
+    """Return the clusters that a group of *sms* SMs takes, each CTA on an emptiest SM of its own."""
+    free, clusters = [ctas_per_sm] * sms, 0
+    while num_ctas <= sms and sorted(free)[-num_ctas]:
+        for sm in sorted(range(sms), key=free.__getitem__)[-num_ctas:]:
+            free[sm] -= 1
+        clusters += 1
+    return clusters
+
+
+@given(GROUPS, st.integers(1, 16), st.integers(0, 40))
+def test_clusters_are_those_that_can_be_placed(
+    gpcs: list[int], num_ctas: int, programs: int
+) -> None:
+    """A GPU holds the clusters that placing one after the other in each group finds."""
     gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
-    found, ctas = whole_clusters(num_ctas, programs, gpu), min(programs, 8)
-    assert found * num_ctas <= sum(gpcs) * ctas
-    spare = sum(gpcs) * ctas - found * num_ctas
-    assert spare < num_ctas * len(gpcs) or any(sms < num_ctas for sms in gpcs)
-    assert whole_clusters(1, programs, gpu) == sum(gpcs) * ctas
+    by_hand = sum(placed(num_ctas, min(programs, 8), sms) for sms in gpcs)
+    assert whole_clusters(num_ctas, programs, gpu) == by_hand
 
 
 @given(GROUPS, st.lists(st.tuples(st.integers(1, 16), st.integers(0, 40)), min_size=1, max_size=20))

@@ -134,7 +134,7 @@ def test_each_limit(name: str, resources: Resources, resource: str, programs: in
     ],
 )
 def test_agprs_share_a_unified_file(name: str, n_regs: int, agprs: int, first: str) -> None:
-    """MFMA kernels of Triton 3.7.1: AGPRs are added to the VGPRs in one file, and are not in two."""
+    """MFMA kernels of Triton 3.7.1: AGPRs add to the VGPRs of one file, and not of two."""
     limit = occupancy(Resources(n_regs, 4, 0, agprs=agprs), architectures()[name]).limit(
         "registers"
     )

@@ -146,7 +146,7 @@ def test_a_grid_is_launched_in_waves(grid: list[int], resident: int) -> None:
 
 
 def test_a_grid_of_clusters() -> None:
-    """A grid of clusters is counted in clusters: an H200 holds 248 of 4 CTAs, and 512 take 3 waves."""
+    """A grid of clusters counts clusters: an H200 holds 248 of 4 CTAs, and 512 take 3 waves."""
     plan = plan_grid((16, 32), calculate(Resources(32, 8, 0, num_ctas=4), H200).resident_programs)
     assert (plan.num_programs, plan.resident_programs) == (512, 248)
     assert (plan.rounds, plan.last_round) == (3, 512 - 2 * 248)
@@ -161,5 +161,5 @@ def test_a_grid_on_an_unknown_gpu() -> None:
 @pytest.mark.parametrize("grid", [(), (1, 2, 3, 4), (4, -1)])
 def test_a_grid_that_no_launch_takes(grid: tuple[int, ...]) -> None:
     """A grid of no or of four dimensions, or with a negative size, is refused as it is."""
-    with pytest.raises(InputError, match="the grid is .*; it has 1 to 3 dimensions"):
+    with pytest.raises(InputError, match=r"the grid is .*; it has 1 to 3 dimensions"):
         plan_grid(grid, 1056)
