@@ -51,7 +51,7 @@ def test_equals_the_driver_on_tritons_own_kernels(
 
 
 def placed(num_ctas: int, ctas_per_sm: int, sms: int) -> int:
-    """Return the clusters that a group of *sms* SMs takes, each CTA on an emptiest SM of its own."""
+    """Return the clusters that a group of *sms* SMs takes, each CTA on an SM of its own."""
     free, clusters = [ctas_per_sm] * sms, 0
     while num_ctas <= sms and sorted(free)[-num_ctas]:
         for sm in sorted(range(sms), key=free.__getitem__)[-num_ctas:]:
