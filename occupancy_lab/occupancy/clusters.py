@@ -3,7 +3,7 @@
 The CTAs of a cluster run at the same time, as Triton launches them each on an SM of its own, all in
 one group of SMs (a GPC, or a part of it). Groups are of unequal size, so that some places for a CTA
 stay empty. Source: what `cuOccupancyMaxActiveClusters` answered and what was resident at once on
-three H200s, for clusters of 1 to 16 CTAs and 1 to 32 CTAs per SM; NVIDIA documents no formula.
+four H200s, for clusters of 1 to 16 CTAs and 1 to 32 CTAs per SM; NVIDIA documents no formula.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _steps(num_ctas: int, programs: int, resident: int, gpu: Gpu) -> list[str]:
         steps.append(f"{programs} CTAs fit an SM, which takes {ctas} of a launch with clusters")
     for sms, groups in Counter(gpu.gpcs).items():
         each = f"{sms} x {ctas} CTAs / {num_ctas} = {sms * ctas // num_ctas} clusters"
-        held = f"no room for {num_ctas} CTAs on an SM each" if sms < num_ctas else each
-        steps.append(f"{groups} group{'s' * (groups > 1)} of {sms} SMs: {held}")
+        each = f"fewer than {num_ctas} SMs, no cluster" if sms < num_ctas else each
+        steps.append(f"{groups} group{'s' * (groups > 1)} of {sms} SMs: {each}")
     held, places = resident * num_ctas, sum(gpu.gpcs or ()) * ctas
     steps.append(f"{resident} clusters in all, {held} CTAs in {places} places")
     return steps

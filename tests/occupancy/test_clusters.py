@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,37 +18,62 @@ from occupancy_lab.occupancy.clusters import clusters, whole_clusters
 from occupancy_lab.values import Resources
 
 H200 = find_gpu("h200")
-RECORDED = Path(__file__).with_name("recorded") / "h200_clusters.csv"
+RECORDED = Path(__file__).with_name("recorded")
 POWERS = (1, 2, 4, 8, 16)
 GROUPS = st.lists(st.integers(1, 9).map(lambda tpcs: 2 * tpcs), min_size=1, max_size=12)
 
 
-def recorded() -> list[dict[str, int]]:
-    """Return what three H200s answered, which was the same: the driver's count and what ran."""
-    rows = csv.DictReader(RECORDED.read_text(encoding="utf-8").splitlines())
+def recorded(name: str) -> list[dict[str, int]]:
+    """Return the rows of a file that was recorded on H200s, where several gave the same."""
+    rows = csv.DictReader((RECORDED / name).read_text(encoding="utf-8").splitlines())
     return [{name: int(value) for name, value in row.items()} for row in rows]
 
 
 def test_equals_the_driver_and_what_ran_at_once() -> None:
     """At every number of CTAs per SM and every size the clusters are those of an H200."""
-    rows = recorded()
+    rows = recorded("h200_clusters.csv")
     assert len(rows) > 100
     for row in rows:
         found = whole_clusters(row["num_ctas"], row["ctas_per_sm"], H200)
         assert found == row["driver"] == row["resident"], row
 
 
+def test_equals_the_driver_on_tritons_own_kernels() -> None:
+    """48 kernels that Triton 3.6.0 compiled have the programs and clusters of an H200's driver."""
+    rows = recorded("h200_triton_clusters.csv")
+    assert len(rows) == 48
+    for row in rows:
+        asked = Resources(row["n_regs"], row["num_warps"], row["shared"], num_ctas=row["num_ctas"])
+        found = calculate(asked.replace(barriers=1), H200)
+        assert found.occupancy.programs_per_multiprocessor == row["programs_per_sm"], row
+        assert found.resident_programs == row["clusters"], row
+
+
 @pytest.mark.parametrize(
     ("num_ctas", "programs", "resident"), [(4, 8, 248), (2, 8, 528), (4, 4, 124), (2, 3, 198)]
 )
-def test_equals_the_driver_on_tritons_own_kernels(
-    num_ctas: int, programs: int, resident: int
-) -> None:
-    """Kernels that Triton compiled with num_ctas 2 and 4 have the clusters of an H200's driver."""
+def test_steps_lead_to_the_clusters(num_ctas: int, programs: int, resident: int) -> None:
+    """The steps go through every group of SMs, and their sum is what the driver answers."""
     found = clusters(num_ctas, programs, H200)
     assert found is not None
     assert found.resident == resident
-    assert found.steps[-1].startswith(f"{resident} clusters in all, {resident * num_ctas} CTAs in ")
+    *groups, total = found.steps
+    assert (
+        sum(
+            int(count) * int(each)
+            for count, each in re.findall(r"(\d+) groups? .* = (\d+) clusters", "\n".join(groups))
+        )
+        == resident
+    )
+    assert total.startswith(f"{resident} clusters in all, {resident * num_ctas} CTAs in ")
+
+
+def test_no_more_than_eight_ctas_of_clusters_share_an_sm() -> None:
+    """Where 16 CTAs fit an SM, a launch with clusters gets 8 of the places, as the steps say."""
+    found = clusters(2, 16, H200)
+    assert found is not None
+    assert found.resident == 528
+    assert found.steps[0] == "16 CTAs fit an SM, which takes 8 of a launch with clusters"
 
 
 def placed(num_ctas: int, ctas_per_sm: int, sms: int) -> int:
