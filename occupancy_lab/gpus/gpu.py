@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from occupancy_lab.values import Target
 
@@ -33,6 +33,16 @@ class Source:
 class CudaArchitecture:
     """The limits of an NVIDIA architecture that set the occupancy."""
 
+    vendor: ClassVar[str] = "NVIDIA"
+    """The vendor: NVIDIA."""
+    multiprocessor_word: ClassVar[str] = "SM"
+    """What NVIDIA calls a multiprocessor."""
+    warp_word: ClassVar[str] = "warp"
+    """What NVIDIA calls a warp."""
+    register_word: ClassVar[str] = "register"
+    """What NVIDIA calls a register of one thread."""
+    shared_word: ClassVar[str] = "shared memory"
+    """What NVIDIA calls the memory that a program's threads share."""
     target_name: str
     """The compiler's name, without the suffix of a feature set: sm_90."""
     warp_size: int
@@ -71,11 +81,6 @@ class CudaArchitecture:
     """Resident CTAs of clusters per SM; None where it is not known."""
 
     @property
-    def vendor(self) -> str:
-        """The vendor: NVIDIA."""
-        return "NVIDIA"
-
-    @property
     def target(self) -> Target:
         """What Triton compiles for."""
         return Target("cuda", self.target_name.removeprefix("sm_"), self.warp_size)
@@ -87,26 +92,6 @@ class CudaArchitecture:
         return f"{digits[:-1]}.{digits[-1]}"
 
     @property
-    def multiprocessor_word(self) -> str:
-        """What NVIDIA calls a multiprocessor."""
-        return "SM"
-
-    @property
-    def warp_word(self) -> str:
-        """What NVIDIA calls a warp."""
-        return "warp"
-
-    @property
-    def register_word(self) -> str:
-        """What NVIDIA calls a register of one thread."""
-        return "register"
-
-    @property
-    def shared_word(self) -> str:
-        """What NVIDIA calls the memory that a program's threads share."""
-        return "shared memory"
-
-    @property
     def max_warps_per_program(self) -> int:
         """Warps per program."""
         return self.max_threads_per_program // self.warp_size
@@ -116,6 +101,14 @@ class CudaArchitecture:
 class HipArchitecture:
     """The limits of an AMD architecture at the wave size that Triton compiles for."""
 
+    vendor: ClassVar[str] = "AMD"
+    """The vendor: AMD."""
+    warp_word: ClassVar[str] = "wave"
+    """What AMD calls a warp."""
+    register_word: ClassVar[str] = "VGPR"
+    """What AMD calls a register of one lane."""
+    shared_word: ClassVar[str] = "LDS"
+    """What AMD calls the memory that a workgroup's lanes share."""
     target_name: str
     """The compiler's name, without features: gfx942."""
     warp_size: int
@@ -152,11 +145,6 @@ class HipArchitecture:
     """Scalar registers that the trap handler takes of each wave, after the rounding."""
 
     @property
-    def vendor(self) -> str:
-        """The vendor: AMD."""
-        return "AMD"
-
-    @property
     def target(self) -> Target:
         """What Triton compiles for."""
         return Target("hip", self.target_name, self.warp_size)
@@ -165,21 +153,6 @@ class HipArchitecture:
     def multiprocessor_word(self) -> str:
         """What AMD calls a multiprocessor here: CU or WGP."""
         return self.multiprocessor
-
-    @property
-    def warp_word(self) -> str:
-        """What AMD calls a warp."""
-        return "wave"
-
-    @property
-    def register_word(self) -> str:
-        """What AMD calls a register of one lane."""
-        return "VGPR"
-
-    @property
-    def shared_word(self) -> str:
-        """What AMD calls the memory that a workgroup's lanes share."""
-        return "LDS"
 
     @property
     def max_warps(self) -> int:

@@ -10,21 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up, warp_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from occupancy_lab.gpus import CudaArchitecture
-
-
-def _warps(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:
-    threads = usage.num_warps * sm.warp_size
-    programs = sm.max_warps // usage.num_warps
-    return {
-        "threads": threads,
-        "programs": where(threads > sm.max_threads_per_program, 0, programs),
-    }
 
 
 def _registers(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:
@@ -83,7 +74,7 @@ def _tensor_memory(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[
 RULES = (
     Rule(
         "warps",
-        _warps,
+        warp_slots,
         ("{max_warps} warps per SM / {num_warps} warps per program = {programs} programs",),
     ),
     Rule(

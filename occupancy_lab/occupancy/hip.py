@@ -10,21 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up, warp_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from occupancy_lab.gpus import HipArchitecture
-
-
-def _warps(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
-    threads = usage.num_warps * mp.warp_size
-    programs = mp.max_warps // usage.num_warps
-    return {
-        "threads": threads,
-        "programs": where(threads > mp.max_threads_per_program, 0, programs),
-    }
 
 
 def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
@@ -95,7 +86,7 @@ def _programs(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, A
 RULES = (
     Rule(
         "warps",
-        _warps,
+        warp_slots,
         (
             "{simds} SIMDs x {max_waves_per_simd} waves = {max_warps} waves per {multiprocessor}",
             "{max_warps} waves / {num_warps} waves per program = {programs} programs",

@@ -6,13 +6,14 @@ works out a table of millions. Only `where` differs between the two.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.values import Limit, Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.values import Resources
@@ -21,51 +22,10 @@ UNLIMITED = 2**31 - 1
 """Programs where a resource sets no limit; NVIDIA's header uses the same number, INT_MAX."""
 
 
-class Usage(Protocol):
-    """What rules ask of a kernel: fields of Resources, each an int, an array of int64, or None."""
-
-    @property
-    def tensor_memory(self) -> Any:
-        """Columns of tensor memory."""
-
-    @property
-    def agprs(self) -> Any:
-        """AGPRs per lane."""
-
-    @property
-    def n_regs(self) -> Any:
-        """Registers per thread."""
-
-    @property
-    def num_warps(self) -> Any:
-        """Warps per program."""
-
-    @property
-    def shared(self) -> Any:
-        """Dynamic shared memory, bytes."""
-
-    @property
-    def static_shared(self) -> Any:
-        """Static shared memory, bytes."""
-
-    @property
-    def barriers(self) -> Any:
-        """Named barriers."""
-
-    @property
-    def sgprs(self) -> Any:
-        """Scalar registers per wave."""
-
-    @property
-    def allocated_vgprs(self) -> Any:
-        """VGPRs that the kernel descriptor asks for."""
-
-
-class Where(Protocol):
-    """`numpy.where`, or its twin for single numbers."""
-
-    def __call__(self, condition: Any, yes: Any, no: Any, /) -> Any:
-        """Return *yes* where *condition* holds, else *no*."""
+Usage = Any
+"""Resources, or what has its fields: each an int, an array of int64, or None."""
+Where = Callable[[Any, Any, Any], Any]
+"""`numpy.where`, or its twin for single numbers: the second argument where the first is true."""
 
 
 def scalar_where(condition: object, yes: int, no: int, /) -> int:
@@ -76,6 +36,13 @@ def scalar_where(condition: object, yes: int, no: int, /) -> int:
 def round_up(number: Any, unit: int) -> Any:
     """Return the smallest multiple of *unit* that is at least *number*."""
     return -(-number // unit) * unit
+
+
+def warp_slots(usage: Usage, architecture: Architecture, where: Where) -> Mapping[str, Any]:
+    """Return the work of the rule of warps, which is the same for both vendors."""
+    threads = usage.num_warps * architecture.warp_size
+    fits = threads <= architecture.max_threads_per_program
+    return {"programs": where(fits, architecture.max_warps // usage.num_warps, 0)}
 
 
 @dataclass(frozen=True, slots=True)
