@@ -31,7 +31,7 @@ class Problem:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one element."""
+        """Bytes per element."""
         return ITEM_BYTES[self.dtype]
 
     @property
@@ -47,7 +47,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The knobs of one launch, named as Triton names them (`block_size` is BLOCK_SIZE)."""
+    """The knobs of a launch, named as Triton names them (`block_size` is BLOCK_SIZE)."""
 
     block_size: int
     num_warps: int
@@ -359,7 +359,7 @@ class Conditions:
     sm_mhz: int | None = None
     """The multiprocessors' clock right after the launches."""
     throttled: str | None = None
-    """Why the clock was held down, in words; None where it was not, or nobody told."""
+    """Why the clock was held down, in words; None where it was not, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

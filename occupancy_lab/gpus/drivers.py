@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DriverReport:
-    """One GPU as its driver reports it."""
+    """A GPU as its driver reports it."""
 
     index: int
     """Its place among the vendor's GPUs, in the driver's order."""
@@ -65,7 +65,7 @@ _SIGNATURES = {
 def read_libcuda(library: ctypes.CDLL | None = None) -> tuple[DriverReport, ...]:
     """Return the GPUs of *library* (default: the driver's libcuda.so.1); none where it refuses.
 
-    CUDA_VISIBLE_DEVICES holds, as the driver obeys it. The driver is initialised in this process,
+    The driver obeys CUDA_VISIBLE_DEVICES. The driver is initialised in this process,
     so a child made by fork can no longer use CUDA: start workers with spawn.
     """
     try:

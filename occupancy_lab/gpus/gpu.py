@@ -1,7 +1,7 @@
-"""What one GPU allows: the limits of its architecture, its size and its speed.
+"""What a GPU allows: the limits of its architecture, its size and its speed.
 
-A multiprocessor is an SM (NVIDIA), a CU (AMD gfx9, gfx1250) or a WGP (AMD RDNA), which is what
-the vendor's runtime counts as one. The numbers and their sources are in data/.
+A multiprocessor is an SM (NVIDIA), a CU (AMD gfx9, gfx1250) or a WGP (AMD RDNA), as the
+vendor's runtime counts. The numbers and their sources are in data/.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CudaArchitecture:
     warp_word: ClassVar[str] = "warp"
     """What NVIDIA calls a warp."""
     register_word: ClassVar[str] = "register"
-    """What NVIDIA calls a register of one thread."""
+    """What NVIDIA calls a register of a thread."""
     shared_word: ClassVar[str] = "shared memory"
     """What NVIDIA calls the memory that a program's threads share."""
     target_name: str
@@ -66,7 +66,7 @@ class CudaArchitecture:
     shared_per_multiprocessor: int
     """Shared memory per SM, bytes."""
     max_shared: int
-    """Shared memory that one program may use after opting in, bytes."""
+    """Shared memory that a program may use after opting in, bytes."""
     reserved_shared: int
     """Shared memory that the system takes for itself in each program, bytes."""
     shared_unit: int
@@ -106,7 +106,7 @@ class HipArchitecture:
     warp_word: ClassVar[str] = "wave"
     """What AMD calls a warp."""
     register_word: ClassVar[str] = "VGPR"
-    """What AMD calls a register of one lane."""
+    """What AMD calls a register of a lane."""
     shared_word: ClassVar[str] = "LDS"
     """What AMD calls the memory that a workgroup's lanes share."""
     target_name: str
@@ -120,15 +120,15 @@ class HipArchitecture:
     max_waves_per_simd: int
     """Resident waves per SIMD."""
     vgprs_per_simd: int
-    """32-bit vector registers per lane of one SIMD, shared by its waves."""
+    """32-bit vector registers per lane of a SIMD, shared by its waves."""
     vgpr_granule: int
     """Vector registers that a wave's allocation is rounded up to a multiple of."""
     max_vgprs: int
-    """Vector registers that one wave can address; AGPRs count where the file is unified."""
+    """Vector registers that a wave can address; AGPRs count where the file is unified."""
     shared_per_multiprocessor: int
     """LDS per multiprocessor, bytes."""
     max_shared: int
-    """LDS that one program (workgroup) may use, bytes."""
+    """LDS that a program (workgroup) may use, bytes."""
     shared_unit: int
     """Bytes that the hardware rounds a program's LDS up to a multiple of."""
     max_multiwave_programs: int
@@ -187,7 +187,7 @@ class Gpu:
     title: str
     """The name to print: H100 SXM."""
     architecture: Architecture
-    """The limits of one multiprocessor."""
+    """The limits per multiprocessor."""
     multiprocessors: int | None = None
     """SMs, CUs or WGPs, as `architecture.multiprocessor_word` says."""
     gpcs: tuple[int, ...] | None = None

@@ -54,7 +54,7 @@ class Calculation:
 
     @property
     def next_programs(self) -> int | None:
-        """Programs that fit with every limiter at its next step; None where one has none."""
+        """Programs that fit with every limiter at its next step; None where one has no step."""
         return programs_after(self.next_steps, self.resources, self.architecture)
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def calculate_for(
     further fields of Resources: sgprs, agprs, static_shared, barriers, tensor_memory.
 
     Raises InputError for an unknown GPU, a negative amount, and a num_warps or num_ctas that no
-    program has, and DoesNotFitError where a GPU holds not one such program.
+    program has, and DoesNotFitError where no such program fits a GPU.
     """
     amounts = {"n_regs": n_regs, "shared": shared, **others}
     for name, amount in amounts.items():

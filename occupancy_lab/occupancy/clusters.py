@@ -1,9 +1,10 @@
 """Whole clusters that a GPU holds: the programs of a launch with num_ctas above 1.
 
-The CTAs of a cluster run at the same time, as Triton launches them each on an SM of its own, all in
-one group of SMs (a GPC, or a part of it). Groups are of unequal size, so that some places for a CTA
-stay empty. Source: what `cuOccupancyMaxActiveClusters` answered and what was resident at once on
-four H200s, for clusters of 1 to 16 CTAs and 1 to 32 CTAs per SM; NVIDIA documents no formula.
+The CTAs of a cluster run at the same time in the same group of SMs (a GPC, or a part of it), and as
+Triton launches them (spread) each on an SM of its own. Groups are of unequal size, so that some
+places for a CTA stay empty. Source: what `cuOccupancyMaxActiveClusters` answered and what was
+resident at once on four H200s, for clusters of 1 to 16 CTAs and 1 to 32 CTAs per SM; NVIDIA
+documents no formula.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ every GPU with clusters takes (CUDA C++ Programming Guide, Thread Block Clusters
 
 
 def _ctas_per_sm(programs: Any, gpu: Gpu, where: Where) -> Any:
-    """Return how many of the CTAs that fit an SM the SM takes of a launch with clusters."""
+    """Return how many CTAs per SM run of a launch with clusters, where *programs* would fit."""
     most = getattr(gpu.architecture, "max_cluster_programs", None) or UNLIMITED
     return where(programs > most, most, programs)
 

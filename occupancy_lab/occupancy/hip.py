@@ -3,7 +3,7 @@
 Sources: `ihipOccupancyMaxActiveBlocksPerMultiprocessor` in ROCm's clr (hip_platform.cpp) for the
 order of the roundings, LLVM's AMDGPUBaseInfo.cpp for register files, granules and workgroup slots,
 Mesa's ac_gpu_info.c for RDNA's LDS granule, ROCm/rocm-systems#10618 for the 16 SGPRs that the trap
-handler takes from each wave. Where these disagree the one that hardware reports support is used.
+handler takes from each wave. Where these disagree, that which hardware reports support is used.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
 
 
 def _sum_of_files(usage: Usage, mp: HipArchitecture) -> str:
-    """Return the sum that n_regs is of ArchVGPRs and AGPRs in one file; "" where it is none.
+    """Return the sum of ArchVGPRs and AGPRs that n_regs is in a unified file; "" without AGPRs.
 
-    LLVM rounds the ArchVGPRs up to 4 (AMDGPUUsage, ACCUM_OFFSET), which n_regs has in it. In
-    separate files (gfx908) n_regs is the larger of both.
+    n_regs counts the ArchVGPRs rounded up to 4 (LLVM's AMDGPUUsage, ACCUM_OFFSET). In separate
+    files (gfx908) it is the larger of both.
     """
     if not isinstance(usage.agprs, int) or not usage.agprs or mp.agpr_file != "unified":
         return ""

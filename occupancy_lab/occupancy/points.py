@@ -149,7 +149,7 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
         msg = f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}"
         raise InputError(msg)
     for column in (*REQUIRED, *OPTIONAL):
-        # pandas gives the second of two columns of one name another one.
+        # pandas renames the second of two columns of the same name.
         if list(table.columns).count(column) > 1 or {column, f"{column}.1"} <= set(table.columns):
             msg = f"{name}: line 1: the column {column} is there twice; keep one of them"
             raise InputError(msg)
@@ -213,7 +213,7 @@ def _check_warps(table: pd.DataFrame, name: str) -> None:
 
 
 def _unreadable(error: Exception) -> str:
-    """Say what pandas's *error* means, with the line where it tells one."""
+    """Return what pandas's *error* means, with the line where it has a number."""
     text = str(error)
     if fields := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text):
         return f"line {fields[2]}: found {fields[3]} fields, expected {fields[1]}"

@@ -29,7 +29,7 @@ Where = Callable[[Any, Any, Any], Any]
 
 
 def scalar_where(condition: object, yes: int, no: int, /) -> int:
-    """Return *yes* if *condition* holds, else *no*."""
+    """Return *yes* if *condition* is true, else *no*."""
     return yes if condition else no
 
 

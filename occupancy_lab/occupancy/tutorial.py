@@ -67,7 +67,7 @@ def used_registers(mp: HipArchitecture, rocm: Rocm = Rocm.CURRENT) -> int:
 def reported_waves(mp: HipArchitecture) -> int:
     """Return `max_threads_per_sm // warpSize` as ROCm reports them.
 
-    gfx908 reports 2560 threads a CU, 40 waves, though HIP's own occupancy call stops at 32.
+    gfx908 reports 2560 threads per CU, 40 waves, though HIP's own occupancy call stops at 32.
     """
     return 40 if mp.target_name == "gfx908" else mp.max_warps
 

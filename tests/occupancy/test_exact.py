@@ -67,8 +67,29 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
 
         if step.least_for_one_fewer is not None:
             assert at(step.least_for_one_fewer) < now.programs_per_multiprocessor
+            if step.now < step.least_for_one_fewer:
+                assert at(step.least_for_one_fewer - 1) == now.programs_per_multiprocessor
         if step.most_for_one_more is not None and now.limiters == (step.resource,):
             assert at(step.most_for_one_more) > now.programs_per_multiprocessor
+            assert at(step.most_for_one_more + 1) <= now.programs_per_multiprocessor
+
+
+@settings(max_examples=1000)
+@given(
+    st.from_type(Resources),
+    ARCHITECTURES,
+    st.sampled_from([field for field in FIELDS if field not in {"allocated_vgprs", "agprs"}]),
+    st.integers(1, 64),
+)
+def test_more_of_a_resource_never_runs_more(
+    resources: Resources, architecture: Architecture, field: str, more: int
+) -> None:
+    """With more of any resource no more programs run; never are there more warps than slots."""
+    grown = resources.replace(**{field: (getattr(resources, field) or 0) + more})
+    now, then = occupancy(resources, architecture), occupancy(grown, architecture)
+    assert then.programs_per_multiprocessor <= now.programs_per_multiprocessor
+    assert 0 <= now.warps_per_multiprocessor <= architecture.max_warps
+    assert now.limiters
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import Resources
 
 FIELDS = ("n_regs", "num_warps", "shared", "static_shared", "sgprs", "allocated_vgprs")
-GROWING = ("n_regs", "num_warps", "shared", "static_shared", "sgprs")
 
 
 @pytest.mark.parametrize(
@@ -152,24 +151,6 @@ def test_only_gfx9_has_a_limit_of_sgprs() -> None:
         if isinstance(architecture, HipArchitecture)
     }
     assert [name for name, has in told.items() if has] == ["gfx908", "gfx90a", "gfx942", "gfx950"]
-
-
-@settings(max_examples=1000)
-@given(
-    st.from_type(Resources),
-    st.from_type(HipArchitecture),
-    st.sampled_from(GROWING),
-    st.integers(1, 64),
-)
-def test_more_of_a_resource_never_holds_more(
-    resources: Resources, mp: HipArchitecture, field: str, more: int
-) -> None:
-    """With more of one resource a multiprocessor holds no more programs; never more than slots."""
-    grown = resources.replace(**{field: (getattr(resources, field) or 0) + more})
-    found = occupancy(resources, mp)
-    assert occupancy(grown, mp).programs_per_multiprocessor <= found.programs_per_multiprocessor
-    assert 0 <= found.warps_per_multiprocessor <= mp.max_warps
-    assert found.limiters
 
 
 @settings(max_examples=300)
