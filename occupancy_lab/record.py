@@ -12,9 +12,8 @@ from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.inputs import check_config, check_fits, check_problem, check_stages
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
-from occupancy_lab.occupancy.planning import plan_launch, traffic
+from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
 from occupancy_lab.throughput.predict import predict
-from occupancy_lab.values import LaunchPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import Launch
     from occupancy_lab.values import (
         Config,
+        LaunchPlan,
         Measurement,
         Occupancy,
         Prediction,
@@ -292,10 +292,9 @@ class LaunchRecord:
     @property
     def plan(self) -> LaunchPlan | None:
         """How the grid is spread over the GPU; None where the grid is not known."""
-        programs = self.launch.num_programs
-        if programs is None:
+        if self.launch.grid is None:
             return None
-        return LaunchPlan(programs, programs, self.calculation.resident_programs)
+        return plan_grid(self.launch.grid, self.calculation.resident_programs)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known."""

@@ -157,6 +157,7 @@ def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
             ("shared memory", _shared),
             ("global loads, stores", _accesses),
             ("tensor cores", _tensor_cores),
+            ("tensor memory", _tensor_memory),
         ),
     )
     shown = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
@@ -236,6 +237,11 @@ def _tensor_cores(record: LaunchRecord) -> str:
     return count(number, "instruction") + " per pass" if number else "-"
 
 
+def _tensor_memory(record: LaunchRecord) -> str:
+    columns = record.calculation.resources.tensor_memory
+    return f"{columns} columns per program" if columns else "-"
+
+
 def _sentences(record: LaunchRecord) -> Iterator[str]:
     plan = record.plan
     if plan is None:
@@ -245,6 +251,10 @@ def _sentences(record: LaunchRecord) -> Iterator[str]:
             "Waves of programs are the programs launched over those that run at once; the tail is"
             " the last wave, where it is not full."
         )
+    found = record.calculation.clusters
+    if found is not None:
+        whole = "; ".join(found.steps) or found.source
+        yield f"A program is a cluster of {found.num_ctas} CTAs, and a GPU holds whole ones: {whole}."
     yield time_sentence(record)
 
 
