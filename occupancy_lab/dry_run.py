@@ -106,7 +106,7 @@ def _configurations(
         tuner.nargs = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DryRun(ShownAsTables):
     """What a launch line compiles to on each GPU, and how it would sit there."""
 
@@ -152,6 +152,12 @@ class DryRun(ShownAsTables):
     def to_json(self) -> str:
         """Return rows and words as a JSON document."""
         return json_text(self.to_dict())
+
+    def __repr__(self) -> str:
+        """Return a line that says what ran dry."""
+        gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))
+        fit = f"{len(self.records)} of {len(self.runs)} compile and fit"
+        return f"<DryRun of {self.runs[0].kernel} on {gpus}: {fit}>"
 
     def __str__(self) -> str:
         """Return the explanation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.neighbours import Neighbour, Tried
 
+MOST_REASONS = 3
+"""Reasons why configurations have no record that a page has."""
 KNOBS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu")
 
 
@@ -84,7 +87,7 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
     headers = (*(("GPU",) if several else ()), *map(literal, knobs), *HEADERS, "limited by")
     chosen = tuple(_best_of(records))
     best = tuple(_best_sentence(record, knobs) for record in chosen)
-    sections = [Section("", (Table(headers, rows),), best)]
+    sections = [Section("", (Table(headers, rows),), (*best, *_reasons(runs)))]
     if full and chosen:
         sections.append(the_limits(tuple(record.calculation for record in chosen)))
     grids = dict.fromkeys(run.launch.grid for run in runs)
@@ -95,6 +98,15 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
         (f"{len(records)} of {len(runs)} configurations compile and fit.",),
         tuple(sections),
     )
+
+
+def _reasons(runs: Sequence[LaunchRecord | Untried]) -> Iterator[str]:
+    """Say why configurations have no record, those with one reason together."""
+    reasons = Counter((run.status, run.reason) for run in runs if isinstance(run, Untried))
+    for (status, reason), number in reasons.most_common(MOST_REASONS):
+        yield f"{count(number, 'configuration')}, {status}: {literal(reason)}."
+    if len(reasons) > MOST_REASONS:
+        yield f"{count(len(reasons) - MOST_REASONS, 'further reason')} in `--json`."
 
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -254,7 +266,7 @@ def _sentences(record: LaunchRecord) -> Iterator[str]:
     found = record.calculation.clusters
     if found is not None:
         whole = "; ".join(found.steps) or found.source
-        yield f"A program is a cluster of {found.num_ctas} CTAs, and a GPU holds whole ones: {whole}."
+        yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
     yield time_sentence(record)
 
 
