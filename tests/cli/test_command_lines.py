@@ -118,7 +118,7 @@ COUNTS = dict.fromkeys(
     8,
 )
 """What was counted in the binary of a kernel that was never compiled."""
-CHECKS = (Check(Config(1024, 8, 2), "programs an SM", 8, 7, agrees=False, source="driver"),)
+CHECKS = (Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees=False, source="driver"),)
 HERE = tuple(
     PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate([find_gpu("h200")] * 2)
 )

@@ -151,10 +151,10 @@ def test_verify_exits_with_1_where_anything_differs(
     status: int,
 ) -> None:
     """A check that differs is exit 1, one that could not be made is not; both are printed."""
-    check = Check(Config(1024, 8, 2), "programs an SM", 8, 7, agrees, "driver", "it is busy")
+    check = Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees, "driver", "it is busy")
     monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: (check,))
     assert run("verify", "--num-warps", "8") == status
-    assert "programs an SM" in capsys.readouterr().out
+    assert "programs per SM" in capsys.readouterr().out
     assert run("verify", "--json") == status
     (value,) = values_of(capsys.readouterr().out)
     assert value["agrees"] is agrees

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.measuring import process
-from occupancy_lab.measuring.process import TimedLaunch, TimedLaunches, measure_launches
+from occupancy_lab.measuring.process import Batch, TimedLaunch, measure_launches
 from occupancy_lab.values import Measurement, Problem
 from occupancy_lab.workers.spread import UnfinishedError
 
@@ -22,7 +22,7 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
     """Ctrl-C is a KeyboardInterrupt as ever, and has the finished measurements by their place."""
 
     def interrupted(
-        requests: Mapping[Problem, TimedLaunches], *_others: object
+        requests: Mapping[Problem, Batch], *_others: object
     ) -> Iterator[tuple[Problem, list[Measurement]]]:
         assert list(requests) == [FIRST, SECOND]
         yield FIRST, [DONE, DONE]
