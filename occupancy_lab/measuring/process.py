@@ -15,8 +15,8 @@ from occupancy_lab.gpus import present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.distribute import UnfinishedError, distribute
 from occupancy_lab.workers.messages import from_line, to_line
-from occupancy_lab.workers.spread import UnfinishedError, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -205,7 +205,9 @@ def measure_launches(
     processes = [MeasuringProcess(device) for device in devices[: len(missing)]]
     progress(len(found), len(launches))
     try:
-        with contextlib.closing(spread(missing, processes, MeasuringProcess.measure)) as finished:
+        with contextlib.closing(
+            distribute(missing, processes, MeasuringProcess.measure)
+        ) as finished:
             for problem, measured in finished:
                 if journal is not None:
                     journal.keep(batches[problem], measured)

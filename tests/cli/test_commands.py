@@ -14,8 +14,8 @@ from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import Errors
 from occupancy_lab.measuring.verify import Check
 from occupancy_lab.values import Config
+from occupancy_lab.workers.distribute import UnfinishedError
 from occupancy_lab.workers.signals import Interrupted
-from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

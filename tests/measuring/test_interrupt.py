@@ -9,7 +9,7 @@ import pytest
 from occupancy_lab.measuring import process
 from occupancy_lab.measuring.process import Batch, TimedLaunch, measure_launches
 from occupancy_lab.values import Measurement, Problem
-from occupancy_lab.workers.spread import UnfinishedError
+from occupancy_lab.workers.distribute import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
         yield FIRST, [DONE, DONE]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process, "spread", interrupted)
+    monkeypatch.setattr(process, "distribute", interrupted)
     told: list[tuple[int, int]] = []
     launches = [(problem, TimedLaunch("copy")) for problem in (FIRST, SECOND, FIRST)]
     with pytest.raises(KeyboardInterrupt) as caught:
