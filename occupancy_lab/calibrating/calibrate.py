@@ -29,7 +29,7 @@ from occupancy_lab.throughput.calibrations import (
     keep_calibration,
 )
 from occupancy_lab.throughput.features import stack
-from occupancy_lab.throughput.model import times
+from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.throughput.predict import row_features
 from occupancy_lab.values import Config, Problem
 
@@ -126,7 +126,7 @@ def time_calibration(
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     journal: Journal | None = None,
 ) -> pd.DataFrame:
-    """Launch every micro-benchmark on *gpu*, which is here, and return a table with a row each.
+    """Launch every micro-benchmark on *gpu*, which is here, and return them as rows of a table.
 
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
@@ -158,7 +158,7 @@ def fit_errors(table: pd.DataFrame, gpu: Gpu, constants: Constants) -> TimeError
     import pandas as pd
 
     features, measured_us = _timed(table, gpu)
-    return time_errors(pd.Series(times(features, constants).total), pd.Series(measured_us))
+    return time_errors(pd.Series(launch_times(features, constants).total), pd.Series(measured_us))
 
 
 def _timed(table: pd.DataFrame, gpu: Gpu) -> tuple[Features, list[float]]:
@@ -228,7 +228,7 @@ def fit_constants(
         return Constants(launch_us=launch_us, **found)
 
     solution = least_squares(
-        lambda values: np.log(times(features, constants(values)).total) - logs,
+        lambda values: np.log(launch_times(features, constants(values)).total) - logs,
         guess,
         bounds=(low, high),
         loss="soft_l1",
@@ -252,7 +252,7 @@ class Calibrated:
     errors: TimeErrors
     """How far the model is off the launches that it was fitted to."""
     table: pd.DataFrame = field(compare=False, repr=False)
-    """Those launches, a row each."""
+    """Those launches, one per row."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the launches as plain values, for JSON."""

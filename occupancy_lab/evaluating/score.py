@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TimeErrors:
-    """TimeErrors of times; a launch's error is |predicted / measured - 1|."""
+    """Errors of times; a launch's error is |predicted / measured - 1|."""
 
     launches: int
     median: float

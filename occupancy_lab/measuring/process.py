@@ -1,4 +1,4 @@
-"""Measuring in processes of their own, one a GPU, so that a lost GPU is lost to one launch only."""
+"""Measuring in processes of their own, one per GPU: a lost GPU is lost to one launch only."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class SideBySide:
         return values | {"gbs": row.gbs, "share_of_copy": self.share_of_copy(row)}
 
 
-def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the command line
+def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the command line
     cols: int,
     *,
     rows: int = DEFAULT_ROWS,

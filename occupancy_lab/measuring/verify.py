@@ -157,7 +157,7 @@ def _limit_checks(record: Record, found: NcuProfile) -> Iterator[Check]:
     yield check(f"{what} {carveout} B of shared memory", programs, found.limit_shared)
 
 
-def verify_here(  # noqa: PLR0913 - one argument an option of the command line
+def verify_here(  # noqa: PLR0913 - one argument per option of the command line
     cols: int = DEFAULT_COLS,
     *,
     rows: int = DEFAULT_ROWS,

@@ -35,7 +35,7 @@ from occupancy_lab.throughput.calibrations import (
     calibration_path,
 )
 from occupancy_lab.throughput.features import Features, stack
-from occupancy_lab.throughput.model import times
+from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.values import Config, Problem, Resources
 
 if TYPE_CHECKING:
@@ -99,19 +99,19 @@ def test_every_constant_is_fitted_but_the_launch() -> None:
 @pytest.mark.parametrize("number", [1, 2])
 def test_times_that_the_model_made_are_found_again(grid: Features, number: int) -> None:
     """Fitted constants predict the times that others made, 99 of 100 within 2%."""
-    made = times(grid, somewhere(number)).total
+    made = launch_times(grid, somewhere(number)).total
     fitted = fit_constants(grid, made, launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
-    error = np.abs(times(grid, fitted).total / made - 1)
+    error = np.abs(launch_times(grid, fitted).total / made - 1)
     assert np.quantile(error, 0.99) < 0.02
     assert fitted.launch_us == LAUNCH_US
 
 
 def test_noise_is_not_fitted(grid: Features) -> None:
     """Times that are off by 5% here and there give constants that predict the true ones."""
-    made = times(grid, CONSTANTS).total
+    made = launch_times(grid, CONSTANTS).total
     noise = np.random.default_rng(3).normal(0, 0.05, made.shape)
     fitted = fit_constants(grid, made * np.exp(noise), launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
-    error = np.abs(times(grid, fitted).total / made - 1)
+    error = np.abs(launch_times(grid, fitted).total / made - 1)
     assert np.median(error) < 0.02
 
 
