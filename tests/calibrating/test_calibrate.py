@@ -123,6 +123,16 @@ def test_fitted_constants_are_within_their_bounds(grid: Features) -> None:
         assert scaled(name, low) <= getattr(fitted, name) <= scaled(name, high)
 
 
+def test_recorded_constants_lie_inside_their_bounds() -> None:
+    """No constant that was fitted on an H200 ends at a bound, where the bound would have set it."""
+    text = (files("occupancy_lab.recorded") / "calibration-h200.json").read_bytes()
+    constants = Calibration.read(text).constants
+    for name, (low, _, high) in BOUNDS.items():
+        margin = 0.001 * (scaled(name, high) - scaled(name, low))
+        found = getattr(constants, name)
+        assert scaled(name, low) + margin < found < scaled(name, high) - margin, name
+
+
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
     """Return the launches of a calibration that was recorded on an H200."""
