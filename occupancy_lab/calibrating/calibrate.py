@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -13,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import kernels
-from occupancy_lab.errors import DriverError, InputError
+from occupancy_lab.errors import DriverError
 from occupancy_lab.evaluating.score import time_errors
+from occupancy_lab.files import refused
 from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.process import chosen_devices
@@ -279,24 +279,14 @@ def calibrate_here(
     start = time.monotonic()
     gpu, _ = chosen_devices("calibrate")
     path = calibration_path(gpu.key)
-    with _written(path):
+    with refused(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     table = time_calibration(gpu, progress=progress, journal=journal)
     calibration = calibration_of(table, gpu)
-    with _written(path):
+    with refused(path):
         keep_calibration(calibration)
     errors = fit_errors(table, gpu, calibration.constants)
     return Calibrated(calibration, path, time.monotonic() - start, errors, table)
-
-
-@contextlib.contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Raise InputError where the block cannot write to *path*."""
-    try:
-        yield
-    except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}"
-        raise InputError(msg) from error
 
 
 def calibration_document(made: Calibrated) -> Document:

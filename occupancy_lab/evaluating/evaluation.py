@@ -59,11 +59,11 @@ def with_predictions(
     """
     known = {name: kernels.get(name) or own_kernel(name) for name in rows["kernel"].unique()}
     found = predict_rows(rows, known, gpu, basis)
-    chosen = rows.iloc[[one.place for one in found]]
+    chosen = rows.iloc[[row.place for row in found]]
     return chosen.assign(
-        predicted_us=[one.prediction.us for one in found],
-        bound=[one.prediction.bound for one in found],
-        copy_us=[copy_us(one.total_bytes, basis.constants) for one in found],
+        predicted_us=[row.prediction.us for row in found],
+        bound=[row.prediction.bound for row in found],
+        copy_us=[copy_us(row.total_bytes, basis.constants) for row in found],
         shape=chosen.groupby(SHAPE, sort=False).ngroup(),
     )
 
@@ -153,7 +153,7 @@ def evaluate(
     basis_of: Callable[[Gpu], Basis | None] = calibration_for,
     top: int = 10,
 ) -> Evaluation:
-    """Predict every launch of *table* that was measured, and say how good the predictions are.
+    """Predict every launch of *table* that was measured, and return how good the predictions are.
 
     Args:
         table: The columns of a measured sweep, as `read_table` and `recorded_table` give it; the

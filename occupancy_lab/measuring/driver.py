@@ -37,7 +37,7 @@ class DriverKernel:
 
 
 def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target) -> DriverKernel:
-    """Load *kernel* on the NVIDIA GPU at hand and give what its driver says of it.
+    """Load *kernel* on the NVIDIA GPU at hand and return what its driver says of it.
 
     Raises DriverError where the driver refuses, CompileError where Triton does.
     """

@@ -96,12 +96,13 @@ class Journal:
         lines = {problem: to_line(batch) for problem, batch in batches.items()}
         found = {problem: known[line] for problem, line in lines.items() if line in known}
         if found:
-            print_note(_note(found.values(), sum(len(one.launches) for one in batches.values())))
+            launches = sum(len(batch.launches) for batch in batches.values())
+            print_note(_note(found.values(), launches))
         return {problem: measurements for problem, (_, measurements) in found.items()}
 
     def keep(self, batch: Batch, measurements: list[Measurement]) -> None:
         """Write down at once what was measured of *batch*."""
-        if self._file is None or any(one.status in PASSING for one in measurements):
+        if self._file is None or any(found.status in PASSING for found in measurements):
             return
         entry = json.dumps(
             {

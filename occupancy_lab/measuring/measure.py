@@ -155,8 +155,8 @@ class Timer:
     ) -> list[list[float]]:
         """Return the times in us of *runs* runs (or a few more) of each of *calls*.
 
-        Launches take turns, a burst each, and every round starts with another one, so that a
-        drift of the clocks is everybody's.
+        Launches take turns, a burst each, and every round starts with another launch, so
+        that a drift of the clocks is shared by all.
         """
         self._warm_up(calls, warmup_ms)
         times: list[list[float]] = [[] for _ in calls]
@@ -278,13 +278,14 @@ def _first_line(error: BaseException) -> str:
 
 
 def _timed(candidates: Sequence[_Candidate], runs: int) -> list[Measurement]:
-    right = [one for one in candidates if one.failure is None]
-    times = dict(zip(right, _timer().time([one.call for one in right], runs=runs), strict=True))
+    right = [candidate for candidate in candidates if candidate.failure is None]
+    samples = _timer().time([candidate.call for candidate in right], runs=runs)
+    times = dict(zip(right, samples, strict=True))
     sm_mhz, throttled = read_clock()
     taken = replace(conditions(), sm_mhz=sm_mhz, throttled=throttled)
     return [
-        one.failure or summary(times[one], taken, one.relative_error, _empty_us())
-        for one in candidates
+        candidate.failure or summary(times[candidate], taken, candidate.relative_error, _empty_us())
+        for candidate in candidates
     ]
 
 

@@ -185,10 +185,10 @@ def _complaint(printed: str) -> str:
     own = [line for line in lines if not line.startswith("==")]
     errors = [line.removeprefix("==ERROR== ") for line in lines if line.startswith("==ERROR==")]
     warnings = [line.removeprefix("==WARNING== ") for line in lines if NO_KERNEL in line]
-    said = (errors or warnings or own[-1:] or ["it printed nothing"])[0]
-    if own and "application returned an error" in said:
-        said = own[-1]
-    return f"Nsight Compute measured nothing: {said}"
+    reason = (errors or warnings or own[-1:] or ["it printed nothing"])[0]
+    if own and "application returned an error" in reason:
+        reason = own[-1]
+    return f"Nsight Compute measured nothing: {reason}"
 
 
 def launch_once(problem: Problem, launch: TimedLaunch) -> None:

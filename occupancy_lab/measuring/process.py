@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import itertools
 import os
 import tempfile
 from dataclasses import dataclass, replace
@@ -154,8 +155,8 @@ class MeasuringProcess:
             died = f"the process died: {self._child.last_words}"
             reason = died if line == "" else f"no end in {self._timeout:g} s"
             return [Measurement("device lost", None, reason)]
-        alone = (replace(batch, launches=(launch,)) for launch in batch.launches)
-        return [measurement for one in alone for measurement in self.measure(one)]
+        alone = (self.measure(replace(batch, launches=(launch,))) for launch in batch.launches)
+        return list(itertools.chain.from_iterable(alone))
 
     def _measurements(self, line: str, count: int) -> list[Measurement]:
         """Return the measurements of an answer; end a process that lost its GPU or babbles."""
