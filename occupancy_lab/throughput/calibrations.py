@@ -83,11 +83,8 @@ class Constants:
     def can_be(self) -> bool:
         """Return whether each is a finite number, none negative, and what is divided by above 0."""
         values = dataclasses.asdict(self)
-        finite = all(
-            type(value) in {int, float} and 0 <= value < math.inf for value in values.values()
-        )
         return (
-            finite
+            all(type(value) in {int, float} and 0 <= value < math.inf for value in values.values())
             and all(value > 0 for name, value in values.items() if name.endswith("_gbs"))
             and max(self.stage_loss, self.split_loss) < 1
         )

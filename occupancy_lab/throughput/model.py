@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.throughput.features import stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.throughput.calibrations import Constants
     from occupancy_lab.throughput.features import Features
@@ -274,14 +274,14 @@ def _time_us(launch: Features, rates: Sequence[float], num_programs: int) -> flo
     Program p does rows p, p + num_programs, ...; the first multiprocessor has the programs
     0, multiprocessors, 2 x multiprocessors, ... of which as many run at once as fit.
     """
-    programs = range(0, min(num_programs, int(launch.work)), int(launch.multiprocessors))
-    waiting = deque(len(range(first, int(launch.work), num_programs)) for first in programs)
-    paces = iter(_paces(len(waiting)))
+    work = int(launch.work)
+    own = enumerate(range(0, min(num_programs, work), int(launch.multiprocessors)))
+    waiting = deque((len(range(first, work, num_programs)), _pace(place)) for place, first in own)
     running: list[tuple[float, float]] = []
     time = 0.0
     while waiting or running:
         while waiting and len(running) < len(rates):
-            running.append((waiting.popleft(), next(paces)))
+            running.append(waiting.popleft())
         step = min(rows / pace for rows, pace in running)
         time += step * sum(pace for _, pace in running) / rates[len(running) - 1]
         left = ((rows - step * pace, pace) for rows, pace in running)
@@ -289,6 +289,6 @@ def _time_us(launch: Features, rates: Sequence[float], num_programs: int) -> flo
     return time
 
 
-def _paces(count: int) -> Iterable[float]:
-    """Return how fast each of *count* programs goes beside the others, 1 being the middle."""
-    return (1.0 + PACE_SPREAD * (2.0 * (place * GOLDEN % 1.0) - 1.0) for place in range(count))
+def _pace(place: int) -> float:
+    """Return how fast the program at *place* goes beside the others, 1 being the middle."""
+    return 1.0 + PACE_SPREAD * (2.0 * (place * GOLDEN % 1.0) - 1.0)
