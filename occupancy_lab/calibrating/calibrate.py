@@ -98,6 +98,7 @@ def _sizes(kernel: str, cols: int, config: Config) -> Iterator[tuple[str, Proble
     # Both sizes of elements meet every width and every number of warps.
     wide = (cols.bit_length() + NUM_WARPS.index(config.num_warps)) % 2 == 0
     for matrix_bytes in MATRIX_BYTES:
+        # Triton compiles a loop over a number of rows that 16 divides in a way of its own.
         rows = matrix_bytes // (cols * (4 if wide else 2)) // 16 * 16
         if rows:
             yield kernel, Problem(rows, cols, "float32" if wide else "float16"), config

@@ -274,7 +274,7 @@ def run(
     own = {kernel.name: kernel for kernel in map(load_kernel, kernels)}
     table = recorded_table() if file is None else read_table(file, kernels=own)
     evaluation = evaluate(choose(table, gpus, uses), kernels=own, top=top)
-    given = {name[4:]: limit for name, limit in limits.items() if limit is not None}
+    given = {name.partition("_")[2]: limit for name, limit in limits.items() if limit is not None}
     return evaluation, tuple(broken_limits(evaluation, given))
 
 

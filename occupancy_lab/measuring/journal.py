@@ -39,6 +39,7 @@ LIFETIME = dt.timedelta(hours=24)
 PASSING = frozenset({"device lost", "out of memory"})
 """What another try may well do better: a batch that ended so is measured again."""
 _VARIABLES = ("CUDA", "HIP", "NVIDIA", "PYTORCH", "ROC", "TORCH", "TRITON", "PTXAS", "LLVM")
+"""How the environment variables begin that a time may depend on."""
 
 
 class Journal:
@@ -70,7 +71,8 @@ class Journal:
         if ended_well:
             self._path.unlink(missing_ok=True)
         elif self._kept:
-            print_note("the same command goes on from what was measured, within 24 hours")
+            hours = LIFETIME // dt.timedelta(hours=1)
+            print_note(f"the same command goes on from what was measured, within {hours} hours")
         os.close(self._file)
         self._file = None
 

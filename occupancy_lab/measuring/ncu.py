@@ -51,6 +51,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
 )
 """Nsight Compute's names of the fields of an NcuProfile."""
 FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy"})
+"""The fields that are no whole numbers."""
 SCALES: Mapping[str, float] = MappingProxyType(
     {"%": 0.01, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 )

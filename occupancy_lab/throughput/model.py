@@ -43,6 +43,8 @@ closest on the tuning shapes."""
 FULLEST = 0.9999
 """The most of the schedulers and of the memory that is taken to be busy: at 1 the waiting time is
 infinite, and where the rate is bisected it is tried beyond."""
+TINY = 1e-9
+"""Rows, or us, that are none: what rounding leaves, or what a launch without work takes."""
 BISECTIONS = 40
 """Halvings of the rate, which leave 1e-12 of what it can be."""
 
@@ -178,7 +180,7 @@ def row_rate(f: Features, c: Constants, row: RowTimes) -> Any:
     import numpy as np
 
     low = np.zeros_like(row.memory)
-    high = 1.0 / np.maximum(np.maximum(row.memory, row.issue), 1e-9)
+    high = 1.0 / np.maximum(np.maximum(row.memory, row.issue), TINY)
     for _ in range(BISECTIONS):
         rate = (low + high) / 2.0
         slow = cycle_time(rate, f, c, row) * rate > f.programs
@@ -245,8 +247,6 @@ and those left over cost 4 % more than they do; with 0.1 the median of 488 recor
 2026-11-21; none of the held-out shapes) is met within 1 %."""
 GOLDEN = 0.618034
 """Its multiples spread evenly over the range from 0 to 1, in whatever order they are taken."""
-DONE = 1e-9
-"""Rows left that are none: what rounding leaves of a subtraction."""
 
 
 def overfull_us(launch: Features, constants: Constants, num_programs: int) -> float:
@@ -285,7 +285,7 @@ def _time_us(launch: Features, rates: Sequence[float], num_programs: int) -> flo
         step = min(rows / pace for rows, pace in running)
         time += step * sum(pace for _, pace in running) / rates[len(running) - 1]
         left = ((rows - step * pace, pace) for rows, pace in running)
-        running = [(rows, pace) for rows, pace in left if rows > DONE]
+        running = [(rows, pace) for rows, pace in left if rows > TINY]
     return time
 
 
