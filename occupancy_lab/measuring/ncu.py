@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -36,20 +36,6 @@ TIMEOUT = 120.0
 PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 """Where NVIDIA's installers put it, from the root on."""
 
-METRICS: Mapping[str, str] = MappingProxyType(
-    {
-        "limit_registers": "launch__occupancy_limit_registers",
-        "limit_shared": "launch__occupancy_limit_shared_mem",
-        "limit_warps": "launch__occupancy_limit_warps",
-        "limit_programs": "launch__occupancy_limit_blocks",
-        "theoretical_occupancy": "sm__maximum_warps_per_active_cycle_pct",
-        "achieved_occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
-        "read_bytes": "dram__bytes_read.sum",
-        "n_regs": "launch__registers_per_thread",
-        "carveout": "launch__shared_mem_config_size",
-    }
-)
-"""Nsight Compute's names of the fields of an NcuProfile."""
 FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy"})
 """The fields that are no whole numbers."""
 SCALES: Mapping[str, float] = MappingProxyType(
@@ -62,31 +48,42 @@ NO_METRIC = "Failed to find metric"
 NO_KERNEL = "No kernels were profiled"
 
 
+def _metric(name: str) -> Any:
+    """Return a field of an NcuProfile that Nsight Compute calls *name*."""
+    return field(metadata={"metric": name})
+
+
 @dataclass(frozen=True, slots=True)
 class NcuProfile:
-    """One launch as Nsight Compute describes it; None is what it did not say.
+    """One launch as Nsight Compute describes it; None is what it does not tell.
 
     A limit is of programs per multiprocessor.
     """
 
     num_programs: int | None
     """Programs launched."""
-    limit_registers: int | None
-    limit_shared: int | None
+    limit_registers: int | None = _metric("launch__occupancy_limit_registers")
+    limit_shared: int | None = _metric("launch__occupancy_limit_shared_mem")
     """Of the carve-out that the driver chose, not of the most shared memory there is."""
-    limit_warps: int | None
-    limit_programs: int | None
+    limit_warps: int | None = _metric("launch__occupancy_limit_warps")
+    limit_programs: int | None = _metric("launch__occupancy_limit_blocks")
     """Program slots."""
-    theoretical_occupancy: float | None
+    theoretical_occupancy: float | None = _metric("sm__maximum_warps_per_active_cycle_pct")
     """Warps that can be resident over the most that a multiprocessor holds, 0 to 1."""
-    achieved_occupancy: float | None
+    achieved_occupancy: float | None = _metric("sm__warps_active.avg.pct_of_peak_sustained_active")
     """The same of the warps that were resident, over the cycles with any."""
-    read_bytes: int | None
+    read_bytes: int | None = _metric("dram__bytes_read.sum")
     """Bytes read from DRAM, with caches that were empty before."""
-    n_regs: int | None
+    n_regs: int | None = _metric("launch__registers_per_thread")
     """Registers per thread."""
-    carveout: int | None
+    carveout: int | None = _metric("launch__shared_mem_config_size")
     """Shared memory per multiprocessor, bytes, as the driver divided it from the L1 cache."""
+
+
+METRICS: Mapping[str, str] = MappingProxyType(
+    {one.name: one.metadata["metric"] for one in fields(NcuProfile) if one.metadata}
+)
+"""Nsight Compute's names of the fields of an NcuProfile."""
 
 
 def find_ncu(root: Path = Path("/")) -> Path | None:
@@ -157,10 +154,10 @@ def read_profile(printed: str) -> NcuProfile:
         raise DriverError(_complaint(printed))
     kernel, units = kernels[0], rows[0] if rows[0]["ID"] == "" else {}
     numbers: dict[str, Any] = {
-        field: _number(kernel.get(metric), units.get(metric)) for field, metric in METRICS.items()
+        name: _number(kernel.get(metric), units.get(metric)) for name, metric in METRICS.items()
     }
-    for field in numbers.keys() - FRACTIONS:
-        numbers[field] = None if numbers[field] is None else round(numbers[field])
+    for name in numbers.keys() - FRACTIONS:
+        numbers[name] = None if numbers[name] is None else round(numbers[name])
     sides = re.findall(r"\d+", kernel.get("Grid Size") or "")
     return NcuProfile(num_programs=math.prod(map(int, sides)) if sides else None, **numbers)
 
