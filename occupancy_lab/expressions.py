@@ -28,7 +28,9 @@ Value: TypeAlias = float | str | None
 """A number, a text or a truth; None is not known."""
 
 MAX_LENGTH = 1000
+"""Characters: some 30 conditions, more than one writes and far fewer than Python's parser takes."""
 MAX_DEPTH = 50
+"""Levels of parentheses and operators: Python's own parser stops at 200 parentheses."""
 
 
 class Kind(enum.Enum):
@@ -118,7 +120,7 @@ def _check_depth(text: str, body: ast.expr) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which of *known* is most like *name*, or, where none is, which there are."""
+    """Return which of *known* is most like *name*, or, where none is, which there are."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}"

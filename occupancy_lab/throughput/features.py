@@ -25,6 +25,13 @@ INSTRUCTION_CACHE_BYTES = {"cuda": 128 * 1024, "hip": 64 * 1024}
 2018, and measured on an H200), 64 KiB for two CUs of CDNA 3 (AMD's white paper)."""
 
 
+COUNTED = (
+    *("shuffles", "shared_accesses", "global_accesses", "async_copies"),
+    *("half_rate", "special_functions", "local_loads", "local_stores"),
+)
+"""The counters of Resources that are features as they are; what is not known counts as none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
     """One launch, or, with numpy arrays for its numbers, many."""
@@ -40,7 +47,7 @@ class Features:
     loops: Any
     """Whether a program does several rows in a loop."""
     read_bytes: Any
-    """Bytes of device memory read a row."""
+    """Bytes of device memory read per row."""
     written_bytes: Any
     instructions: Any
     """Instructions of a warp for a row; those below are among them."""
@@ -69,7 +76,7 @@ class Features:
     instruction_cache_bytes: Any
     warp_size: Any
     issue_rate: Any
-    """Instructions of any warp that a multiprocessor issues a cycle."""
+    """Instructions of any warp that a multiprocessor issues per cycle."""
 
 
 def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
@@ -87,17 +94,14 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
         return None
     moved = traffic(kernel.memory_steps(problem), problem)
     threads = config.num_warps * gpu.architecture.warp_size
-    resident = min(
-        programs_per_multiprocessor,
-        -(-(plan.num_programs or 1) // gpu.multiprocessors),
-    )
+    each = -(-(plan.num_programs or 1) // gpu.multiprocessors)
     loops = kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None
     instructions = (resources.loop_instructions if loops else resources.instructions) or 0
     return Features(
         work=plan.work,
         multiprocessors=gpu.multiprocessors,
         clock_mhz=gpu.boost_mhz,
-        programs=resident,
+        programs=min(programs_per_multiprocessor, each),
         num_warps=config.num_warps,
         num_stages=config.num_stages if resources.async_copies else 1,
         loops=loops,
@@ -105,16 +109,9 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
         written_bytes=moved.written_bytes / plan.work,
         instructions=instructions,
         prologue=_around_loop(resources, config, gpu) if loops else 0,
-        shuffles=resources.shuffles or 0,
-        shared_accesses=resources.shared_accesses or 0,
-        global_accesses=resources.global_accesses or 0,
-        async_copies=resources.async_copies or 0,
-        half_rate=resources.half_rate or 0,
-        special_functions=resources.special_functions or 0,
+        **{name: getattr(resources, name) or 0 for name in COUNTED},
         access_bytes=resources.load_bytes or problem.item_bytes,
-        local_loads=resources.local_loads or 0,
         local_bytes=(resources.local_traffic or 0) * threads,
-        local_stores=resources.local_stores or 0,
         local_memory=(resources.local_bytes or 0) * threads,
         l1_bytes=L1_BYTES[gpu.target.backend],
         l1_taken=resources.shared if gpu.target.backend == "cuda" else 0,
@@ -137,7 +134,7 @@ def _around_loop(resources: Resources, config: Config, gpu: Gpu) -> int:
 
 
 def _issue_rate(gpu: Gpu) -> float:
-    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles an instruction of a wave.
+    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles per instruction of a wave.
 
     Sources: NVIDIA's Hopper tuning guide (4 schedulers), AMD's CDNA3 and RDNA3 ISA documents.
     """
@@ -146,7 +143,7 @@ def _issue_rate(gpu: Gpu) -> float:
 
 
 def stack(launches: Sequence[Features]) -> Features:
-    """Return one Features whose numbers are arrays, an element a launch."""
+    """Return one Features whose numbers are arrays, one element per launch."""
     import numpy as np
 
     return Features(
