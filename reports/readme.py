@@ -198,7 +198,8 @@ def checks() -> str:
                 " mismatch; and on an H200 against the driver, for"
                 f" [{_kernels_of(DATA / 'driver-h200.csv')}](reports/data/driver-h200.csv):"
                 " registers, local memory and programs per SM equal, and cooperative"
-                " launches accepted at exactly the predicted number of programs and refused at one more. `python reports/record_driver.py` records the"
+                " launches accepted at exactly the predicted number of programs and refused"
+                " at one more. `python reports/record_driver.py` records the"
                 " same of your GPU."
             ),
             _item(
