@@ -176,8 +176,8 @@ takes registers too.""",
     (
         """\
 Where many programs are resident, they already hide each other's waiting, and stages only add
-instructions. Where few are, as with many warps a program, enough stages help. Recorded microseconds
-by num_stages, down, and num_warps, across:""",
+instructions. Where few are, as with many warps per program, enough stages help. Recorded
+microseconds by num_stages, down, and num_warps, across:""",
         """\
 loops = here[here["kernel"] == "softmax"]
 by_stages = loops.pivot_table(index="num_stages", columns="num_warps", values="us")

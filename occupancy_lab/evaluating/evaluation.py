@@ -177,7 +177,7 @@ def evaluate(
             claimed = with_claims(launches, kernels or {}, gpu, basis)
             if len(claimed):
                 without = len(launches) - len(claimed)
-                results.append(_result(claimed, str(use), without, gpu, basis, top))
+                results.append(make_result(claimed, str(use), without, gpu, basis, top))
     if not results:
         raise InputError(_why_nothing(rows))
     return Evaluation(tuple(results))
@@ -193,9 +193,13 @@ def _why_nothing(rows: pd.DataFrame) -> str:
     )
 
 
-def _result(  # noqa: PLR0913, PLR0917 - what a result is made of
+def make_result(  # noqa: PLR0913, PLR0917 - what a result is made of
     rows: pd.DataFrame, use: str, without: int, gpu: Gpu, basis: Basis, top: int
 ) -> Result:
+    """Return how good the predictions of *rows* are, to which `with_claims` added them.
+
+    *without* launches could not be predicted; the *top* worst are listed.
+    """
     return Result(
         gpu=gpu.key,
         title=gpu.title,

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     Point = tuple[int, float]
 
 
-CHOSEN, FASTEST, TUTORIAL, COPY = "chosen", "fastest", "tutorial", "copy"
-"""What is set side by side, beside the names of providers, of which `copy` is one."""
+CHOSEN, FASTEST, TUTORIAL = "chosen", "fastest", "tutorial"
+COPY, NAIVE = "copy", "naive"
+"""What is set side by side, and the names of two of the providers beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ MEANINGS: Mapping[str, str] = {
     " own formula says",
     "torch": "`torch.softmax`",
     "torch.compile": "`torch.compile` of that",
-    "naive": "the same in five operations of torch, each through memory",
+    NAIVE: "the same in five operations of torch, each through memory",
     COPY: "a plain copy of the matrix, which computes nothing",
 }
 
@@ -360,7 +361,7 @@ HEADROOM = 1.05
 """Room for labels above the curves, as a factor."""
 STYLES: Mapping[str, Mapping[str, Any]] = {
     COPY: {"color": INK, "linewidth": 1.4, "linestyle": (0, (1, 1.5))},
-    "naive": {"color": MUTED, "linewidth": 1.6},
+    NAIVE: {"color": MUTED, "linewidth": 1.6},
     "torch": {"color": GREEN, "linewidth": 1.6},
     "torch.compile": {"color": PURPLE, "linewidth": 1.6},
     TUTORIAL: {"color": TUTORIAL_COLOUR, "linewidth": 1.8, "linestyle": (0, (4, 2))},

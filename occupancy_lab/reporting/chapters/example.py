@@ -12,9 +12,11 @@ from matplotlib.figure import Figure
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.launch import megabytes, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.plotting.style import (
     EXACT,
     FAINT,
@@ -26,7 +28,7 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.reporting.chapters.benchmark import COPY
+from occupancy_lab.reporting.chapters.benchmark import COPY, NAIVE
 from occupancy_lab.reporting.launches import (
     config_words,
     launches_of,
@@ -40,7 +42,6 @@ from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import MEASURED, PROBLEM, ROW_KERNEL
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import (
-    article,
     cell,
     change,
     count,
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source, TimeWords
     from occupancy_lab.values import Measurement
 
+NAIVE_KERNEL = "softmax_naive"
+MOST_NAMED = 3
+"""Recorded launches that a sentence names; the table has them all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -74,6 +79,8 @@ class Example:
     """None where nothing is predicted."""
     copy: Measurement | None
     """Of a plain copy of the matrix; None where none was measured."""
+    naive: Measurement | None
+    """Of softmax_naive on the matrix; None where it was not measured."""
 
     @property
     def tutorial(self) -> Variant:
@@ -114,7 +121,7 @@ class Example:
         return self.variant(TUTORIAL_KERNEL, changed)
 
     def with_rows(self, num_warps: int) -> Variant | None:
-        """Return one program a row, with *num_warps* warps."""
+        """Return one program per row, with *num_warps* warps."""
         return self.variant(ROW_KERNEL, Config(self.case.record.config.block_size, num_warps, 1))
 
     @property
@@ -178,7 +185,8 @@ def make_example(source: Source) -> Example | None:
                 source.times,
                 variants,
                 _best(source, problem, variants),
-                _copy(source, problem),
+                _provider(source, problem, COPY),
+                _provider(source, problem, NAIVE),
             )
     return None
 
@@ -197,18 +205,18 @@ def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Co
         found(TUTORIAL_KERNEL, config),
         found(TUTORIAL_KERNEL, single),
         found(ROW_KERNEL, single),
-        copy=_copy(source, problem),
+        copy=_provider(source, problem, COPY),
     )
     return Case(record, row_resources(one_stage), recorded=recorded)
 
 
-def _copy(source: Source, problem: Problem) -> Measurement | None:
+def _provider(source: Source, problem: Problem, name: str) -> Measurement | None:
     measured = source.recorded if source.is_predicted else source
     if measured is None or measured.providers.empty:
         return None
     table = measured.providers
     table = table[
-        (table["provider"] == COPY)
+        (table["provider"] == name)
         & (table["rows"] == problem.rows)
         & (table["cols"] == problem.cols)
         & (table["dtype"] == problem.dtype)
@@ -252,6 +260,7 @@ def the_example(example: Example | None) -> Chapter:
             _the_warps(example),
             _picture(example),
             _the_choice(example),
+            _the_naive_steps(example),
         ),
     )
 
@@ -283,7 +292,7 @@ def _the_stages(example: Example) -> Section:
     )
     mp = example.case.architecture.multiprocessor_word
     headers = (
-        *("num_stages", "registers a thread", "shared memory, B", f"programs {article(mp)} {mp}"),
+        *("num_stages", "registers per thread", "shared memory, B", f"programs per {mp}"),
         *("occupancy", _header(example), "against 1 stage"),
     )
     return Section(
@@ -321,9 +330,9 @@ def _the_warps(example: Example) -> Section:
     """Set the warps beside each other, with what their instructions come to."""
     stages = example.tutorial.config.num_stages
     rows = tuple(_warps_row(example, number) for number in example.num_warps)
-    kinds = (count(stages, "stage"), "1 stage", "one program a row")
+    kinds = (count(stages, "stage"), "1 stage", "one program per row")
     headers = (
-        *("num_warps", "elements a thread", f"occupancy, {kinds[0]}"),
+        *("num_warps", "elements per thread", f"occupancy, {kinds[0]}"),
         *(f"instructions, {kind}" for kind in kinds),
         *(f"us, {kind}" for kind in kinds),
     )
@@ -364,7 +373,7 @@ def _warps_sentences(example: Example) -> Iterator[str]:
         yield (
             f"Every warp goes through the whole loop for its share of a row, reduction and barriers"
             f" included: {count(own.config.num_warps, 'warp')} issue {own.instructions}"
-            f" instructions a row, and {count(other.config.num_warps, 'warp')}"
+            f" instructions per row, and {count(other.config.num_warps, 'warp')}"
             f" {other.instructions}."
         )
 
@@ -432,6 +441,23 @@ def _copy_sentences(example: Example) -> Iterator[str]:
     yield f"A plain copy of this matrix, {where}: {microseconds(us)}, {moved / us / 1e3:.0f} GB/s."
 
 
+def _the_naive_steps(example: Example) -> Section:
+    """Say what each step of the naive softmax moves, and what they take where that was measured."""
+    record = example.case.record
+    kernel = load_kernel(NAIVE_KERNEL)
+    (steps,) = write_steps(kernel, record.problem, ()).sections
+    moved = traffic(kernel.memory_steps(record.problem), record.problem).total_bytes
+    words = (
+        f"M rows and N columns: the {count(len(steps.tables[0].rows) - 1, 'torch operation')} of"
+        f" {kernel.name} move {megabytes(moved)}, {moved / record.traffic.total_bytes:.1f} times"
+        " what a fused kernel or a plain copy does."
+    )
+    if example.naive is not None and example.naive.us is not None:
+        where = "Measured" if example.times is MEASURED else "Recorded"
+        words += f" {where}: {microseconds(example.naive.us)}."
+    return Section("What the naive softmax moves", steps.tables, (words,))
+
+
 def _choices(example: Example) -> Iterator[tuple[str, Variant]]:
     named = dict(_named(example))
     yield from named.items()
@@ -467,13 +493,17 @@ def _choice_sentences(example: Example) -> Iterator[str]:
     )
     if own.recorded_us is None or len(example.recorded) == 1:
         return
+    fastest = [one for one in example.recorded if one != own][:MOST_NAMED]
     others = [
         f"{microseconds(us)} for {config_words(one.kernel, one.config)}"
         f" ({change(us / own.recorded_us - 1.0)})"
-        for one in example.recorded
-        if one != own and (us := one.recorded_us) is not None
+        for one in fastest
+        if (us := one.recorded_us) is not None
     ]
-    yield f"Recorded were {microseconds(own.recorded_us)} for the tutorial's, {listed(others)}."
+    yield (
+        f"Of {len(example.recorded)} recorded launches the tutorial's took"
+        f" {microseconds(own.recorded_us)}, and the fastest others {listed(others)}."
+    )
 
 
 def _header(example: Example) -> str:
@@ -548,4 +578,4 @@ def _curves(example: Example) -> Iterator[tuple[str, str, list[Variant]]]:
     yield "persistent, num_stages 1", EXACT, [one for one in found if one]
     found = [example.with_rows(number) for number in warps]
     if any(found):
-        yield "one program a row", GREEN, [one for one in found if one]
+        yield "one program per row", GREEN, [one for one in found if one]

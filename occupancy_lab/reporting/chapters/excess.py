@@ -101,7 +101,7 @@ class Excess(Miscount):
 
     @property
     def rows_a_program(self) -> float:
-        """Rows that a program does where as many are launched as fit."""
+        """Rows per program where as many are launched as fit."""
         return self.problem.rows / self.programs
 
 
@@ -251,7 +251,7 @@ def the_excesses(excesses: Excesses | None) -> Chapter:
     lost = excesses.lost
     picture = Picture(
         "excesses",
-        f"Time lost over the rows a program, {lost.count} launches: {_median_and_most(lost)}"
+        f"Time lost over the rows per program, {lost.count} launches: {_median_and_most(lost)}"
         + _beside(excesses.predicted_lost),
         partial(draw_excesses, excesses),
     )
@@ -272,9 +272,9 @@ def count_sentence(counts: Miscounts[Any]) -> str:
     return (
         f"Of {counts.right + counts.failing + wrong} configurations of the persistent kernel, the"
         f" tutorial's formula gives the num_programs that fit for {counts.right}, divides by zero"
-        f" for {counts.failing}, where `metadata.shared` is 0, and is wrong for {wrong}:"
-        f" {counts.too_many} times it launches more than fit, {wrong - counts.too_many} times"
-        " fewer."
+        f" for {counts.failing}, where `metadata.shared` is 0, as with 1 warp and 1 stage, and is"
+        f" wrong for {wrong}: {counts.too_many} times it launches more than fit,"
+        f" {wrong - counts.too_many} times fewer."
     )
 
 
@@ -445,7 +445,7 @@ DOT: Mapping[str, Any] = {"color": TUTORIAL, "markersize": 4, "markeredgewidth":
 
 
 def draw_excesses(excesses: Excesses) -> Figure:
-    """Return a figure of the time lost by each launch, over the rows a program.
+    """Return a figure of the time lost by each launch, over the rows per program.
 
     A second panel has what is predicted to be lost over that, where anything is.
     """
@@ -464,7 +464,7 @@ def draw_excesses(excesses: Excesses) -> Figure:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda rows, _: f"{rows:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("rows a program, with as many programs as fit")
+        axes.set_xlabel("rows per program, with as many programs as fit")
         for other in beside:
             _draw(other, predicted, "time lost, predicted")
             other.axline((0, 0), slope=1, color=MUTED, linewidth=0.8)

@@ -10,6 +10,7 @@ from occupancy_lab.reporting.chapters.accuracy import USES
 from occupancy_lab.reporting.chapters.benchmark import (
     COPY,
     FASTEST,
+    NAIVE,
     TUTORIAL,
     draw_bandwidths,
 )
@@ -30,7 +31,7 @@ RIVALS: Mapping[str, str] = {
     TUTORIAL: "the tutorial's launch",
     "torch": "`torch.softmax`",
     "torch.compile": "`torch.compile`",
-    "naive": "five operations of torch",
+    NAIVE: "five operations of torch",
     COPY: "a plain copy of the matrix",
 }
 """What the chosen is compared with, and how each is called."""
