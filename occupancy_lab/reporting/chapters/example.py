@@ -14,6 +14,7 @@ from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.launch import megabytes, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
+from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy.planning import traffic
@@ -33,13 +34,13 @@ from occupancy_lab.reporting.launches import (
     config_words,
     launches_of,
     problem_words,
-    row_measurement,
     row_record,
     rows_of,
     variants_of,
 )
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import MEASURED, PROBLEM, ROW_KERNEL
+from occupancy_lab.sweeping.recorded import row_measurement
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import (
     cell,
@@ -221,7 +222,7 @@ def _provider(source: Source, problem: Problem, name: str) -> Measurement | None
         & (table["cols"] == problem.cols)
         & (table["dtype"] == problem.dtype)
     ]
-    return None if table.empty else row_measurement(table.to_dict("records")[-1])
+    return None if table.empty else row_measurement(plain_rows(table)[-1])
 
 
 def _best(source: Source, problem: Problem, variants: tuple[Variant, ...]) -> Variant | None:
