@@ -110,13 +110,15 @@ def _fusing(table: pd.DataFrame) -> str:
         for name in ("softmax_naive", "softmax_row")
     )
     fastest = counted_rows(table[_of(table, problem)])["us"].min()
+    copied = _provider("copy", problem)
     return (
         f"**Fusing comes first.** The naive softmax is five operations of torch, each through"
         f" memory: on {_size(problem)} they read {megabytes(naive.read_bytes)} and write"
         f" {megabytes(naive.written_bytes)}, {naive.total_bytes / fused.total_bytes:.1f} times"
         f" what a fused kernel or a plain copy moves. They take"
         f" {microseconds(_provider('naive', problem))}, the fastest fused launch"
-        f" {microseconds(fastest)} and the copy {microseconds(_provider('copy', problem))}."
+        f" {microseconds(fastest)} and the copy {microseconds(copied)},"
+        f" {fused.total_bytes / copied / 1e3:.0f} GB/s."
     )
 
 
