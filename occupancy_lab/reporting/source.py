@@ -67,6 +67,8 @@ MODEL = Model()
 
 USE, EXAMPLE = "benchmark", "example"
 """The uses of rows of the tutorial's benchmark, and of PROBLEM alone."""
+COPY, NAIVE = "copy", "naive"
+"""Two of the providers that are timed beside the kernels."""
 PROBLEM = Problem(4096, 781)
 """The tutorial's own problem."""
 WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))

@@ -9,12 +9,11 @@ from small_table import H200, providers, row, rows, table_of
 
 from occupancy_lab.reporting.chapters.benchmark import (
     CHOSEN,
-    COPY,
     FASTEST,
     TUTORIAL,
     make_benchmark,
 )
-from occupancy_lab.reporting.source import make_source
+from occupancy_lab.reporting.source import COPY, make_source
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.chapters.benchmark import Benchmark

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100, H200, row, table_of
 
+from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.limits import the_limits, the_next_step
-from occupancy_lab.reporting.chapters.example import Example, make_example, the_example
+from occupancy_lab.reporting.chapters.example import the_example
+from occupancy_lab.reporting.example import Example, fastest, make_example
 from occupancy_lab.reporting.source import PREDICTED, make_source
 from occupancy_lab.text.document import Section
 from occupancy_lab.text.words import microseconds
@@ -57,11 +59,11 @@ def test_what_it_is_compared_with(example: Example) -> None:
     """Only launches of the same problem with as many programs as fit count."""
     assert len(example.variants) == 7
     assert (example.tutorial.us, example.single_stage.us) == (14.0, 12.5)
-    assert (example.fastest.us, example.fastest_of_kernel.us) == (11.0, 11.5)
+    assert (fastest(example.variants).us, fastest(example.variants, "softmax").us) == (11.0, 11.5)
     assert example.predicted_best is not None
     assert example.predicted_best.us == 11.0
     assert [one.config.num_stages for one in example.over_stages] == [1, 2, 4]
-    assert example.fastest_warps.config == Config(1024, 4, 4)
+    assert fastest(example.over_warps).config == Config(1024, 4, 4)
     assert example.num_warps == (4, 8, 16)
 
 
@@ -184,7 +186,8 @@ def test_copy_of_the_matrix_is_the_measured_one(small: Source, predicted: Source
         assert found is not None
         words = sections(found)["What to launch instead"].sentences[-1]
         assert words == f"A plain copy of this matrix, {where}: 10.5 us, 2437 GB/s."
-    unknown = dataclasses.replace(found, copy=None)
+    case = dataclasses.replace(found.case, recorded=Recorded())
+    unknown = dataclasses.replace(found, case=case)
     words = sections(unknown)["What to launch instead"].sentences[-1]
     basis = calibration_for(H100)
     assert basis is not None
@@ -201,7 +204,7 @@ def test_steps_of_the_naive_softmax_stand_there(example: Example) -> None:
     (words,) = section.sentences
     assert "5 torch operations of softmax_naive move 102.4 MB, 4.0 times what a fused" in words
     assert "Measured" not in words
-    timed = dataclasses.replace(example, naive=example.copy)
+    timed = dataclasses.replace(example, naive=example.case.recorded.copy)
     assert (
         sections(timed)["What the naive softmax moves"].sentences[0].endswith("Measured: 10.5 us.")
     )

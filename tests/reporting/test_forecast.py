@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100, row, table_of
 
-from occupancy_lab.reporting.chapters.benchmark import CHOSEN, COPY, FASTEST, TUTORIAL
+from occupancy_lab.reporting.chapters.benchmark import CHOSEN, FASTEST, TUTORIAL
 from occupancy_lab.reporting.chapters.forecast import make_forecast, the_forecast
-from occupancy_lab.reporting.source import make_predicted, make_source
+from occupancy_lab.reporting.source import COPY, make_predicted, make_source
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.chapters.forecast import Forecast

@@ -18,7 +18,7 @@ from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, descr
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import config_words, share, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import ALL, USE
+from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
 from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 
 CHOSEN, FASTEST, TUTORIAL = "chosen", "fastest", "tutorial"
-COPY, NAIVE = "copy", "naive"
-"""What is set side by side, and the names of two of the providers beside it."""
+"""What is set side by side, beside the names of providers."""
 
 
 @dataclass(frozen=True, slots=True)

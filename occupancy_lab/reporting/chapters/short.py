@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.chapters.accuracy import USES
 from occupancy_lab.reporting.chapters.benchmark import (
-    COPY,
     FASTEST,
-    NAIVE,
     TUTORIAL,
     draw_bandwidths,
 )
 from occupancy_lab.reporting.chapters.forecast import draw_forecast
 from occupancy_lab.reporting.launches import share
 from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import COPY, NAIVE
 from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
