@@ -99,8 +99,8 @@ def lessons() -> str:
         f"Measured on an {first['device']}, {first['date']}, torch {first['torch']}, Triton"
         f" {first['triton']}, float32, L2 cache flushed; `explain` says the same of your launch."
     )
-    told = (_fusing(table), _occupancy(table), _rows(table), _stages(table), _surplus(table))
-    return "\n".join((_paragraph(taken), "", *map(_item, told)))
+    items = (_fusing(table), _occupancy(table), _rows(table), _stages(table), _surplus(table))
+    return "\n".join((_paragraph(taken), "", *map(_item, items)))
 
 
 def _fusing(table: pd.DataFrame) -> str:

@@ -210,9 +210,9 @@ def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
     exact, *said = curves
     alike = bool(said) and are_alike(exact, said[0])
     placer = Placer(axes, curves[:1] if alike else curves)
-    held = series.at_kernel[0]
-    words = f"this kernel\n{_amount_words(calculation, series)}: {count(held, 'program')}"
-    placer.at_point(words, (series.here, held), color=INK)
+    programs = series.at_kernel[0]
+    words = f"this kernel\n{_amount_words(calculation, series)}: {count(programs, 'program')}"
+    placer.at_point(words, (series.here, programs), color=INK)
     if alike:
         placer.at_curve("both formulas", exact, color=INK)
         return
@@ -246,10 +246,10 @@ def _limiters(calculation: Calculation, every: Iterable[Series]) -> dict[str, st
 
 
 def _headline(calculation: Calculation) -> str:
-    held, word = calculation.occupancy, calculation.architecture.multiprocessor_word
+    occupancy, word = calculation.occupancy, calculation.architecture.multiprocessor_word
     return (
-        f"{calculation.title}: {count(held.programs_per_multiprocessor, 'program')}"
-        f" per {word}, {percent(held.occupancy)} occupancy,"
+        f"{calculation.title}: {count(occupancy.programs_per_multiprocessor, 'program')}"
+        f" per {word}, {percent(occupancy.occupancy)} occupancy,"
         f" limited by {limiter_words(calculation)}"
     )
 

@@ -47,7 +47,7 @@ class Variant:
     kernel: str
     config: Config
     resources: Resources
-    held: Occupancy
+    occupancy: Occupancy
     us: float
     recorded_us: float | None = None
     """Beside a predicted time: what others measured on a GPU of the kind; None for nothing."""
@@ -90,7 +90,7 @@ def _variant(row: Row, gpu: Gpu, recorded_us: float | None) -> Variant:
         kernel=str(row["kernel"]),
         config=row_config(row),
         resources=resources,
-        held=occupancy(resources, gpu.architecture),
+        occupancy=occupancy(resources, gpu.architecture),
         us=float(row["us"]),
         recorded_us=recorded_us,
     )

@@ -67,7 +67,7 @@ def test_bandwidth_counts_one_read_and_one_write(benchmark: Benchmark) -> None:
 
 def test_neighbours_with_one_choice_are_one_span(benchmark: Benchmark) -> None:
     """BLOCK_SIZE follows from the columns and tells no choices apart."""
-    assert [[width.cols for width in span.widths] for span in benchmark.spans] == [
+    assert [[width.cols for width in span] for span in benchmark.spans] == [
         [256],
         [512, 1024],
     ]

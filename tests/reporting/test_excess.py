@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import CLAIMED, H100, H200, row, rows, table_of
 
-from occupancy_lab.reporting.chapters.excess import (
-    Excesses,
-    make_excesses,
-    make_miscounts,
-    the_excesses,
-    the_miscounts,
-)
+from occupancy_lab.reporting.chapters.excess import Excesses, make_excesses, the_excesses
+from occupancy_lab.reporting.chapters.miscount import make_miscounts, the_miscounts
 from occupancy_lab.reporting.page import Picture
 from occupancy_lab.reporting.source import make_predicted, make_source
 from occupancy_lab.text.document import Table
@@ -39,7 +34,7 @@ def test_both_launches_of_one_configuration_are_set_side_by_side(small: Source) 
     assert (of_example.tutorial_us, of_example.us) == (21.6, 18.0)
     assert of_example.lost == pytest.approx(0.2)
     assert of_example.missing == "warp slots"
-    assert of_example.rows_a_program == pytest.approx(4096 / 528)
+    assert of_example.rows_per_program == pytest.approx(4096 / 528)
 
 
 def test_the_worst_comes_first(small: Source) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     Row = Mapping[Any, Any]
 
     Point = tuple[int, float]
+    Span = tuple["Width", ...]
+    """Neighbouring widths for which the same was chosen."""
 
 
 CHOSEN, FASTEST, TUTORIAL = "chosen", "fastest", "tutorial"
@@ -77,18 +79,6 @@ class Width:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Neighbouring widths for which the same was chosen."""
-
-    widths: tuple[Width, ...]
-
-    @property
-    def chosen(self) -> Choice:
-        """What was chosen, for the first of them."""
-        return self.widths[0].chosen
-
-
-@dataclass(frozen=True, slots=True)
 class Benchmark:
     """Widths in ascending order, all of as many rows and one dtype."""
 
@@ -121,11 +111,11 @@ class Benchmark:
     @property
     def spans(self) -> tuple[Span, ...]:
         """The widths, neighbours with the same choice together."""
-        groups = itertools.groupby(self.widths, lambda width: knobs(width.chosen))
-        return tuple(Span(tuple(widths)) for _, widths in groups)
+        groups = itertools.groupby(self.widths, lambda width: _knobs(width.chosen))
+        return tuple(tuple(widths) for _, widths in groups)
 
 
-def knobs(choice: Choice) -> tuple[str, int, int]:
+def _knobs(choice: Choice) -> tuple[str, int, int]:
     """Return what is chosen beside a BLOCK_SIZE that follows from the columns."""
     return choice.kernel, choice.config.num_warps, choice.config.num_stages
 
@@ -315,34 +305,24 @@ def _spans(benchmark: Benchmark) -> Table:
 
 
 def _span_row(span: Span) -> tuple[str, ...]:
-    widths = span.widths
     return (
         *span_words(span),
-        f"{sum(width.is_right for width in widths)} of {len(widths)}",
-        share(max(width.lost() for width in widths)),
+        f"{sum(width.is_right for width in span)} of {len(span)}",
+        share(max(width.lost() for width in span)),
         tutorial_words(span),
     )
 
 
 def span_words(span: Span) -> tuple[str, str]:
     """Return the columns of a span, and what is chosen for them."""
-    first, last = span.widths[0].cols, span.widths[-1].cols
+    first, last = span[0].cols, span[-1].cols
     columns = str(first) if first == last else f"{first} to {last}"
-    return columns, config_words(span.chosen.kernel, span.chosen.config)
+    return columns, config_words(span[0].chosen.kernel, span[0].chosen.config)
 
 
 def tutorial_words(span: Span) -> str:
     """Return how much longer than the chosen the tutorial's takes, from the least to the most."""
-    return _range(
-        [
-            width.us[TUTORIAL] / width.us[CHOSEN] - 1.0
-            for width in span.widths
-            if TUTORIAL in width.us
-        ]
-    )
-
-
-def _range(shares: Sequence[float]) -> str:
+    shares = [width.us[TUTORIAL] / width.us[CHOSEN] - 1.0 for width in span if TUTORIAL in width.us]
     if not shares:
         return "-"
     least, most = share(min(shares)), share(max(shares))

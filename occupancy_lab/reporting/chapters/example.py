@@ -26,10 +26,7 @@ from occupancy_lab.plotting.style import (
     styled,
 )
 from occupancy_lab.reporting.example import fastest
-from occupancy_lab.reporting.launches import (
-    config_words,
-    problem_words,
-)
+from occupancy_lab.reporting.launches import config_words, problem_words
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import MEASURED
 from occupancy_lab.text.document import Section, Table
@@ -107,7 +104,7 @@ def _the_stages(example: Example) -> Section:
             str(variant.config.num_stages),
             str(variant.resources.n_regs),
             str(variant.resources.shared),
-            *_held(variant),
+            *_fitting(variant),
             cell(variant.us),
             change(variant.us / one.us - 1.0),
         )
@@ -173,7 +170,7 @@ def _warps_row(example: Example, num_warps: int) -> tuple[str, ...]:
     return (
         str(num_warps),
         f"{block_size / num_warps / example.case.architecture.warp_size:g}",
-        "-" if own is None else percent(own.held.occupancy),
+        "-" if own is None else percent(own.occupancy.occupancy),
         *("-" if one is None else str(one.instructions or "-") for one in kinds),
         *("-" if one is None else cell(one.us) for one in kinds),
     )
@@ -332,8 +329,8 @@ def _header(example: Example) -> str:
     return f"{example.times.word} us"
 
 
-def _held(variant: Variant) -> tuple[str, str]:
-    return str(variant.held.programs_per_multiprocessor), percent(variant.held.occupancy)
+def _fitting(variant: Variant) -> tuple[str, str]:
+    return str(variant.occupancy.programs_per_multiprocessor), percent(variant.occupancy.occupancy)
 
 
 WIDTH, HEIGHT = 7.2, 4.0
