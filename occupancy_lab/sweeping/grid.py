@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import Launch, Store, resource_key, store_directory
+from occupancy_lab.compiling import Store, resource_key, store_directory
 from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
 from occupancy_lab.compiling.server import Request
@@ -116,14 +116,13 @@ class _Compiles:
         self.requests: dict[str, Request] = {}
         self._store = store
         for task in tasks:
-            launch = Launch.of(task.kernel, task.problem, task.config)
-            key = resource_key(task.kernel, launch, task.gpu.target)
+            launch = task.kernel.launch(task.problem, task.config)
+            key = resource_key(task.kernel.function, launch, task.gpu.target)
             name = self.names[task] = key_digest(key)
             self.keys[name] = key
             self.requests[name] = Request(
                 task.kernel_name,
-                task.problem,
-                task.config,
+                launch,
                 task.gpu.target,
                 directory,
                 key=key_as_json(key),
