@@ -174,28 +174,10 @@ def evaluate(
         if basis is None:
             continue
         for use, launches in of_gpu.groupby("use", sort=False):
-            predicted = with_predictions(launches, kernels or {}, gpu, basis)
-            if predicted.empty:
-                continue
-            results.append(
-                Result(
-                    gpu=gpu.key,
-                    title=gpu.title,
-                    use=str(use),
-                    basis=basis.words,
-                    calibrated=basis.calibrated,
-                    shapes=predicted["shape"].nunique(),
-                    launches=len(predicted),
-                    without_prediction=len(launches) - len(predicted),
-                    scores=(
-                        score(PREDICTION, predicted, predicted["predicted_us"]),
-                        score(ROOFLINE, predicted, predicted["copy_us"]),
-                        score(OCCUPANCY, predicted, -predicted["occupancy"], times=False),
-                    ),
-                    groups=tuple(_groups(predicted)),
-                    worst=tuple(_worst(predicted, top)),
-                )
-            )
+            claimed = with_predictions(launches, kernels or {}, gpu, basis)
+            if len(claimed):
+                without = len(launches) - len(claimed)
+                results.append(make_result(claimed, str(use), without, gpu, basis, top))
     if not results:
         raise InputError(_why_nothing(rows))
     return Evaluation(tuple(results))
@@ -208,6 +190,36 @@ def _why_nothing(rows: pd.DataFrame) -> str:
     return (
         f"there is nothing to evaluate: {len(rows)} launches were measured, but the model knows "
         f"too little of them or of {gpus}; occupancy-lab calibrate finds out about a GPU at hand"
+    )
+
+
+def make_result(  # noqa: PLR0913, PLR0917 - what a result is made of
+    rows: pd.DataFrame, use: str, without: int, gpu: Gpu, basis: Basis, top: int
+) -> Result:
+    """Return how good the predictions of *rows* are, to which `with_predictions` added them.
+
+    *without* launches could not be predicted; the *top* worst are listed.
+    """
+    return Result(
+        gpu=gpu.key,
+        title=gpu.title,
+        use=use,
+        basis=basis.words,
+        calibrated=basis.calibrated,
+        shapes=rows["shape"].nunique(),
+        launches=len(rows),
+        without_prediction=without,
+        scores=_scores(rows),
+        groups=tuple(_groups(rows)),
+        worst=tuple(_worst(rows, top)),
+    )
+
+
+def _scores(rows: pd.DataFrame) -> tuple[Score, ...]:
+    return (
+        score(PREDICTION, rows, rows["predicted_us"]),
+        score(ROOFLINE, rows, rows["copy_us"]),
+        score(OCCUPANCY, rows, -rows["occupancy"], times=False),
     )
 
 

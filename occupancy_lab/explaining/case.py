@@ -149,7 +149,7 @@ def recorded_time(
     case: Case, kernel: str, config: Config, num_programs: int | None
 ) -> float | None:
     """Return the time, us, recorded of another launch on the problem and the GPU of *case*."""
-    from occupancy_lab.measuring.recorded import recorded_measurement
+    from occupancy_lab.sweeping.recorded import recorded_measurement
 
     if kernel not in kernel_names():
         return None
@@ -159,7 +159,7 @@ def recorded_time(
 
 
 def _recorded(case: Case) -> Recorded:
-    from occupancy_lab.measuring.recorded import (
+    from occupancy_lab.sweeping.recorded import (
         recorded_as_compiled,
         recorded_copy,
         recorded_measurement,
