@@ -150,6 +150,7 @@ _POINT_FIELDS = (
     "num_warps",
     "static_shared",
     "barriers",
+    "tensor_memory",
     "sgprs",
     "allocated_vgprs",
 )
