@@ -1,86 +1,108 @@
-"""occupancy-lab: how a Triton kernel will sit on a GPU, and why, before it is launched."""
+"""occupancy-lab: how a Triton kernel will sit on a GPU, and why, before it is launched.
+
+Whatever takes a kernel takes its name, the path of a Python file with a `KERNEL`, or a `Kernel`;
+whatever takes GPUs takes a name, a `Gpu`, or several of them. A dtype is its name or torch's, and a
+number is an int or whatever counts as one. `repr` of what is given back is one line, `str` is the
+page, and `to_markdown`, `to_json` and `to_dict` are there too.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from occupancy_lab.comparing import Comparison, compare
-    from occupancy_lab.errors import (
-        BinaryError,
-        CompileError,
-        DoesNotFitError,
-        DriverError,
-        InputError,
-        OccupancyLabError,
-        TargetError,
-    )
-    from occupancy_lab.explaining import Explanation, explain
-    from occupancy_lab.gpus import Gpu, find_gpu, present_gpus
-    from occupancy_lab.kernel import Kernel, load_kernel
-    from occupancy_lab.sweeping import sweep
-    from occupancy_lab.tuning import Tuning, config_pruner, tune
-    from occupancy_lab.values import Config, Occupancy, Problem, Resources
+    # This list is all that there is of the public names: `_public_names` reads it.
+    from occupancy_lab.calibrating.calibrate import Calibrated as Calibrated
+    from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate
+    from occupancy_lab.comparing import Comparison as Comparison
+    from occupancy_lab.comparing import compare as compare
+    from occupancy_lab.errors import BinaryError as BinaryError
+    from occupancy_lab.errors import CompileError as CompileError
+    from occupancy_lab.errors import DoesNotFitError as DoesNotFitError
+    from occupancy_lab.errors import DriverError as DriverError
+    from occupancy_lab.errors import InputError as InputError
+    from occupancy_lab.errors import OccupancyLabError as OccupancyLabError
+    from occupancy_lab.errors import TargetError as TargetError
+    from occupancy_lab.evaluating import Evaluation as Evaluation
+    from occupancy_lab.evaluating import evaluate as evaluate
+    from occupancy_lab.explaining import Calculations as Calculations
+    from occupancy_lab.explaining import Explanation as Explanation
+    from occupancy_lab.explaining import calculate_occupancy as calculate_occupancy
+    from occupancy_lab.explaining import explain as explain
+    from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture
+    from occupancy_lab.gpus import Gpu as Gpu
+    from occupancy_lab.gpus import HipArchitecture as HipArchitecture
+    from occupancy_lab.gpus import PresentGpu as PresentGpu
+    from occupancy_lab.gpus import find_gpu as find_gpu
+    from occupancy_lab.gpus import present_gpus as present_gpus
+    from occupancy_lab.kernel import Grid as Grid
+    from occupancy_lab.kernel import Kernel as Kernel
+    from occupancy_lab.kernel import MemoryStep as MemoryStep
+    from occupancy_lab.kernel import Pointer as Pointer
+    from occupancy_lab.kernel import ProgramRow as ProgramRow
+    from occupancy_lab.kernel import kernel_names as kernel_names
+    from occupancy_lab.kernel import load_kernel as load_kernel
+    from occupancy_lab.measuring.side_by_side import SideBySide as SideBySide
+    from occupancy_lab.measuring.side_by_side import measure_side_by_side as measure
+    from occupancy_lab.measuring.verify import Verification as Verification
+    from occupancy_lab.measuring.verify import verify_here as verify
+    from occupancy_lab.occupancy.calculator import Calculation as Calculation
+    from occupancy_lab.record import Record as Record
+    from occupancy_lab.reporting import Page as Page
+    from occupancy_lab.reporting import make_report as make_report
+    from occupancy_lab.reporting.output import to_html as page_to_html
+    from occupancy_lab.reporting.output import write_markdown as write_page
+    from occupancy_lab.sweeping import sweep as sweep
+    from occupancy_lab.sweeping.recorded import read_table as read_table
+    from occupancy_lab.sweeping.recorded import recorded_table as recorded_table
+    from occupancy_lab.tuning import Tuning as Tuning
+    from occupancy_lab.tuning import config_pruner as config_pruner
+    from occupancy_lab.tuning import tune as tune
+    from occupancy_lab.values import Config as Config
+    from occupancy_lab.values import Measurement as Measurement
+    from occupancy_lab.values import Occupancy as Occupancy
+    from occupancy_lab.values import Prediction as Prediction
+    from occupancy_lab.values import Problem as Problem
+    from occupancy_lab.values import Resources as Resources
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "occupancy_lab.comparing": ("Comparison", "compare"),
-    "occupancy_lab.errors": (
-        "BinaryError",
-        "CompileError",
-        "DoesNotFitError",
-        "DriverError",
-        "InputError",
-        "OccupancyLabError",
-        "TargetError",
-    ),
-    "occupancy_lab.explaining": ("Explanation", "explain"),
-    "occupancy_lab.gpus": ("Gpu", "find_gpu", "present_gpus"),
-    "occupancy_lab.kernel": ("Kernel", "load_kernel"),
-    "occupancy_lab.sweeping": ("sweep",),
-    "occupancy_lab.tuning": ("Tuning", "config_pruner", "tune"),
-    "occupancy_lab.values": ("Config", "Occupancy", "Problem", "Resources"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "BinaryError",
-    "Comparison",
-    "CompileError",
-    "Config",
-    "DoesNotFitError",
-    "DriverError",
-    "Explanation",
-    "Gpu",
-    "InputError",
-    "Kernel",
-    "Occupancy",
-    "OccupancyLabError",
-    "Problem",
-    "Resources",
-    "TargetError",
-    "Tuning",
-    "compare",
-    "config_pruner",
-    "explain",
-    "find_gpu",
-    "load_kernel",
-    "present_gpus",
-    "sweep",
-    "tune",
-]
+def _public_names() -> dict[str, tuple[str, str]]:
+    """Return by each public name its module and its name there, as type checkers read them above."""
+    import ast
+    import inspect
+    import sys
+
+    source = ast.parse(inspect.getsource(sys.modules[__name__]))
+    return {
+        str(alias.asname): (str(node.module), alias.name)
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import occupancy_lab` itself is free."""
-    if name not in _HOME_OF:
+    if name.startswith("__") and name != "__all__":
+        names = {}
+    else:
+        names = globals().setdefault("_NAMES", _public_names())
+    if name == "__all__":
+        found = sorted(names)
+    elif name in names:
+        from importlib import import_module
+
+        module, its_name = names[name]
+        found = getattr(import_module(module), its_name)
+    else:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__getattr__("__all__")])

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.compile import resource_key, triton_version
+from occupancy_lab.compiling.compile import compile_resources, resource_key, triton_version
 from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.server import Import, Request
 from occupancy_lab.compiling.store import Store, make_directory
@@ -123,7 +123,7 @@ class Compiler:
 
     def resources(  # noqa: PLR0913 - what a compile depends on
         self,
-        name: str,
+        name: str | None,
         kernel: Kernel,
         problem: Problem,
         config: Config,
@@ -134,11 +134,16 @@ class Compiler:
     ) -> Resources:
         """Return what *kernel*, which `load_kernel` finds by *name*, takes on *target*.
 
-        With *present* the target's GPU is here, as `compile_resources` has it. *python* compiles
-        with its own Triton.
+        Without a *name* only this process has the kernel, so this process compiles it, in whatever
+        time it takes. With *present* the target's GPU is here, as `compile_resources` has it.
+        *python* compiles with its own Triton.
 
         Raises CompileError where it cannot, or takes longer than it may.
         """
+        if name is None:
+            store = Store(self._directory)
+            with self._said(f"compiling {kernel.name} for {target.name} ..."):
+                return compile_resources(kernel, problem, config, target, store, present=present)
         if python == sys.executable:
             launch = Launch.of(kernel, problem, config)
             stored = Store(self._directory).get(resource_key(kernel, launch, target))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.formula import the_tutorial
-from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.inputs import asked_gpus, whole_number
+from occupancy_lab.occupancy.calculator import calculate_for
+from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import (
     count,
     limiter_words,
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.inputs import AskedGpus, Integer
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Limit, NextStep
 
@@ -174,6 +177,52 @@ def the_next_step(cases: tuple[Calculation, ...]) -> Section:
         tuple(_steps_table(case) for case in cases),
         said_of_each(cases, step_sentences),
     )
+
+
+class Calculations(Answer, tuple["Calculation", ...]):
+    """What the formulas say of one kernel's resources, on one or several GPUs."""
+
+    __slots__ = ()
+
+    def to_document(self) -> Document:
+        """Return the calculations in words: limits, next steps and the tutorial's formula."""
+        return write_calculation(self)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the calculations as plain values, for JSON."""
+        return [one.to_dict() for one in self]
+
+
+def calculate_occupancy(
+    gpu: AskedGpus,
+    *,
+    n_regs: Integer,
+    shared: Integer,
+    num_warps: Integer,
+    **others: Integer | None,
+) -> Calculations:
+    """Work out the occupancy of a kernel that is compiled already, on each GPU.
+
+    Args:
+        gpu: GPUs or targets, as `explain` takes them.
+        n_regs: Registers per thread (VGPRs per lane on AMD).
+        shared: Dynamic shared memory (LDS) per program, bytes: Triton's `metadata.shared`.
+        num_warps: Warps per program.
+        **others: Further fields of Resources that limits depend on: static_shared, barriers
+            (NVIDIA), sgprs and allocated_vgprs (AMD).
+
+    Raises:
+        InputError: a GPU is not known, an amount is negative, or no program has such num_warps.
+        DoesNotFitError: a GPU holds not one such program.
+    """
+    found = calculate_for(
+        asked_gpus(gpu),
+        n_regs=whole_number("n_regs", n_regs),
+        shared=whole_number("shared", shared),
+        num_warps=whole_number("num_warps", num_warps),
+        **{name: whole_number(name, one) for name, one in others.items() if one is not None},
+    )
+    return Calculations(found)
 
 
 def write_calculation(calculations: tuple[Calculation, ...]) -> Document:

@@ -116,7 +116,7 @@ def profile(launch: OneLaunch, *, ncu: Path | None = None, timeout: float = TIME
 
 
 def _command(path: Path, launch: OneLaunch) -> list[str]:
-    function: Any = chosen_kernel(launch.kernel).function
+    function: Any = chosen_kernel(launch.kernel).kernel.function
     return [
         str(path),
         *("--csv", "--page", "raw", "--print-units", "base"),

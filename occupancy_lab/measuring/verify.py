@@ -9,26 +9,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import Compiler, check_files
+from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.inputs import DEFAULT_ROWS, check_problem, chosen_config, chosen_kernel
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    chosen_config,
+    chosen_kernel,
+    chosen_problem,
+    whole_numbers,
+)
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_driver
 from occupancy_lab.measuring.ncu import OneLaunch, profile
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu, PresentGpu
+    from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.ncu import NcuReport
     from occupancy_lab.record import Record
+    from occupancy_lab.values import Problem
 
 OCCUPANCY_POINTS = 0.1
 """Percentage points that a theoretical occupancy may differ by: it is printed rounded."""
@@ -60,6 +68,25 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain values."""
         return dataclasses.asdict(self)
+
+
+class Verification(Answer, tuple[Check, ...]):
+    """The checks, in the order in which they were made."""
+
+    __slots__ = ()
+
+    def to_document(self) -> Document:
+        """Return the checks in a table per configuration, and how many differ."""
+        groups = itertools.groupby(self, lambda check: check.config)
+        return Document(
+            "What was predicted, and what the GPU says",
+            (_sentence(self),),
+            tuple(_section(config, group) for config, group in groups),
+        )
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the checks as plain values, for JSON."""
+        return [check.to_dict() for check in self]
 
 
 def _check(  # noqa: PLR0913 - the fields of a check
@@ -180,15 +207,15 @@ ELEMENTS_A_THREAD = 64
 
 
 def verify_here(  # noqa: PLR0913 - one argument an option of the command line
-    cols: int = DEFAULT_COLS,
+    cols: Integer = DEFAULT_COLS,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    kernel: str = "softmax",
-    num_warps: Sequence[int] = (),
-    num_stages: Sequence[int] = (),
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel = "softmax",
+    num_warps: Integers = (),
+    num_stages: Integers = (),
     ncu: bool = True,
-) -> tuple[Check, ...]:
+) -> Verification:
     """Check a grid of configurations on the first NVIDIA GPU at hand; `verify` says what.
 
     Without *num_warps* every number of warps that compiles in a moment is taken, without
@@ -199,11 +226,14 @@ def verify_here(  # noqa: PLR0913 - one argument an option of the command line
     if present is None:
         msg = "verify needs an NVIDIA GPU, and none is at hand; explain does without one"
         raise InputError(msg)
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
-    check_files([kernel], store_directory())
-    configs = grid_of_configs(chosen_kernel(kernel), problem, present.gpu, num_warps, num_stages)
-    return verify(kernel, problem, configs, present, profiled=PROFILED if ncu else 0)
+    problem = chosen_problem(rows, cols, dtype)
+    with closing(Compiler(store_directory())) as compiler:
+        found = chosen_kernel(kernel, compiler.check_file)
+    found.check_name("Nsight Compute")
+    knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
+    configs = grid_of_configs(found.kernel, problem, present.gpu, *knobs)
+    profiled = PROFILED if ncu else 0
+    return verify(str(found.name), problem, configs, present, profiled=profiled)
 
 
 def grid_of_configs(
@@ -230,7 +260,7 @@ def verify(
     present: PresentGpu,
     *,
     profiled: int = PROFILED,
-) -> tuple[Check, ...]:
+) -> Verification:
     """Return the checks of each of *configs* that fits, in their order.
 
     *kernel* is what `load_kernel` finds it by. Registers, local memory, static shared memory and
@@ -252,11 +282,11 @@ def verify(
         checks += (*driver_checks(record), *launch_checks(record))
         if place in places:
             checks += ncu_checks(kernel, record)
-    return tuple(checks)
+    return Verification(checks)
 
 
 def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -> list[Record]:
-    kernel = chosen_kernel(name)
+    kernel = chosen_kernel(name).kernel
     records, refusal = [], None
     with closing(Compiler(None)) as compiler:
         for config in configs:
@@ -272,14 +302,6 @@ def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -
 
 
 HEADERS = ("", "predicted", "found", "asked", "")
-
-
-def verification_table(checks: Iterable[Check]) -> str:
-    """Return *checks* in markdown, with a last sentence on how many differ, and a newline."""
-    checks = tuple(checks)
-    groups = itertools.groupby(checks, lambda check: check.config)
-    sections = [_section(config, group).to_markdown() for config, group in groups]
-    return "\n\n".join([*sections, _sentence(checks)]) + "\n"
 
 
 def _section(config: Config, checks: Iterable[Check]) -> Section:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.gpus import find_gpus
-from occupancy_lab.inputs import check_fits, check_num_warps
+from occupancy_lab.inputs import asked_gpus, check_fits, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.values import NextStep, Occupancy, TutorialOccupancy
 
 
@@ -85,9 +85,9 @@ def calculate(resources: Resources, gpu: Gpu) -> Calculation:
 
 
 def calculate_for(
-    names: str, *, n_regs: int, shared: int, num_warps: int, **others: int | None
+    asked: AskedGpus, *, n_regs: int, shared: int, num_warps: int, **others: int | None
 ) -> tuple[Calculation, ...]:
-    """Return the calculation of these resources on each GPU of *names*, separated by commas.
+    """Return the calculation of these resources on each GPU, asked for as `asked_gpus` says.
 
     *others* are further fields of Resources: sgprs, static_shared, barriers.
 
@@ -100,7 +100,7 @@ def calculate_for(
             msg = f"{name} is {amount}; it counts something and is 0 or more"
             raise InputError(msg)
     resources = Resources(n_regs, num_warps, shared).replace(**others)
-    gpus = find_gpus(names)
+    gpus = asked_gpus(asked)
     for gpu in gpus:
         check_num_warps(num_warps, gpu.architecture)
     calculations = tuple(calculate(resources, gpu) for gpu in gpus)
@@ -109,6 +109,7 @@ def calculate_for(
     counted = {limit.resource for one in calculations for limit in one.occupancy.limits}
     for name in ("sgprs", "barriers"):
         if others.get(name) is not None and name not in counted:
-            msg = f"{name} is {others[name]}, and no limit of {quoted(names)} depends on it"
+            keys = quoted(",".join(gpu.key for gpu in gpus))
+            msg = f"{name} is {others[name]}, and no limit of {keys} depends on it"
             raise InputError(msg)
     return calculations

@@ -95,11 +95,16 @@ INTEGERS = (
 FLOATS = ("occupancy", "waves", "predicted_us", "predicted_gbs")
 
 
-def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataFrame:
-    """Return the table of a sweep, a row per task, in their order, with the columns of COLUMNS."""
+def make_table(
+    outcomes: Sequence[tuple[Task, Resources | Failure]], triton: str | None = None
+) -> pd.DataFrame:
+    """Return the table of a sweep, a row per task, in their order, with the columns of COLUMNS.
+
+    *triton* is the version that compiled them; None is the one here.
+    """
     import pandas as pd
 
-    version = triton_version()
+    version = triton or triton_version()
     rows = [_compiled(task, outcome, version) for task, outcome in outcomes]
     _add_occupancies(rows, outcomes)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -110,9 +115,9 @@ def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataF
     return table.astype(types)
 
 
-def _compiled(task: Task, outcome: Resources | Failure, version: str) -> dict[str, Any]:
+def _compiled(task: Task, outcome: Resources | Failure, triton: str) -> dict[str, Any]:
     row = name_columns(task.gpu, task.kernel, task.problem, task.config)
-    row["triton_version"] = version
+    row["triton_version"] = triton
     if isinstance(outcome, Failure):
         return row | {"status": outcome.status, "reason": outcome.reason}
     return row | {"status": "ok"} | {name: getattr(outcome, name) for name in RESOURCES}

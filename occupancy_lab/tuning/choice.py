@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
-from occupancy_lab.text.document import Document, Section, ShownAsTables, Table
+from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import basis_sentence, cell, change, count, difference_cell
 from occupancy_lab.throughput.predict import row_config
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Config, Problem
 
+TOP = 5
+"""Configurations that are shown, and measured where that is asked for."""
 FLUSH_US = 100.0
 """Flushing the L2 cache before a launch: 56 us for 256 MiB at an H200's 4.8 TB/s, and a launch."""
 
@@ -81,8 +83,8 @@ def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
     return Cost(len(predicted_us), each * len(predicted_us), us / 1e6)
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning(ShownAsTables):
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuning(Answer):
     """The configurations of a problem on a GPU, the one to launch first."""
 
     gpu: Gpu
@@ -101,9 +103,13 @@ class Tuning(ShownAsTables):
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every configuration, the best predicted first, with the columns of a sweep."""
 
-    def to_markdown(self, top: int = 5) -> str:
+    def to_document(self, top: int = TOP) -> Document:
+        """Return the choice and its *top* best predicted configurations in words."""
+        return tuning_document(self, top)
+
+    def to_markdown(self, top: int = TOP) -> str:
         """Return the choice and its *top* best predicted configurations in GitHub's markdown."""
-        return tuning_document(self, top).to_markdown()
+        return self.to_document(top).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""

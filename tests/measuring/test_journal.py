@@ -32,6 +32,7 @@ from occupancy_lab.measuring.process import (
     TimedLaunches,
     measure_launches,
 )
+from occupancy_lab.text.document import Document
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
@@ -188,12 +189,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
     monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
-    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: _Page())
-
-
-class _Page:
-    def to_markdown(self) -> str:
-        return "made\n"
+    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: Document("made", (), ()))
 
 
 @pytest.mark.usefixtures("_small_calibration")
