@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import operator
@@ -199,11 +200,9 @@ def whole_number(name: str, asked: Any) -> int:
 
     Raises InputError for what is no whole number: a bool, a float and a text are none.
     """
-    if not type(asked).__name__.startswith("bool"):
-        try:
+    if "bool" not in str(getattr(asked, "dtype", type(asked).__name__)):
+        with contextlib.suppress(TypeError):
             return operator.index(asked)
-        except TypeError:
-            pass
     msg = f"{name} is {_shown(asked)}; give a whole number"
     raise InputError(msg)
 

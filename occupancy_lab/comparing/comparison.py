@@ -19,11 +19,15 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
+from occupancy_lab.explaining.case import with_times
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
+from occupancy_lab.explaining.duration import predicted_words
 from occupancy_lab.explaining.explanation import Explanation, compile_case
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
 from occupancy_lab.explaining.limits import answer_in_short, occupancy_words, programs_words
+from occupancy_lab.explaining.short import bound_words, measured_words
+from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,
@@ -189,12 +193,13 @@ def _environments(wanted: tuple[str | None, ...]) -> list[Environment]:
 
 
 def _case(cell: _Cell, environment: Environment, compiler: Compiler) -> Case:
-    return compile_case(
+    case = compile_case(
         *(cell.kernel, cell.problem, cell.config, cell.gpu),
         compiler=compiler,
         present=cell.present,
         environment=environment,
     )
+    return with_times(case, measure=False)
 
 
 KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages", "num_stages"))
@@ -206,7 +211,7 @@ def write_comparison(entries: tuple[Entry, ...]) -> Document:
         _title(entries),
         tuple(answer_in_short(entry) for entry in entries),
         (
-            Section("Side by side", (_table(entries),)),
+            _side_by_side(entries),
             Section("What differs and why", sentences=_differences(entries)),
         ),
     )
@@ -228,7 +233,8 @@ def _knobs(entry: Entry) -> str:
     return " / ".join(_knob(entry, field) for _, field in KNOBS)
 
 
-def _table(entries: tuple[Entry, ...]) -> Table:
+def _side_by_side(entries: tuple[Entry, ...]) -> Section:
+    """Return what differs in a table, and in a sentence what is alike."""
     rows = compared(
         entries,
         (
@@ -242,9 +248,22 @@ def _table(entries: tuple[Entry, ...]) -> Table:
             ("num_programs", num_programs_words),
             ("waves of programs", waves_words),
             ("tutorial, programs", lambda entry: tutorial_programs(entry.calculation)),
+            ("predicted time", predicted_words),
+            ("bound by", bound_words),
+            ("recorded time", measured_words),
         ),
     )
-    return Table(("", *(entry.title for entry in entries)), rows)
+    alike = [(name, cells[0]) for name, *cells in rows if len(set(cells)) == 1]
+    rows = tuple(row for row in rows if len(set(row[1:])) > 1)
+    words = [
+        f"{name} {cell}"
+        for name, cell in alike
+        if cell not in {"-", "0 B"} and not name.startswith("of it")
+    ]
+    sentences = (f"Alike in all: {'; '.join(words)}.",) if words else ()
+    return Section(
+        "Side by side", (Table(("", *(entry.title for entry in entries)), rows),), sentences
+    )
 
 
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
@@ -256,7 +275,8 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     tutorial: tuple[str, ...] = ()
     if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
         tutorial = said_apart(entries, _tutorial)
-    return (*itertools.chain(*along), *stages, *plans, *tutorial)
+    unseen = said_apart(entries, unseen_stages) if "num_stages" in differing else ()
+    return (*itertools.chain(*along), *stages, *plans, *tutorial, *unseen)
 
 
 def _tutorial(entry: Entry) -> Iterator[str]:

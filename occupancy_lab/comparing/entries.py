@@ -63,7 +63,12 @@ def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, 
     ]
     differing = [name for name in DIMENSIONS if len({names[name] for names in all_names}) > 1]
     return tuple(
-        Entry(case.record, case.single_stage, names, ", ".join(names[name] for name in differing))
+        Entry(
+            *(case.record, case.single_stage, names),
+            ", ".join(names[name] for name in differing),
+            recorded=case.recorded,
+            asked_kernel=case.asked_kernel,
+        )
         for (case, _, _), names in zip(cases, all_names, strict=True)
     )
 

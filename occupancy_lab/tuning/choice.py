@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
+from occupancy_lab.sweeping.views import unseen_stages
 from occupancy_lab.text.document import Answer, Document, Section, Table
-from occupancy_lab.text.words import basis_sentence, cell, change, count, difference_cell
+from occupancy_lab.text.words import (
+    basis_sentence,
+    cell,
+    change,
+    count,
+    difference_cell,
+    listed,
+)
 from occupancy_lab.throughput.predict import row_config
 
 if TYPE_CHECKING:
@@ -144,7 +152,7 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
     problem = tuning.problem
     title = f"{problem.rows} x {problem.cols} {problem.dtype} on {tuning.gpu.title}"
     sections = [
-        Section("Best predicted", (_best_table(tuning, top),), (_basis(tuning),)),
+        Section("Best predicted", (_best_table(tuning, top),), tuple(_best_sentences(tuning))),
         Section("What finding it costs", (), tuple(_cost_sentences(tuning))),
     ]
     if tuning.compared:
@@ -152,8 +160,11 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
     return Document(title, tuple(_answer(tuning)), tuple(sections))
 
 
-def _basis(tuning: Tuning) -> str:
-    return basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
+def _best_sentences(tuning: Tuning) -> Iterator[str]:
+    versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
+    yield f"Compiled with Triton {versions}."
+    yield basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
+    yield from unseen_stages(tuning.table)
 
 
 def _named(choice: Choice) -> str:
