@@ -8,12 +8,15 @@ page, and `to_markdown`, `to_json` and `to_dict` are there too.
 
 from __future__ import annotations
 
+import sys
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # This list is all that there is of the public names: `_public_names` reads it.
+    # The one list of the public names: `_homes` reads it.
     from occupancy_lab.calibrating.calibrate import Calibrated as Calibrated
-    from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate
+    from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate_here
     from occupancy_lab.comparing import Comparison as Comparison
     from occupancy_lab.comparing import compare as compare
     from occupancy_lab.errors import BinaryError as BinaryError
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import PresentGpu as PresentGpu
     from occupancy_lab.gpus import find_gpu as find_gpu
     from occupancy_lab.gpus import present_gpus as present_gpus
+    from occupancy_lab.kernel import OPTIONS as OPTIONS
     from occupancy_lab.kernel import Grid as Grid
     from occupancy_lab.kernel import Kernel as Kernel
     from occupancy_lab.kernel import MemoryStep as MemoryStep
@@ -43,15 +47,15 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import kernel_names as kernel_names
     from occupancy_lab.kernel import load_kernel as load_kernel
     from occupancy_lab.measuring.side_by_side import SideBySide as SideBySide
-    from occupancy_lab.measuring.side_by_side import measure_side_by_side as measure
+    from occupancy_lab.measuring.side_by_side import measure_side_by_side as measure_side_by_side
     from occupancy_lab.measuring.verify import Verification as Verification
-    from occupancy_lab.measuring.verify import verify_here as verify
+    from occupancy_lab.measuring.verify import verify_here as verify_here
     from occupancy_lab.occupancy.calculator import Calculation as Calculation
     from occupancy_lab.record import Record as Record
     from occupancy_lab.reporting import Page as Page
     from occupancy_lab.reporting import make_report as make_report
-    from occupancy_lab.reporting.output import to_html as page_to_html
-    from occupancy_lab.reporting.output import write_markdown as write_page
+    from occupancy_lab.reporting.output import to_html as to_html
+    from occupancy_lab.reporting.output import write_markdown as write_markdown
     from occupancy_lab.sweeping import sweep as sweep
     from occupancy_lab.sweeping.recorded import read_table as read_table
     from occupancy_lab.sweeping.recorded import recorded_table as recorded_table
@@ -68,41 +72,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def _public_names() -> dict[str, tuple[str, str]]:
-    """Return by each public name its module and its name there, as type checkers read them above."""
+@cache
+def _homes() -> dict[str, str]:
+    """Return the module of each public name, as the imports for type checkers have them."""
     import ast
     import inspect
-    import sys
 
     source = ast.parse(inspect.getsource(sys.modules[__name__]))
-    return {
-        str(alias.asname): (str(node.module), alias.name)
-        for node in ast.walk(source)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname
-    }
+    imports = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom)]
+    return {one.name: str(node.module) for node in imports for one in node.names if one.asname}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import occupancy_lab` itself is free."""
-    if name.startswith("__") and name != "__all__":
-        names = {}
-    else:
-        names = globals().setdefault("_NAMES", _public_names())
     if name == "__all__":
-        found = sorted(names)
-    elif name in names:
-        from importlib import import_module
-
-        module, its_name = names[name]
-        found = getattr(import_module(module), its_name)
-    else:
+        return sorted(_homes())
+    if name.startswith("_") or name not in _homes():
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    globals()[name] = found
+    found = globals()[name] = getattr(import_module(_homes()[name]), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__getattr__("__all__")])
+    return sorted({*globals(), *_homes()})

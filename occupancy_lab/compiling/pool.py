@@ -17,7 +17,7 @@ from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Failure
-from occupancy_lab.workers.spread import spread
+from occupancy_lab.workers.distribute import distribute
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -48,7 +48,9 @@ def compile_here(
     *python* compiles with its own Triton. However the caller ends, no process is left behind.
     """
     processes = [CompileProcess(python) for _ in range(min(jobs, len(requests)))]
-    return spread(requests, processes, lambda process, request: process.compile(request, timeout))
+    return distribute(
+        requests, processes, lambda process, request: process.compile(request, timeout)
+    )
 
 
 def compile_on_cluster(

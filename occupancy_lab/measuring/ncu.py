@@ -22,12 +22,14 @@ from occupancy_lab.errors import DriverError
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import operands
-from occupancy_lab.values import Config, Problem  # noqa: TC001 - from_line reads them
+from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.workers import child
 from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from occupancy_lab.values import Problem
 
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""
@@ -47,7 +49,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "carveout": "launch__shared_mem_config_size",
     }
 )
-"""Nsight Compute's names of the fields of an NcuReport."""
+"""Nsight Compute's names of the fields of an NcuProfile."""
 FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy"})
 SCALES: Mapping[str, float] = MappingProxyType(
     {"%": 0.01, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
@@ -60,7 +62,7 @@ NO_KERNEL = "No kernels were profiled"
 
 
 @dataclass(frozen=True, slots=True)
-class NcuReport:
+class NcuProfile:
     """One launch as Nsight Compute describes it; None is what it did not say.
 
     A limit is of programs per multiprocessor.
@@ -102,8 +104,10 @@ def _version(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path.parent.as_posix())]
 
 
-def profile(launch: OneLaunch, *, ncu: Path | None = None, timeout: float = TIMEOUT) -> NcuReport:
-    """Run *launch* once under Nsight Compute, the installed one or *ncu*, and give its report.
+def profile(
+    problem: Problem, launch: TimedLaunch, *, ncu: Path | None = None, timeout: float = TIMEOUT
+) -> NcuProfile:
+    """Run *launch* once under Nsight Compute, the installed one or *ncu*, and return its profile.
 
     Clocks are left as they are and caches are emptied before. Raises DriverError where there is
     no Nsight Compute, where it may not count or measures nothing, and after *timeout* seconds.
@@ -112,20 +116,17 @@ def profile(launch: OneLaunch, *, ncu: Path | None = None, timeout: float = TIME
     if path is None:
         msg = "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA"
         raise DriverError(msg)
-    return read_report(_run(_command(path, launch), timeout))
-
-
-def _command(path: Path, launch: OneLaunch) -> list[str]:
     function: Any = chosen_kernel(launch.kernel).kernel.function
-    return [
+    command = [
         str(path),
         *("--csv", "--page", "raw", "--print-units", "base"),
         *("--clock-control", "none", "--cache-control", "all"),
         *("--target-processes", "application-only"),  # no compiler that Triton starts
         *("--kernel-name", f"regex:^{re.escape(function.__name__)}$", "--launch-count", "1"),
         *("--metrics", ",".join(sorted(METRICS.values()))),
-        *child.command("occupancy_lab.measuring.ncu", launch.to_json()),
+        *child.command("occupancy_lab.measuring.ncu", to_line(Batch(problem, (launch,)))),
     ]
+    return read_profile(_run(command, timeout))
 
 
 def _run(command: Sequence[str], timeout: float) -> str:
@@ -141,7 +142,7 @@ def _run(command: Sequence[str], timeout: float) -> str:
         raise DriverError(msg) from error
 
 
-def read_report(printed: str) -> NcuReport:
+def read_profile(printed: str) -> NcuProfile:
     """Return the report of the first kernel in a raw CSV page, other lines around it or not.
 
     Its first row names the columns, the second has the units, each other is one kernel. Raises
@@ -160,7 +161,7 @@ def read_report(printed: str) -> NcuReport:
     for field in numbers.keys() - FRACTIONS:
         numbers[field] = None if numbers[field] is None else round(numbers[field])
     sides = re.findall(r"\d+", kernel.get("Grid Size") or "")
-    return NcuReport(num_programs=math.prod(map(int, sides)) if sides else None, **numbers)
+    return NcuProfile(num_programs=math.prod(map(int, sides)) if sides else None, **numbers)
 
 
 def _number(text: str | None, unit: str | None) -> float | None:
@@ -190,36 +191,17 @@ def _complaint(printed: str) -> str:
     return f"Nsight Compute measured nothing: {said}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneLaunch:
-    """What to launch: a kernel's name or file, the matrix, the configuration, the programs."""
-
-    kernel: str
-    problem: Problem
-    config: Config
-    num_programs: int
-
-    def to_json(self) -> str:
-        """Return the launch as one line of JSON."""
-        return to_line(self)
-
-    @classmethod
-    def from_json(cls, line: str) -> OneLaunch:
-        """Return the launch of a line that `to_json` made."""
-        launch: OneLaunch = from_line(cls, line)
-        return launch
-
-
-def launch_once(launch: OneLaunch) -> None:
+def launch_once(problem: Problem, launch: TimedLaunch) -> None:
     """Run *launch* on the current GPU, on random numbers, and wait until it is done."""
     import torch
 
-    kernel, problem = load_kernel(launch.kernel), launch.problem
+    kernel = load_kernel(launch.kernel)
     first, *others = operands(problem.rows, problem.cols, problem.dtype, kernel.operands)
     kernel.run(first, launch.config, launch.num_programs, *others)
     torch.cuda.synchronize()
 
 
 def main() -> None:
-    """Run the launch that the command line holds."""
-    launch_once(OneLaunch.from_json(sys.argv[1]))
+    """Run the launch that the command line has."""
+    batch: Batch = from_line(Batch, sys.argv[1])
+    launch_once(batch.problem, *batch.launches)

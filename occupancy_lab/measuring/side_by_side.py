@@ -34,6 +34,7 @@ from occupancy_lab.text.words import (
     cell,
     conditions_sentence,
     difference_cell,
+    formatted,
     listed,
 )
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Config, LaunchPlan, Prediction, Problem
+    from occupancy_lab.values import Config, Prediction, Problem
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)
@@ -56,8 +57,8 @@ UNTIMED = Measurement("not launched", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """One of those that were timed side by side."""
+class ProviderRow:
+    """What was predicted and measured of one of ALL."""
 
     provider: str
     moved: Traffic
@@ -81,13 +82,13 @@ class SideBySide(Answer):
     gpu: Gpu
     kernel: str
     problem: Problem
-    rows: tuple[Timed, ...]
+    rows: tuple[ProviderRow, ...]
 
-    def row(self, provider: str) -> Timed | None:
+    def row(self, provider: str) -> ProviderRow | None:
         """Return the row of *provider*; None where it was not asked for."""
         return next((row for row in self.rows if row.provider == provider), None)
 
-    def share_of_copy(self, row: Timed) -> float | None:
+    def share_of_copy(self, row: ProviderRow) -> float | None:
         """Return the bandwidth of *row* over the copy's; None where one of them has no time."""
         copy = self.row(COPY)
         if copy is None or copy.gbs is None or row.gbs is None:
@@ -107,14 +108,14 @@ class SideBySide(Answer):
             "measured": [self._row(row) for row in self.rows],
         }
 
-    def _row(self, row: Timed) -> dict[str, Any]:
+    def _row(self, row: ProviderRow) -> dict[str, Any]:
         values = dataclasses.asdict(row) | {"measurement": row.measurement.to_dict()}
         if row.prediction is not None:
             values["prediction"]["bound"] = row.prediction.bound
         return values | {"gbs": row.gbs, "share_of_copy": self.share_of_copy(row)}
 
 
-def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the command line
+def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the command line
     cols: Integer,
     *,
     rows: Integer = DEFAULT_ROWS,
@@ -128,7 +129,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
     cache: bool = True,
     journal: Journal | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
-    progress: Callable[[str], None] = lambda _said: None,
+    progress: Callable[[str], None] = lambda _sentence: None,
 ) -> SideBySide:
     """Time *kernel* and *providers* in turns on the first GPU of this machine.
 
@@ -140,7 +141,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         providers: Of ALL for a softmax, of the kernel and the copy for another kernel, in the
             order of the answer. None are all of them.
         block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
-        num_warps: Warps a program.
+        num_warps: Warps per program.
         num_stages: Stages of the loop over rows.
         runs: Launches timed of each, at the least.
         cache: Whether to use the store of compiled resources.
@@ -200,38 +201,24 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 
 def _untimed(
     provider: str, kernel: str, record: Record, compiler: Compiler
-) -> tuple[Timed, TimedLaunch | None]:
+) -> tuple[ProviderRow, TimedLaunch | None]:
     """Return a row without a time, and what to launch for one; None where it does not fit."""
-    if provider == KERNEL:
-        return _planned(provider, kernel, record, record.plan)
+    plan, problem = record.plan, record.problem
+    if provider in PROVIDERS:
+        moved = Traffic(problem.matrix_bytes, problem.matrix_bytes)
+        return ProviderRow(provider, moved, UNTIMED), TimedLaunch(provider)
     if provider == TUTORIAL:
-        return _tutorial(record, compiler)
-    matrix = record.problem.matrix_bytes
-    return Timed(provider, Traffic(matrix, matrix), UNTIMED), TimedLaunch(provider)
-
-
-def _tutorial(record: Record, compiler: Compiler) -> tuple[Timed, TimedLaunch | None]:
-    """Return the tutorial's own choice, launched with as many programs as its formula gives."""
-    kernel, problem = load_kernel(TUTORIAL_KERNEL), record.problem
-    config = chosen_config(kernel, problem, record.gpu, {})
-    try:
-        own = compile_record(
-            TUTORIAL_KERNEL, kernel, problem, config, record.gpu, compiler=compiler
-        )
-    except DoesNotFitError as error:
-        refused = Measurement("does not fit", None, str(error))
-        return Timed(TUTORIAL, record.traffic, refused, config), None
-    return _planned(TUTORIAL, TUTORIAL_KERNEL, own, own.tutorial_plan)
-
-
-def _planned(
-    provider: str, kernel: str, record: Record, plan: LaunchPlan
-) -> tuple[Timed, TimedLaunch | None]:
+        kernel, softmax = TUTORIAL_KERNEL, load_kernel(TUTORIAL_KERNEL)
+        config = chosen_config(softmax, problem, record.gpu, {})
+        try:
+            record = compile_record(kernel, softmax, problem, config, record.gpu, compiler=compiler)
+        except DoesNotFitError as error:
+            refused = Measurement("does not fit", None, str(error))
+            return ProviderRow(provider, record.traffic, refused, config), None
+        plan = record.tutorial_plan
     # A formula that gives no number of programs is launched with 0, and the kernel says why not.
-    programs = plan.num_programs or 0
-    row = Timed(
-        provider, record.traffic, UNTIMED, record.config, programs, record.prediction_of(plan)
-    )
+    programs, prediction = plan.num_programs or 0, record.prediction_of(plan)
+    row = ProviderRow(provider, record.traffic, UNTIMED, record.config, programs, prediction)
     return row, TimedLaunch(kernel, record.config, programs)
 
 
@@ -253,7 +240,7 @@ def side_by_side_document(found: SideBySide) -> Document:
 
 
 def _answer(found: SideBySide) -> str:
-    timed = [row for row in found.rows if row.measurement.us is not None and row.provider != "copy"]
+    timed = [row for row in found.rows if row.measurement.us is not None and row.provider != COPY]
     if not timed:
         return "Nothing was measured."
     fastest = min(timed, key=lambda row: row.measurement.us or 0.0)
@@ -262,28 +249,28 @@ def _answer(found: SideBySide) -> str:
     return f"The fastest is {fastest.provider}: {cell(fastest.measurement.us)} us measured{copy}."
 
 
-def _measured(found: SideBySide, row: Timed) -> tuple[str, ...]:
-    taken, share = row.measurement, found.share_of_copy(row)
+def _measured(found: SideBySide, row: ProviderRow) -> tuple[str, ...]:
+    measured = row.measurement
     return (
         row.provider,
-        cell(taken.us),
-        "-" if taken.us is None else f"{cell(taken.us_low)} - {cell(taken.us_high)}",
-        "-" if row.gbs is None else f"{row.gbs:.0f}",
-        "-" if share is None else f"{share:.0%}",
-        "-" if taken.relative_error is None else f"{taken.relative_error:.1e}",
+        cell(measured.us),
+        "-" if measured.us is None else f"{cell(measured.us_low)} - {cell(measured.us_high)}",
+        formatted(row.gbs, ".0f"),
+        formatted(found.share_of_copy(row), ".0%"),
+        formatted(measured.relative_error, ".1e"),
     )
 
 
-def _predicted(row: Timed) -> tuple[str, ...]:
+def _predicted(row: ProviderRow) -> tuple[str, ...]:
     config, prediction = row.config, row.prediction
     predicted = None if prediction is None else prediction.us
     return (
         row.provider,
-        "-" if config is None else str(config.num_warps),
-        "-" if config is None else str(config.num_stages),
-        "-" if row.num_programs is None else str(row.num_programs),
+        formatted(None if config is None else config.num_warps),
+        formatted(None if config is None else config.num_stages),
+        formatted(row.num_programs),
         cell(predicted),
-        "-" if prediction is None else prediction.bound,
+        formatted(None if prediction is None else prediction.bound),
         cell(row.measurement.us),
         difference_cell(predicted, row.measurement.us),
     )

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating.evaluation import counted_rows, with_claims
+from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
@@ -257,7 +257,7 @@ def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
     import pandas as pd
 
     fitting = table[table["num_programs"].notna()].reset_index(drop=True)
-    predicted = with_claims(fitting, {}, gpu, basis)
+    predicted = with_predictions(fitting, {}, gpu, basis)
     predicted = predicted.assign(us=predicted["predicted_us"])
     none = pd.DataFrame()
     return Source(gpu, basis, None, table, predicted, predicted, none, is_predicted=True)
@@ -302,7 +302,9 @@ def make_source(
         file=file,
         table=table,
         planned=planned,
-        predictions=planned.iloc[:0] if basis is None else with_claims(planned, {}, gpu, basis),
+        predictions=planned.iloc[:0]
+        if basis is None
+        else with_predictions(planned, {}, gpu, basis),
         providers=pd.DataFrame() if providers is None else _typed(_measured(providers)),
     )
 

@@ -39,7 +39,7 @@ from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.values import Config, Failure, Resources
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.spread import UnfinishedError
+from occupancy_lab.workers.distribute import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence

@@ -239,15 +239,12 @@ def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
     """Say where predicted times do not tell num_stages apart, and are not to be ranked by them."""
     predicted = table[table["predicted_us"].notna() & table["loop_instructions"].notna()]
     ahead = predicted[(predicted["num_stages"] > 1) & (predicted["async_copies"] == 0)]
-    unseen = [
-        str(gpu)
-        for gpu, rows in predicted.groupby("gpu", sort=False)
-        if gpu in set(ahead["gpu"]) and rows["num_stages"].nunique() > 1
-    ]
+    stages = {gpu: set(rows["num_stages"]) for gpu, rows in predicted.groupby("gpu", sort=False)}
+    unseen = [str(gpu) for gpu in stages if gpu in set(ahead["gpu"]) and len(stages[gpu]) > 1]
     if unseen:
         yield (
-            f"On {listed(unseen)} predictions do not see what num_stages loads ahead, as the loop has"
-            " no copy to shared memory that runs by itself: times with other num_stages are not"
+            f"On {listed(unseen)} predictions do not see what num_stages loads ahead, as the loop"
+            " has no copy to shared memory that runs by itself: times with other num_stages are not"
             " ranked against each other."
         )
 

@@ -115,6 +115,11 @@ def limiter_words(case: Calculation) -> str:
     return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
 
 
+def formatted(value: float | str | None, form: str = "") -> str:
+    """Return *value* as *form*, such as ".0%", has it in a cell; "-" for None."""
+    return "-" if value is None else format(value, form)
+
+
 def cell(us: float | None) -> str:
     """Return a time for a column of us: "7.63", "-" for None."""
     return "-" if us is None else microseconds(us).removesuffix(" us")

@@ -40,7 +40,7 @@ class Features:
     loops: Any
     """Whether a program does several rows in a loop."""
     read_bytes: Any
-    """Bytes of device memory read a row."""
+    """Bytes of device memory read per row."""
     written_bytes: Any
     instructions: Any
     """Instructions of a warp for a row; those below are among them."""
@@ -69,7 +69,7 @@ class Features:
     instruction_cache_bytes: Any
     warp_size: Any
     issue_rate: Any
-    """Instructions of any warp that a multiprocessor issues a cycle."""
+    """Instructions of any warp that a multiprocessor issues per cycle."""
 
 
 def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
@@ -137,7 +137,7 @@ def _around_loop(resources: Resources, config: Config, gpu: Gpu) -> int:
 
 
 def _issue_rate(gpu: Gpu) -> float:
-    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles an instruction of a wave.
+    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles per instruction of a wave.
 
     Sources: NVIDIA's Hopper tuning guide (4 schedulers), AMD's CDNA3 and RDNA3 ISA documents.
     """
@@ -146,7 +146,7 @@ def _issue_rate(gpu: Gpu) -> float:
 
 
 def stack(launches: Sequence[Features]) -> Features:
-    """Return one Features whose numbers are arrays, an element a launch."""
+    """Return one Features whose numbers are arrays, one element per launch."""
     import numpy as np
 
     return Features(

@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.features import Features
 
 WAVEFRONT_BYTES = 128
-"""Bytes that the memory pipe of a multiprocessor moves a cycle."""
+"""Bytes that the memory pipe of a multiprocessor moves per cycle: 32 banks of 4 bytes (CUDA
+Programming Guide, "Shared Memory")."""
 SECTOR_BYTES = 32
-"""What device memory is read and written in."""
+"""What device memory is read and written in, from Pascal on (CUDA Best Practices Guide)."""
 SPECIAL_SLOTS = 8
 """Issue slots that an exponential or a reciprocal keeps the special function unit of a scheduler.
 An instruction of half the rate takes 2 slots, and an ordinary one 1: CUDA Programming Guide,
 "Throughput of Native Arithmetic Instructions"."""
 CACHED, UNCACHED = 0.95, 1.22
-"""Code up to the one share of the instruction cache is all held by it, and from the other on none
+"""Code up to the one share of the instruction cache fits it whole, and from the other on none
 is. Straight code of 125, 137, 163 and 200 KB on an H200 with 128 KiB, in a loop, took 2.9, 5.2, 6.4
-and 6.5 cycles an instruction (2026-11-21)."""
+and 6.5 cycles per instruction (2026-11-21)."""
 CROWDING, SATURATION = 1.5, 25.0
 """How sharply instructions wait for each other as the schedulers fill, and a cycle for the memory
 as that does; those that came closest on the tuning shapes."""
@@ -47,7 +48,7 @@ BISECTIONS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LaunchTimes:
     """The times of a launch in us, each as if nothing else took any; most of them overlap.
 
     Numbers or, for many launches, arrays.
@@ -69,7 +70,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowTimes:
     """What a row takes of a multiprocessor, us."""
 
     memory: Any
@@ -82,7 +83,7 @@ class Row:
     """Waiting for its own instructions, beyond their issue."""
 
 
-def row_times(f: Features, c: Constants) -> Row:
+def row_times(f: Features, c: Constants) -> RowTimes:
     """Return what one row takes."""
     import numpy as np
 
@@ -91,7 +92,7 @@ def row_times(f: Features, c: Constants) -> Row:
     issue = np.maximum(_issue_us(f, c), fetch)
     alone = np.maximum(_slots(f), c.instruction_cycles * f.instructions) / f.clock_mhz + fetch
     waits = c.shuffle_cycles * f.shuffles + c.local_cycles * f.local_loads
-    return Row(
+    return RowTimes(
         memory=(f.read_bytes + f.written_bytes) / share,
         read=f.read_bytes / share,
         issue=issue,
@@ -153,8 +154,8 @@ def _passing_share(f: Features) -> Any:
     return (f.local_stores + f.local_loads * missing) / accesses
 
 
-def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
-    """Return the time in us from a program's row to its next, at *rate* rows a us a multiprocessor.
+def cycle_time(rate: Any, f: Features, c: Constants, row: RowTimes) -> Any:
+    """Return the time in us from a program's row to its next, where *rate* rows per us pass.
 
     Programs that began together load together, until they drift apart, and each waits for the
     loads of all. With num_stages s the copy of a row is issued s - 1 rows before it is needed, at
@@ -172,8 +173,8 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
     return np.maximum(compute, (load + compute) / hidden) / (1.0 - used**SATURATION)
 
 
-def row_rate(f: Features, c: Constants, row: Row) -> Any:
-    """Return the rows a us that pass through a multiprocessor with its programs under way."""
+def row_rate(f: Features, c: Constants, row: RowTimes) -> Any:
+    """Return the rows per us that pass through a multiprocessor with its programs under way."""
     import numpy as np
 
     low = np.zeros_like(row.memory)
@@ -186,7 +187,7 @@ def row_rate(f: Features, c: Constants, row: Row) -> Any:
     return (low + high) / 2.0
 
 
-def times(f: Features, c: Constants) -> Times:
+def launch_times(f: Features, c: Constants) -> LaunchTimes:
     """Return how long a launch takes, and how long each of its parts would alone."""
     import numpy as np
 
@@ -197,7 +198,7 @@ def times(f: Features, c: Constants) -> Times:
     prologue = f.programs * f.num_warps * f.prologue / f.issue_rate / f.clock_mhz
     fixed = c.launch_us + c.drain_us + c.prologue_factor * prologue
     tail = _ends_us(f, c, row, a_row) + _tail_us(f, c, row, a_row)
-    return Times(
+    return LaunchTimes(
         total=fixed + average * a_row + tail,
         fixed=fixed,
         dispatch=average * dispatch,
@@ -208,7 +209,7 @@ def times(f: Features, c: Constants) -> Times:
     )
 
 
-def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
+def _ends_us(f: Features, c: Constants, row: RowTimes, a_row: Any) -> Any:
     """Return the time before the first rows are there and after the last, beyond their share."""
     import numpy as np
 
@@ -223,7 +224,7 @@ def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
     return filling + last + c.pass_share * hidden
 
 
-def _tail_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
+def _tail_us(f: Features, c: Constants, row: RowTimes, a_row: Any) -> Any:
     """Return the time at the end in which some multiprocessors, or slots for programs, are idle."""
     import numpy as np
 
@@ -245,6 +246,7 @@ and those left over cost 4 % more than they do; with 0.1 the median of 488 recor
 GOLDEN = 0.618034
 """Its multiples spread evenly over the range from 0 to 1, in whatever order they are taken."""
 DONE = 1e-9
+"""Rows left that are none: what rounding leaves of a subtraction."""
 
 
 def overfull_us(launch: Features, constants: Constants, num_programs: int) -> float:
@@ -260,7 +262,7 @@ def overfull_us(launch: Features, constants: Constants, num_programs: int) -> fl
 
 
 def _rates(launch: Features, constants: Constants) -> Sequence[float]:
-    """Return the rows a us of a multiprocessor with 1, 2, ... of the launch's programs."""
+    """Return the rows per us of a multiprocessor with 1, 2, ... of the launch's programs."""
     places = range(1, int(launch.programs) + 1)
     some = stack([dataclasses.replace(launch, programs=place) for place in places])
     return [float(rate) for rate in row_rate(some, constants, row_times(some, constants))]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, stack
-from occupancy_lab.throughput.model import overfull_us, times
+from occupancy_lab.throughput.model import launch_times, overfull_us
 from occupancy_lab.values import Config, Part, Prediction, Problem, Resources
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.throughput.calibrations import Basis, Constants
     from occupancy_lab.throughput.features import Features
-    from occupancy_lab.throughput.model import Times
+    from occupancy_lab.throughput.model import LaunchTimes
     from occupancy_lab.values import LaunchPlan, Occupancy
 
 
@@ -59,11 +59,11 @@ def predictions(
     """Return the prediction of each of *launches*, which move *total_bytes*, on one GPU."""
     if not launches:
         return []
-    found = times(stack(launches), basis.constants)
+    found = launch_times(stack(launches), basis.constants)
     return [_prediction(found, place, moved, basis) for place, moved in enumerate(total_bytes)]
 
 
-def _prediction(found: Times, place: int, moved: int, basis: Basis) -> Prediction:
+def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Prediction:
     def us(name: str) -> float:
         return float(getattr(found, name)[place])
 
@@ -150,18 +150,21 @@ def predict_rows(
     rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
 ) -> list[RowPrediction]:
     """Return what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
-    found = []
+    places, launches, totals = [], [], []
     for place, row in enumerate(rows.to_dict("records")):
         kernel = kernels[str(row["kernel"])]
         launch = row_features(row, kernel, gpu)
         if launch is not None:
             problem = row_problem(row)
-            moved = traffic(kernel.memory_steps(problem), problem).total_bytes
-            found.append((place, moved, launch))
-    said = predictions([launch for _, _, launch in found], [moved for _, moved, _ in found], basis)
-    return [
-        RowPrediction(place, moved, one) for (place, moved, _), one in zip(found, said, strict=True)
-    ]
+            places.append(place)
+            launches.append(launch)
+            totals.append(traffic(kernel.memory_steps(problem), problem).total_bytes)
+    found = zip(places, totals, predictions(launches, totals, basis), strict=True)
+    return [RowPrediction(place, total, prediction) for place, total, prediction in found]
+
+
+PREDICTED_COLUMNS = ("predicted_us", "predicted_gbs", "bound", "basis")
+"""The columns of a table that are fields of a Prediction."""
 
 
 def add_predictions(
@@ -178,7 +181,6 @@ def add_predictions(
             continue
         found = predict_rows(rows, kernels, gpu, basis)
         places = rows.index[[one.place for one in found]]
-        table.loc[places, "predicted_us"] = [one.prediction.us for one in found]
-        table.loc[places, "predicted_gbs"] = [one.prediction.gbs for one in found]
-        table.loc[places, "bound"] = [one.prediction.bound for one in found]
-        table.loc[places, "basis"] = [one.prediction.basis for one in found]
+        for column in PREDICTED_COLUMNS:
+            values = [getattr(one.prediction, column.removeprefix("predicted_")) for one in found]
+            table.loc[places, column] = values

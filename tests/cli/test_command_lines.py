@@ -22,10 +22,10 @@ from stand_ins import CALIBRATION, Launches, values_of
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import NAME, main
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.evaluating.score import Errors
+from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.measuring.verify import Check
+from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources
@@ -118,7 +118,9 @@ COUNTS = dict.fromkeys(
     8,
 )
 """What was counted in the binary of a kernel that was never compiled."""
-CHECKS = (Check(Config(1024, 8, 2), "programs an SM", 8, 7, agrees=False, source="driver"),)
+CHECKS = Verification(
+    [Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees=False, source="driver")]
+)
 HERE = tuple(
     PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate([find_gpu("h200")] * 2)
 )
@@ -184,7 +186,7 @@ def _saved(_figure: object, path: Path) -> None:
 
 
 def _calibrated(folder: Path) -> Calibrated:
-    errors = Errors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
+    errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
     return Calibrated(CALIBRATION, folder / "h200.json", 1.0, errors, pd.DataFrame({"us": [2.5]}))
 
 

@@ -60,10 +60,10 @@ def predict(
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the model out, whose predictions are other tests' business."""
-    monkeypatch.setattr(source, "with_claims", claim)
+    monkeypatch.setattr(source, "with_predictions", claim)
     monkeypatch.setattr(source, "calibration_for", lambda _gpu: BASIS)
     monkeypatch.setattr(model, "calibration_for", lambda _gpu: None)
-    monkeypatch.setattr(evaluation, "with_claims", claim)
+    monkeypatch.setattr(evaluation, "with_predictions", claim)
     monkeypatch.setattr(record, "predict", predict)
     monkeypatch.setattr(timing, "predict", lambda *_: None)
 

@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> str:
 
 def test_recorded_rows_are_an_h200s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a name the recorded H200 is reported, with what else was timed on it."""
-    monkeypatch.setattr(source, "with_claims", lambda table, *_: table)
+    monkeypatch.setattr(source, "with_predictions", lambda table, *_: table)
     found = recorded_source(None)
     assert found.gpu == H200
     assert found.times is MEASURED
@@ -58,7 +58,9 @@ def test_a_gpu_of_a_target_without_rows_is_compiled_for(
         return table_of(rows())
 
     monkeypatch.setattr(source, "fresh_table", fresh)
-    monkeypatch.setattr(source, "with_claims", lambda table, *_: table.assign(predicted_us=9.0))
+    monkeypatch.setattr(
+        source, "with_predictions", lambda table, *_: table.assign(predicted_us=9.0)
+    )
     found = recorded_source(name)
     assert asked == [found.gpu] == [find_gpu(name)]
     assert found.times is PREDICTED

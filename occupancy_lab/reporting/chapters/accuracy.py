@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from occupancy_lab.evaluating import evaluate
-from occupancy_lab.evaluating.evaluation import write_report
+from occupancy_lab.evaluating.evaluation import evaluation_document
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
 from occupancy_lab.reporting.page import Chapter, Picture
@@ -103,7 +103,7 @@ def the_accuracy(accuracy: Accuracy | None, why_not: str = NOTHING) -> Chapter:
     kinds.append("Launches of another number of programs than fits are left out here.")
     return Chapter(
         TITLE,
-        (" ".join(kinds), _picture(accuracy), *write_report(accuracy.evaluation).sections),
+        (" ".join(kinds), _picture(accuracy), *evaluation_document(accuracy.evaluation).sections),
     )
 
 
