@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ class Timing:
         return other.us / self.prediction.us - 1
 
 
+@functools.lru_cache(maxsize=8)
 def timing(case: Case) -> Timing | None:
     """Return the timing of *case*; None where there is no prediction."""
     prediction = case.record.prediction
