@@ -244,8 +244,8 @@ def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
     if unseen:
         yield (
             f"On {listed(unseen)} predictions do not see what num_stages loads ahead, as the loop"
-            " has no copy to shared memory that runs by itself: times with other num_stages are not"
-            " ranked against each other."
+            " has no copy to shared memory that runs by itself: do not rank times with different"
+            " num_stages against each other."
         )
 
 
