@@ -267,7 +267,7 @@ def chosen_problems(rows: Integers, cols: Integers, dtype: Any) -> tuple[Problem
 
 
 def several(asked: Any) -> tuple[Any, ...]:
-    """Return each item once: of a text with commas, of an iterable, or the one that it is."""
+    """Return each item once: of a text with commas, of an iterable, or itself alone."""
     if isinstance(asked, str):
         return tuple(dict.fromkeys(part.strip() for part in asked.split(",")))
     return tuple(dict.fromkeys(asked)) if isinstance(asked, Iterable) else (asked,)

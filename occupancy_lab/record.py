@@ -76,12 +76,12 @@ class Record:
 
     @property
     def occupancy(self) -> Occupancy:
-        """How many programs a multiprocessor holds."""
+        """The programs that fit a multiprocessor at once, and why no more do."""
         return self.calculation.occupancy
 
     @property
     def tutorial(self) -> TutorialOccupancy:
-        """How many the tutorial's formula says it holds."""
+        """The programs that fit by the tutorial's formula."""
         return self.calculation.tutorial
 
     @property

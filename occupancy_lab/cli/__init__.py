@@ -259,12 +259,12 @@ def compare(gpus: tuple[str, ...], form: str, as_json: bool, no_cache: bool, **a
 
 @main.command(ignored=(Ignored(_ONE_KERNEL, beside="--points"),))
 @gpu_option
-@click.option("--n-regs", type=int, help="Registers a thread (VGPRs a lane on AMD).")
-@click.option("--shared", type=int, help="Dynamic shared memory a program, bytes.")
-@click.option("--num-warps", type=int, help="Warps a program.")
-@click.option("--sgprs", type=int, help="SGPRs a wave (AMD gfx9).")
+@click.option("--n-regs", type=int, help="Registers per thread (VGPRs per lane on AMD).")
+@click.option("--shared", type=int, help="Dynamic shared memory per program, bytes.")
+@click.option("--num-warps", type=int, help="Warps per program.")
+@click.option("--sgprs", type=int, help="SGPRs per wave (AMD gfx9).")
 @click.option("--static-shared", type=int, default=0, help="Static shared memory, bytes.")
-@click.option("--barriers", type=int, help="Named barriers a program (NVIDIA).")
+@click.option("--barriers", type=int, help="Named barriers per program (NVIDIA).")
 @click.option(
     "--points",
     type=File(exists=True, allow_dash=True),

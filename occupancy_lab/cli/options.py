@@ -277,7 +277,7 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         problem_options,
         click.option("--block-size", type=int, help=f"BLOCK_SIZE {own}."),
-        click.option("--num-warps", type=int, help=f"Warps a program {own}."),
+        click.option("--num-warps", type=int, help=f"Warps per program {own}."),
     )
 
 

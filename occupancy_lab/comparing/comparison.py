@@ -82,7 +82,7 @@ class _Cell:
     asked_stages: int | None
 
 
-def compare(  # noqa: PLR0913 - one argument an option of the command line, all but one by name
+def compare(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
     cols: Integer,
     *,
     rows: Integer = DEFAULT_ROWS,
@@ -95,7 +95,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command line, all 
     num_stages: Integers | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
-    progress: Callable[[str], None] = lambda _said: None,
+    progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Comparison:
     """Compile a kernel each way that is asked for, side by side, and say what differs and why.
 
@@ -206,7 +206,7 @@ KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages"
 
 
 def write_comparison(entries: tuple[Entry, ...]) -> Document:
-    """Return what is said of *entries*, which are of one problem and differ in some dimension."""
+    """Return the comparison of *entries*, which are of one problem and differ in some dimension."""
     return Document(
         _title(entries),
         tuple(answer_in_short(entry) for entry in entries),

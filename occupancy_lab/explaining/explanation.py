@@ -119,7 +119,7 @@ def write_document(cases: tuple[Case, ...]) -> Document:
     )
 
 
-def explain(  # noqa: PLR0913 - one argument an option of the command line, all but one by name
+def explain(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
     cols: Integer,
     *,
     rows: Integer = DEFAULT_ROWS,
@@ -133,7 +133,7 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
     cache: bool = True,
     measure: bool = False,
     compile_timeout: float | None = COMPILE_TIMEOUT,
-    progress: Callable[[str], None] = lambda _said: None,
+    progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Explanation:
     """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
 

@@ -117,7 +117,7 @@ INTERRUPTED = Failure("interrupted", "interrupted before it was compiled")
 
 
 def default_jobs() -> int:
-    """Return the processes to compile in: one a core that this process may use."""
+    """Return the processes to compile in: one per core that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

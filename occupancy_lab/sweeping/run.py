@@ -80,7 +80,7 @@ class Swept:
     """A sentence for each thing that went wrong after the rows were there."""
 
 
-def run(  # noqa: PLR0913 - one argument an option of the command line
+def run(  # noqa: PLR0913 - one argument per option of the command line
     *,
     dtype: str,
     where: str | None,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 KERNELS = ("softmax", "softmax_row")
 
 
-def tune(  # noqa: PLR0913 - one argument an option of the command line
+def tune(  # noqa: PLR0913 - one argument per option of the command line
     cols: Integer,
     *,
     rows: Integer = DEFAULT_ROWS,
