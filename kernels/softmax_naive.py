@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.kernel import Grid, Kernel, MemoryStep, Pointer
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep
+from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config
 
 if TYPE_CHECKING:

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Grid as Grid
     from occupancy_lab.kernel import Kernel as Kernel
     from occupancy_lab.kernel import MemoryStep as MemoryStep
-    from occupancy_lab.kernel import Pointer as Pointer
     from occupancy_lab.kernel import ProgramRow as ProgramRow
     from occupancy_lab.kernel import kernel_names as kernel_names
     from occupancy_lab.kernel import load_kernel as load_kernel
+    from occupancy_lab.launch import Pointer as Pointer
     from occupancy_lab.measuring.side_by_side import SideBySide as SideBySide
     from occupancy_lab.measuring.side_by_side import measure_side_by_side as measure_side_by_side
     from occupancy_lab.measuring.verify import Verification as Verification

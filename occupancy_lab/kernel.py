@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import InputError, listed, quoted
+from occupancy_lab.launch import INT64_MAX, Launch, Pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,14 +32,6 @@ class Grid(enum.Enum):
     """One program a row."""
     BLOCKS = "blocks"
     """One program a block of BLOCK_SIZE elements of the flattened matrix."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A tensor argument of a launch: its dtype and the bytes of the storage behind it."""
-
-    dtype: str
-    storage_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +88,22 @@ class Kernel:
     program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     stage_bytes: Callable[[Problem, Config], int] | None = None
+
+    def launch(self, problem: Problem, config: Config) -> Launch:
+        """Return the launch on *problem* as *config* sets it, without its grid.
+
+        num_warps and num_stages always reach the compiler, and so do the kernel's `options`; where
+        the kernel has a constexpr parameter of such a name, it gets the value too. Raises
+        InputError for a number that does not fit 64 bits.
+        """
+        arguments = self.arguments(problem)
+        for argument in arguments:
+            if not isinstance(argument, Pointer) and not -INT64_MAX - 1 <= argument <= INT64_MAX:
+                msg = f"{self.name} is given a number of 2**63 or more, and Triton takes 64 bits"
+                raise InputError(msg)
+        knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        constexprs = self.constexprs(problem, config)
+        return Launch(arguments, {**OPTIONS, **self.options, **knobs, **constexprs})
 
 
 OPTIONS = {"enable_fp_fusion": True}
@@ -154,6 +163,51 @@ def load_kernel(name: str) -> Kernel:
         raise InputError(msg)
     if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
         msg = f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and ."
+        raise InputError(msg)
+    return found
+
+
+def load_function(name: str) -> tuple[Any, str]:
+    """Return the JITFunction, or what wraps it, that *name* stands for, and what it is called.
+
+    *name* is a kernel of the lab's own, a file with a `KERNEL`, or `file.py:this`, where `this` is
+    a kernel of the file's `KERNELS` or a function of Triton that the file defines.
+
+    Raises InputError where there is none, or Triton compiles nothing of it.
+    """
+    path, suffix, entry = name.partition(".py:")
+    if suffix and entry not in getattr(load_file(kernel_file(name)), "KERNELS", {}):
+        return _triton_function(name, f"{path}.py", entry), entry
+    kernel = load_kernel(name)
+    if kernel.function is None:
+        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
+        raise InputError(msg)
+    return kernel.function, kernel.name
+
+
+def is_triton_function(found: object) -> bool:
+    """Tell whether *found* is what `@triton.jit`, or autotune or heuristics around it, makes."""
+    return type(found).__name__ in {
+        "Autotuner",
+        "Heuristics",
+        "InterpretedFunction",
+        "JITFunction",
+    } and hasattr(found, "fn")
+
+
+def triton_functions(module: ModuleType) -> tuple[str, ...]:
+    """Return the names of the functions of Triton in *module*, as it defines them."""
+    return tuple(name for name, found in vars(module).items() if is_triton_function(found))
+
+
+def _triton_function(name: str, path: str, entry: str) -> Any:
+    module = load_file(kernel_file(name))
+    found = getattr(module, entry, None)
+    if not is_triton_function(found):
+        msg = (
+            f"{path} has no function of Triton {quoted(entry)}; it has"
+            f" {listed(triton_functions(module))}"
+        )
         raise InputError(msg)
     return found
 

@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.compiling.environment import Environment
+from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.predict import predict
+from occupancy_lab.values import LaunchPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from occupancy_lab.compiling.process import Compiler
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.launch import Launch
     from occupancy_lab.values import (
         Config,
-        LaunchPlan,
         Measurement,
         Occupancy,
         Prediction,
@@ -259,4 +263,85 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
         traffic=traffic(kernel.memory_steps(problem), problem),
         triton_version=triton,
         prediction=predict(kernel, problem, config, resources, held, launch, gpu),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """Everything that is known of one launch of any kernel on one GPU before it is launched."""
+
+    kernel: str
+    """The kernel's name."""
+    launch: Launch
+    arguments: Mapping[str, Any]
+    """The launch's arguments by the names of the kernel's parameters."""
+    constexprs: frozenset[str]
+    """The parameters that are constexpr."""
+    options: Mapping[str, Any]
+    """Compiler options that the launch passes."""
+    usual_options: Mapping[str, Any]
+    """Every compiler option for this GPU with the value that it has unasked."""
+    calculation: Calculation
+    triton_version: str
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU that the kernel was compiled for."""
+        return self.calculation.gpu
+
+    @property
+    def title(self) -> str:
+        """What the GPU is called."""
+        return self.gpu.title
+
+    @property
+    def plan(self) -> LaunchPlan | None:
+        """How the grid is spread over the GPU; None where the grid is not known."""
+        programs = self.launch.num_programs
+        if programs is None:
+            return None
+        return LaunchPlan(programs, programs, self.calculation.resident_programs)
+
+    def row(self) -> dict[str, Any]:
+        """Return the record as one flat row of plain values; None is not known."""
+        resources, occupancy = self.calculation.resources, self.calculation.occupancy
+        plan = self.plan
+        return {
+            "gpu": self.gpu.key,
+            "target": self.gpu.target.name,
+            "kernel": self.kernel,
+            **{name: self.arguments[name] for name in self.arguments if name in self.constexprs},
+            **self.options,
+            "n_regs": resources.n_regs,
+            "n_spills": resources.n_spills,
+            "shared": resources.shared,
+            "static_shared": resources.static_shared,
+            "launched_warps": resources.num_warps,
+            "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
+            "limiter": "+".join(occupancy.limiters),
+            "occupancy": occupancy.occupancy,
+            "num_programs": self.launch.num_programs,
+            "waves": None if plan is None else plan.waves,
+            "triton_version": self.triton_version,
+        }
+
+
+def launch_record(
+    function: Any, launch: Launch, gpu: Gpu, resources: Resources, *, triton: str
+) -> LaunchRecord:
+    """Return the record of *launch* as the Triton of version *triton* compiled it to *resources*.
+
+    Raises DoesNotFitError where the GPU holds not one program of it.
+    """
+    calculation = calculate(resources, gpu)
+    check_fits(calculation)
+    return LaunchRecord(
+        kernel=function.__name__,
+        launch=launch,
+        arguments=launch.bound(function),
+        constexprs=frozenset(one.name for one in function.params if one.is_constexpr),
+        options=launch.options(function),
+        usual_options=default_options(gpu.target),
+        calculation=calculation,
+        triton_version=triton,
     )

@@ -111,6 +111,8 @@ class Resources:
     """SGPRs that the compiler spilled (HIP), to VGPR lanes: no memory traffic."""
     pipeline_shared: int | None = None
     """The part of `shared` that holds rows in flight: the buffers that num_stages asks for."""
+    binary: int | None = None
+    """A digest of the kernel's instructions: two that are equal are one binary."""
     load_bytes: int | None = None
     """The widest global load of one thread, bytes an instruction."""
     store_bytes: int | None = None
@@ -136,6 +138,9 @@ class Resources:
     )
     special_functions: int | None = _counted(
         "exponentials, reciprocals, roots and the like, per pass"
+    )
+    tensor_instructions: int | None = _counted(
+        "matrix multiplications on tensor cores (MFMA and WMMA on AMD), per pass"
     )
     local_loads: int | None = _counted("loads from local memory (scratch), per pass")
     local_stores: int | None = _counted("stores to local memory (scratch), per pass")

@@ -74,7 +74,7 @@ def points_per_second() -> tuple[float, float]:
 
 PLAIN_LOOP = """
 import itertools
-from occupancy_lab.compiling.launch import Launch, offline
+from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
@@ -83,9 +83,9 @@ kernel = load_kernel("softmax")
 for gpu, cols in itertools.product(("h100", "a100", "mi300x"), (781, 2000, 4000)):
     for num_warps, num_stages in itertools.product((4, 8, 16), (1, 2, 3, 4)):
         config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
-        launch = Launch.of(kernel, Problem(4096, cols), config)
+        launch = kernel.launch(Problem(4096, cols), config)
         with offline(find_gpu(gpu).target):
-            kernel.function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
+            launch.warm_up(kernel.function)
 """
 SWEEP = (
     *("sweep", "--gpu", "h100,a100,mi300x", "--cols", "781,2000,4000", "--csv"),

@@ -106,7 +106,10 @@ def test_arguments_of_every_kind_are_swept_tuned_and_compared() -> None:
 
 def test_what_does_not_compile_here_is_a_row() -> None:
     """A Kernel of one's own that Triton cannot compile is a row with the reason."""
-    broken = dataclasses.replace(own_kernel(), constexprs=lambda _problem, _config: {})
+    own = own_kernel()
+    broken = dataclasses.replace(
+        own, constexprs=lambda *asked: {**own.constexprs(*asked), "BLOCK_SIZE": 1000}
+    )
     (row,) = occupancy_lab.sweep(781, gpu="h100", kernel=broken, num_warps=8, num_stages=1).to_dict(
         "records"
     )

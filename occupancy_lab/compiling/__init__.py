@@ -1,17 +1,17 @@
 """From kernel source to the resources of its binary, for any GPU or none."""
 
 from occupancy_lab.compiling.compile import (
+    compile_launch,
     compile_resources,
     load_compiled,
     resource_key,
     triton_version,
 )
-from occupancy_lab.compiling.launch import Launch
 from occupancy_lab.compiling.store import Store, store_directory
 
 __all__ = [
-    "Launch",
     "Store",
+    "compile_launch",
     "compile_resources",
     "load_compiled",
     "resource_key",

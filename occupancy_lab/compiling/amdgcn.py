@@ -54,6 +54,7 @@ KINDS = (
     (re.compile(r"s_barrier(?:_wait)?\b"), "barrier_waits"),
     (re.compile(r"ds_(?:load|store|read|write)"), "shared_accesses"),
     (re.compile(r"(?:v|v_s)_(?:exp|log|rcp|rsq|sqrt|sin|cos)_"), "special_functions"),
+    (re.compile(r"v_(?:mfma|smfmac|wmma|swmmac)_"), "tensor_instructions"),
     (re.compile(rf"(?:global|flat|buffer)_load_(?:\w*lds|.*{TO_LDS})"), "async_copies"),
     (re.compile(r"(?:global|flat|buffer)_(?:load|store)"), "global_accesses"),
 )

@@ -16,7 +16,7 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.launch import Launch, offline
+from occupancy_lab.compiling.offline import default_options, offline
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import (
     BinaryError,
@@ -24,8 +24,10 @@ from occupancy_lab.errors import (
     InputError,
     OccupancyLabError,
     TargetError,
+    listed,
 )
 from occupancy_lab.kernel import OPTIONS
+from occupancy_lab.launch import constant_text
 from occupancy_lab.workers.silence import Printed, captured
 
 if TYPE_CHECKING:
@@ -33,12 +35,13 @@ if TYPE_CHECKING:
 
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.launch import Launch
     from occupancy_lab.values import Config, Problem, Resources, Target
 
 _COMPILING = threading.RLock()
 """Triton's active driver and the terminal's descriptors are the whole process's, not a thread's."""
 
-READERS = 3
+READERS = 4
 """Goes up whenever the readers of this folder make other numbers of the same binary, so that what
 older ones read of it is not taken from a store."""
 
@@ -72,17 +75,20 @@ def triton_version() -> str:
     return version("triton")
 
 
-def resource_key(kernel: Kernel, launch: Launch, target: Target) -> dict[str, Any]:
-    """Return everything that can change what *launch* compiles to, as plain JSON values."""
+def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any]:
+    """Return everything that can change what *launch* compiles to, as plain JSON values.
+
+    *function* is the JITFunction that is launched.
+    """
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     return {
         "readers": READERS,
         "triton": triton_version(),
-        "kernel": getattr(kernel.function, "cache_key", None),
+        "kernel": function.cache_key,
         "target": str(target),
-        "arguments": launch.specialization(target),
-        "keywords": launch.keywords,
+        "arguments": launch.specialization(function, target),
+        "options": {name: constant_text(value) for name, value in launch.options(function).items()},
         "environment": get_cache_invalidating_env_vars() | _variables(),
     }
 
@@ -100,32 +106,63 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
     *,
     present: bool = False,
 ) -> Resources:
-    """Return what one program of *kernel* takes on *target*, from *store* or a compile.
-
-    With *present* the target's GPU is here: where Triton can use it, its own driver compiles, the
-    kernel is loaded, and what the driver says of it must equal what the binary says. With a store
-    that keeps nothing, nothing is taken from Triton's own cache nor left there either.
-
-    Raises TargetError where the installed Triton has no compiler for *target*, CompileError where
-    it cannot compile this kernel, BinaryError where the binary and the driver disagree.
-    """
+    """Return what one program of *kernel* takes on *target*, as `compile_launch` does."""
     if kernel.function is None:
         msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
         raise InputError(msg)
+    launch = kernel.launch(problem, config)
+    return compile_launch(kernel.function, launch, target, store, name=kernel.name, present=present)
+
+
+def compile_launch(  # noqa: PLR0913 - what a compile depends on
+    function: Any,
+    launch: Launch,
+    target: Target,
+    store: Store,
+    *,
+    name: str = "",
+    present: bool = False,
+) -> Resources:
+    """Return what one program of *launch* takes on *target*, from *store* or a compile.
+
+    *function* is the JITFunction that is launched, and *name* what errors call it. With *present*
+    the target's GPU is here: where Triton can use it, its own driver compiles, the kernel is
+    loaded, and what the driver says of it must equal what the binary says. With a store that keeps
+    nothing, nothing is taken from Triton's own cache nor left there either.
+
+    Raises InputError for arguments that are not *function*'s, TargetError where the installed
+    Triton has no compiler for *target*, CompileError where it cannot compile this kernel,
+    BinaryError where the binary and the driver disagree.
+    """
     if _interprets():
         msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
         raise InputError(msg)
-    launch = Launch.of(kernel, problem, config)
-    key = resource_key(kernel, launch, target)
+    check_options(function, launch, target)
+    key = resource_key(function, launch, target)
     resources = store.get(key)
     if resources is None:
+        name = name or function.__name__
         with _COMPILING, contextlib.nullcontext() if store.keeps else _fresh_cache():
             loadable = present and _has_active_driver()
-            compiled, resources = _compile_whole(kernel, launch, target, present=loadable)
+            compiled, resources = _compile_whole(function, launch, target, name, present=loadable)
             if loadable:
                 _check_loaded(compiled, resources)
         store.put(key, resources)
     return resources
+
+
+def check_options(function: Any, launch: Launch, target: Target) -> None:
+    """Raise InputError, as Triton would, where *launch* passes an option that there is not."""
+    usual = default_options(target)
+    unknown = [name for name in launch.options(function) if name not in usual]
+    if unknown:
+        parameters = [parameter.name for parameter in function.params]
+        msg = (
+            f"{listed(unknown)} is neither a parameter of {function.__name__}"
+            f" ({', '.join(parameters)}) nor an option of Triton {triton_version()} for"
+            f" {target.name}"
+        )
+        raise InputError(msg)
 
 
 @contextlib.contextmanager
@@ -158,7 +195,7 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 
 def _compile_whole(
-    kernel: Kernel, launch: Launch, target: Target, *, present: bool
+    function: Any, launch: Launch, target: Target, name: str, *, present: bool
 ) -> tuple[Any, Resources]:
     """Return Triton's CompiledKernel and its resources.
 
@@ -166,15 +203,15 @@ def _compile_whole(
     there is compiled once more, which puts a whole one in its place.
     """
     try:
-        compiled = _compile(kernel, launch, target, present=present)
+        compiled = _compile(function, launch, target, name, present=present)
         return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
     except (BinaryError, CompileError) as error:
         cut_off = isinstance(error, BinaryError) or isinstance(error.__cause__, CUT_OFF)
         if not cut_off:
             raise
-    getattr(kernel.function, "device_caches", {}).clear()
+    getattr(function, "device_caches", {}).clear()
     with _variable("TRITON_ALWAYS_COMPILE", "1"):
-        compiled = _compile(kernel, launch, target, present=present)
+        compiled = _compile(function, launch, target, name, present=present)
     return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
 
 
@@ -194,29 +231,25 @@ def _has_active_driver() -> bool:
         return False
 
 
-def _warmup(function: Any, launch: Launch, target: Target, *, present: bool) -> Any:
-    with contextlib.nullcontext() if present else offline(target):
-        return function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
-
-
-def _compile(kernel: Kernel, launch: Launch, target: Target, *, present: bool) -> Any:
+def _compile(function: Any, launch: Launch, target: Target, name: str, *, present: bool) -> Any:
+    driver = contextlib.nullcontext() if present else offline(target)
     printed = Printed()
     try:
-        with _COMPILING, captured() as printed:
-            return _warmup(kernel.function, launch, target, present=present)
+        with _COMPILING, captured() as printed, driver:
+            return launch.warm_up(function)
     except Exception as error:
         error.add_note(printed.text)
-        raise _compile_error(kernel, target, error, printed.text) from error
+        raise _compile_error(name, target, error, printed.text) from error
 
 
-def _compile_error(kernel: Kernel, target: Target, error: Exception, printed: str) -> CompileError:
+def _compile_error(name: str, target: Target, error: Exception, printed: str) -> CompileError:
     """Return what to raise for the *error* with which Triton ended."""
     # What fails the probe for a moment tells nothing of the target.
     with contextlib.suppress(Exception):
         if _lasts(error) and not can_compile(target):
             return TargetError(f"Triton {triton_version()} has no compiler for {target.name}")
     return CompileError(
-        f"Triton {triton_version()} cannot compile {kernel.name} for {target.name}:"
+        f"Triton {triton_version()} cannot compile {name} for {target.name}:"
         f" {_reason(error, printed)}"
     )
 
@@ -285,12 +318,12 @@ def _telling_line(text: str) -> str:
     return next((line for line in lines if line), "")
 
 
-def load_compiled(kernel: Kernel, launch: Launch, target: Target) -> Any:
+def load_compiled(function: Any, launch: Launch, target: Target, name: str = "") -> Any:
     """Compile *launch* on Triton's own driver and load it on the GPU at hand.
 
     Gives Triton's CompiledKernel. Raises CompileError where Triton cannot compile it.
     """
-    compiled = _compile(kernel, launch, target, present=True)
+    compiled = _compile(function, launch, target, name or function.__name__, present=True)
     compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without launching it
     return compiled
 

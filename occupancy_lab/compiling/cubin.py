@@ -6,6 +6,7 @@ prints, and what is read here agrees with `cuobjdump --dump-resource-usage` in t
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ class CubinResources:
     static_shared: int
     local_bytes: int | None
     barriers: int
+    binary: int
     issued: Issued
 
 
@@ -68,8 +70,14 @@ def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
         local_bytes=sizes.get(MIN_STACK_SIZE),
         static_shared=static_shared(elf, kernel_name, arch),
         barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,
+        binary=digest(text.content),
         issued=read_sass(own_code(elf, symbols, text), arch),
     )
+
+
+def digest(code: bytes | memoryview) -> int:
+    """Return a number of 48 bits for *code*: two that are equal are the same instructions."""
+    return int.from_bytes(hashlib.sha256(code).digest()[:6])
 
 
 def compute_capability(elf: Elf) -> int:

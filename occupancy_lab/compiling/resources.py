@@ -10,8 +10,14 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from occupancy_lab.compiling.amdgcn import amdgcn_widths, read_amdgcn, read_issued
-from occupancy_lab.compiling.cubin import read_cubin
+from occupancy_lab.compiling.amdgcn import (
+    LINE,
+    amdgcn_widths,
+    kernel_body,
+    read_amdgcn,
+    read_issued,
+)
+from occupancy_lab.compiling.cubin import digest, read_cubin
 from occupancy_lab.compiling.elf import read_elf
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.values import Resources
@@ -70,7 +76,13 @@ def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
     amdgcn = _text(asm, "amdgcn", name)
     read_elf(asm.get("hsaco", b""), EM_AMDGPU, "an hsaco")  # only to see that it is whole
     found = dataclasses.asdict(read_amdgcn(amdgcn, name))
-    return read_issued(amdgcn, name) | found | _widest(amdgcn, "amdgcn")
+    code = repr(LINE.findall(kernel_body(amdgcn, name)))
+    return (
+        read_issued(amdgcn, name)
+        | found
+        | {"binary": digest(code.encode())}
+        | _widest(amdgcn, "amdgcn")
+    )
 
 
 def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:

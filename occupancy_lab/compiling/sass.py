@@ -36,6 +36,16 @@ OPCODES: Mapping[str, Mapping[str, int]] = MappingProxyType(
         "global_accesses": {"LDG": 0x181, "STG": 0x186},
         "async_copies": {"LDGSTS": 0x1AE},
         "special_functions": {"MUFU": 0x108},
+        "tensor_instructions": {
+            "IMMA": 0x037,
+            "HMMA": 0x03C,
+            "DMMA": 0x03F,
+            "QMMA": 0x07A,
+            "UTCHMMA": 0x1EA,
+            "HGMMA": 0x1F0,
+            "IGMMA": 0x1F1,
+            "QGMMA": 0x1F3,
+        },
         "local_loads": {"LDL": 0x183},
         "local_stores": {"STL": 0x187},
         "half_rate": {

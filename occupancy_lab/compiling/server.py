@@ -11,15 +11,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.compile import compile_resources, resource_key, would_fail_again
-from occupancy_lab.compiling.launch import Launch
+from occupancy_lab.compiling.compile import compile_launch, resource_key, would_fail_again
 from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.errors import InputError, OccupancyLabError
-from occupancy_lab.kernel import load_file, load_kernel
+from occupancy_lab.kernel import load_file, load_function
+from occupancy_lab.launch import Launch  # noqa: TC001 - `from_line` reads the fields types
 from occupancy_lab.values import (
-    Config,
     Failure,
-    Problem,
     Resources,
     Target,
 )
@@ -28,8 +26,6 @@ from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from occupancy_lab.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +37,10 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One compile: a kernel's name or file, and all that `compile_resources` needs besides."""
+    """One compile: what `load_function` finds the kernel by, and all that it takes besides."""
 
     kernel: str
-    problem: Problem
-    config: Config
+    launch: Launch
     target: Target
     store: str | None
     """The store's directory; None where the process that compiles is to keep nothing."""
@@ -82,9 +77,9 @@ def answer(request: Request) -> Resources | Failure:
     """Return the resources that *request* compiles to, or why there are none."""
     store = Store(None if request.store is None else Path(request.store))
     try:
-        kernel = load_kernel(request.kernel)
+        function, name = load_function(request.kernel)
         with _without_torch():
-            differences = _differences(kernel, request)
+            differences = _differences(function, request)
     except OccupancyLabError as error:
         return Failure("compile failed", str(error))
     if differences:
@@ -93,12 +88,12 @@ def answer(request: Request) -> Resources | Failure:
     try:
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
-            return compile_resources(
-                kernel,
-                request.problem,
-                request.config,
+            return compile_launch(
+                function,
+                request.launch,
                 request.target,
                 store,
+                name=name,
                 present=request.present,
             )
     except OccupancyLabError as error:
@@ -123,13 +118,12 @@ def answer_line(line: str) -> str:
     return to_line(import_file(asked.file) if isinstance(asked, Import) else answer(asked))
 
 
-def _differences(kernel: Kernel, request: Request) -> list[str]:
+def _differences(function: Any, request: Request) -> list[str]:
     """Return in words what would compile another binary here than where it was asked for."""
     if request.key is None:
         return []
     asked = json.loads(request.key)
-    launch = Launch.of(kernel, request.problem, request.config)
-    own = json.loads(key_as_json(resource_key(kernel, launch, request.target)))
+    own = json.loads(key_as_json(resource_key(function, request.launch, request.target)))
     words = {
         "triton": f"Triton is {own['triton']}, not {asked['triton']}",
         "environment": f"the environment differs ({_changed(own, asked)})",

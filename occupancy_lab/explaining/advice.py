@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling import Launch, Store, resource_key
+from occupancy_lab.compiling import Store, resource_key
 from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives, recorded_time
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
 from occupancy_lab.explaining.timing import (
@@ -71,8 +71,8 @@ def find_alternatives(case: Case, directory: Path | None) -> Alternatives:
         if task.why_not() is None
     ]
     for task in tasks:
-        launch = Launch.of(task.kernel, task.problem, task.config)
-        key = resource_key(task.kernel, launch, record.gpu.target)
+        launch = task.kernel.launch(task.problem, task.config)
+        key = resource_key(task.kernel.function, launch, record.gpu.target)
         resources = store.get(key)
         if resources is None:
             missing += store.get_failure(key) is None

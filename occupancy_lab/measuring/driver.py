@@ -8,9 +8,9 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import Launch, load_compiled
+from occupancy_lab.compiling import load_compiled
 from occupancy_lab.errors import DriverError
-from occupancy_lab.kernel import Pointer
+from occupancy_lab.launch import Pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target)
 
     Raises DriverError where the driver refuses, CompileError where Triton does.
     """
-    compiled = load_compiled(kernel, Launch.of(kernel, problem, config), target)
+    compiled = load_compiled(kernel.function, kernel.launch(problem, config), target)
     driver = ctypes.CDLL("libcuda.so.1")
     function = ctypes.c_void_p(compiled.function)
 
@@ -83,7 +83,7 @@ def accepts_cooperative_launch(
     """
     import torch
 
-    launch = Launch.of(kernel, problem, config)
+    launch = kernel.launch(problem, config)
     arguments = [_tensor(argument) for argument in launch.arguments]
     try:
         kernel.function[(num_programs,)](  # type: ignore[index] # it is a JITFunction or fails
@@ -97,7 +97,7 @@ def accepts_cooperative_launch(
     return True
 
 
-def _tensor(argument: Pointer | int) -> Any:
+def _tensor(argument: Any) -> Any:
     import torch
 
     if not isinstance(argument, Pointer):

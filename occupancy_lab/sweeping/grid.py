@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import (
-    Launch,
     Store,
     compile_resources,
     resource_key,
@@ -138,12 +137,11 @@ class _Compiles:
         """What this process compiles, as no other has the kernel."""
         self._store = store
         for task in tasks:
-            what = (task.problem, task.config, task.gpu.target)
+            what = (task.kernel.launch(task.problem, task.config), task.gpu.target)
             if other_triton:
                 key, name = None, key_digest([task.kernel_name, *map(repr, what)])
             else:
-                launch = Launch.of(task.kernel, task.problem, task.config)
-                key = resource_key(task.kernel, launch, task.gpu.target)
+                key = resource_key(task.kernel.function, *what)
                 name = key_digest(key)
                 self.keys[name] = key
             self.names[task] = name

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -41,6 +42,8 @@ def _value(kind: Any, plain: Any) -> Any:
                 continue
     elif typing.get_origin(kind) is tuple and isinstance(plain, list):
         return tuple(_value(of[0], item) for item in plain)
+    elif typing.get_origin(kind) is Mapping and isinstance(plain, dict):
+        return {str(name): _value(of[1], item) for name, item in plain.items()}
     elif dataclasses.is_dataclass(kind) and isinstance(plain, dict):
         return _dataclass(kind, plain)
     elif kind is float and type(plain) is int:

@@ -18,7 +18,6 @@ from packaging.version import Version
 from occupancy_lab.calibrating import kernels
 from occupancy_lab.calibrating.calibrate import KERNEL_STAGES, launches, tasks_of
 from occupancy_lab.calibrating.kernels import EMPTY, KERNELS
-from occupancy_lab.compiling import Launch
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
@@ -108,7 +107,7 @@ def test_launch_names_the_work(kernel: Kernel) -> None:
     """A launch's constants are those of the kernel's name, its num_stages the configuration's."""
     _, reductions, steps = kernel.name.split("-")
     config = Config(512, 4, 3)
-    keywords = Launch.of(kernel, Problem(13, 257), config).keywords
+    keywords = kernel.launch(Problem(13, 257), config).keywords
     assert keywords["REDUCTIONS"] == int(reductions)
     assert keywords["STEPS"] == int(steps)
     assert keywords["num_stages"] == 3

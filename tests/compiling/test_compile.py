@@ -13,7 +13,6 @@ import triton.language as tl
 from packaging.version import Version
 
 from occupancy_lab.compiling import (
-    Launch,
     Store,
     compile_resources,
     load_compiled,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.launch import Launch
 
 SOFTMAX = load_kernel("softmax")
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
@@ -433,9 +433,9 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     launches: list[Launch] = []
     compile_really = compiling._compile
 
-    def counting(kernel: Kernel, launch: Launch, target: Target, *, present: bool) -> Any:
+    def counting(function: Any, launch: Launch, *others: Any, present: bool) -> Any:
         launches.append(launch)
-        return compile_really(kernel, launch, target, present=present)
+        return compile_really(function, launch, *others, present=present)
 
     monkeypatch.setattr(compiling, "_compile", counting)
     return launches
@@ -510,30 +510,30 @@ def test_the_environment_is_part_of_the_key(
 ) -> None:
     """A variable that changes what Triton makes is another key; without it the old one returns."""
     monkeypatch.delenv(variable, raising=False)
-    launch = Launch.of(SOFTMAX, PROBLEM, CONFIG)
-    key, store = resource_key(SOFTMAX, launch, SM_90), Store(tmp_path)
+    launch = SOFTMAX.launch(PROBLEM, CONFIG)
+    key, store = resource_key(SOFTMAX.function, launch, SM_90), Store(tmp_path)
     store.put(key, Resources(32, 8, 0))
     monkeypatch.setenv(variable, "1")
-    assert store.get(resource_key(SOFTMAX, launch, SM_90)) is None
+    assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) is None
     monkeypatch.delenv(variable)
-    assert store.get(resource_key(SOFTMAX, launch, SM_90)) == Resources(32, 8, 0)
+    assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) == Resources(32, 8, 0)
 
 
 def test_the_version_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What one Triton compiled is not taken for what another one would."""
-    launch = Launch.of(SOFTMAX, PROBLEM, CONFIG)
+    launch = SOFTMAX.launch(PROBLEM, CONFIG)
     store = Store(tmp_path)
-    store.put(resource_key(SOFTMAX, launch, SM_90), Resources(32, 8, 0))
+    store.put(resource_key(SOFTMAX.function, launch, SM_90), Resources(32, 8, 0))
     monkeypatch.setattr(compiling, "triton_version", lambda: "3.99.0")
-    assert store.get(resource_key(SOFTMAX, launch, SM_90)) is None
+    assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) is None
 
 
 def test_the_readers_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What older readers read of a binary is not taken for what today's do."""
-    launch, store = Launch.of(SOFTMAX, PROBLEM, CONFIG), Store(tmp_path)
-    store.put(resource_key(SOFTMAX, launch, SM_90), Resources(32, 8, 0))
+    launch, store = SOFTMAX.launch(PROBLEM, CONFIG), Store(tmp_path)
+    store.put(resource_key(SOFTMAX.function, launch, SM_90), Resources(32, 8, 0))
     monkeypatch.setattr(compiling, "READERS", compiling.READERS + 1)
-    assert store.get(resource_key(SOFTMAX, launch, SM_90)) is None
+    assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) is None
 
 
 def test_the_version_is_tritons_own() -> None:
@@ -563,6 +563,6 @@ def test_the_gpu_at_hand_gives_what_offline_gives(gpu: Gpu, block_size: int) -> 
 @pytest.mark.gpu
 def test_a_kernel_can_be_loaded(gpu: Gpu) -> None:
     """A loaded kernel's registers and spills, as its driver tells them, are those of its binary."""
-    loaded = load_compiled(SOFTMAX, Launch.of(SOFTMAX, PROBLEM, CONFIG), gpu.target)
+    loaded = load_compiled(SOFTMAX.function, SOFTMAX.launch(PROBLEM, CONFIG), gpu.target)
     own = resources(gpu.target)
     assert (loaded.n_regs, loaded.n_spills) == (own.n_regs, own.n_spills)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.compiling import (
-    Launch,
     Store,
-    compile_resources,
+    compile_launch,
     resource_key,
     triton_version,
 )
@@ -38,17 +37,18 @@ if TYPE_CHECKING:
 
 SLOW_KERNEL = """
 import time
-from occupancy_lab.kernels import softmax_row
+from occupancy_lab.kernels import softmax
 
 time.sleep({seconds})
-KERNEL = softmax_row.KERNEL
+KERNEL = softmax.KERNEL
 """
 
 
 def request(num_warps: int = 4, kernel: str = "softmax") -> Request:
     """Return a small compile."""
     target = find_gpu("sm_90").target
-    return Request(kernel, Problem(64, 100), Config(128, num_warps, 1), target, None)
+    launch = load_kernel("softmax").launch(Problem(64, 100), Config(128, num_warps, 1))
+    return Request(kernel, launch, target, None)
 
 
 def slow_request(directory: Path, seconds: float) -> Request:
@@ -68,7 +68,7 @@ def process() -> Iterator[CompileProcess]:
 
 def expected(of: Request) -> Resources:
     """Return what compiling in this process gives."""
-    return compile_resources(load_kernel("softmax"), of.problem, of.config, of.target, Store(None))
+    return compile_launch(load_kernel("softmax").function, of.launch, of.target, Store(None))
 
 
 def test_request_survives_its_line() -> None:
@@ -283,8 +283,7 @@ def test_cluster_with_another_kernel_is_refused(
 def keyed(**changes: object) -> Request:
     """Return a small compile that must have the key it has here, but for *changes*."""
     asked = request()
-    launch = Launch.of(load_kernel(asked.kernel), asked.problem, asked.config)
-    key = resource_key(load_kernel(asked.kernel), launch, asked.target)
+    key = resource_key(load_kernel(asked.kernel).function, asked.launch, asked.target)
     return dataclasses.replace(asked, key=json.dumps(key | changes))
 
 
@@ -294,7 +293,7 @@ def keyed(**changes: object) -> Request:
         ({"triton": "1.0"}, f"Triton is {triton_version()}, not 1.0"),
         ({"environment": {"PTXAS_OPTIONS": "-O1"}}, "the environment differs (PTXAS_OPTIONS)"),
         ({"kernel": "0"}, "the kernel file differs"),
-        ({"keywords": {}, "kernel": "0"}, "the kernel file differs"),
+        ({"options": {}, "kernel": "0"}, "the kernel file differs"),
     ],
 )
 def test_another_key_is_refused(

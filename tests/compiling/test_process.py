@@ -194,7 +194,7 @@ def test_an_answer_that_is_none_is_a_failure(tmp_path: Path, answer: str) -> Non
     python.write_text(f"#!/bin/sh\necho ready\nread line\necho '{answer}'\nsleep 600\n")
     python.chmod(0o755)
     process = CompileProcess(str(python))
-    failure = process.compile(Request("softmax", *ASKED[2:], None), 60)
+    failure = process.compile(Request("softmax", SOFTMAX.launch(*ASKED[2:4]), ASKED[4], None), 60)
     assert "answers what is no answer" in str(failure)
     assert not str(failure).count("[" * 50)
     assert process._child._process is None

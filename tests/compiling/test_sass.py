@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from occupancy_lab.compiling import Launch, sass
 from occupancy_lab.compiling import compile as compiling
+from occupancy_lab.compiling import sass
 from occupancy_lab.compiling.cubin import (
     EM_CUDA,
     compute_capability,
@@ -89,8 +89,9 @@ KERNELS = [
 def compiled_kernel(name: str, cols: int, dtype: str, config: Config, arch: str) -> Any:
     """Return one of the package's kernels, compiled for a GPU that is not here."""
     kernel = load_kernel(name)
-    launch = Launch.of(kernel, Problem(4096, cols, dtype), config)
-    return compiling._compile(kernel, launch, find_gpu(f"sm_{arch}").target, present=False)
+    launch = kernel.launch(Problem(4096, cols, dtype), config)
+    target = find_gpu(f"sm_{arch}").target
+    return compiling._compile(kernel.function, launch, target, name, present=False)
 
 
 def code_of(cubin: bytes, kernel: str) -> memoryview:

@@ -12,7 +12,7 @@ from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 from stand_ins import CONDITIONS
 
 import occupancy_lab
-from occupancy_lab.compiling import Launch, Store, resource_key
+from occupancy_lab.compiling import Store, resource_key
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.explaining import write_document
@@ -277,8 +277,8 @@ def filled_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
                 async_copies=4 if copies else 0,
                 **dict.fromkeys(COUNTS, 1),
             )
-            launch = Launch.of(task.kernel, task.problem, task.config)
-            key = resource_key(task.kernel, launch, task.gpu.target)
+            launch = task.kernel.launch(task.problem, task.config)
+            key = resource_key(task.kernel.function, launch, task.gpu.target)
             Store(tmp_path).put(key, resources)
 
     return fill

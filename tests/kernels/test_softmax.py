@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-from occupancy_lab.compiling import Launch
-from occupancy_lab.compiling.launch import offline
+from occupancy_lab.compiling.offline import offline
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from occupancy_lab.launch import Launch
     from occupancy_lab.values import Target
 
 MAX_SHARED = 232_448
@@ -156,7 +157,7 @@ def binary(function: Any, launch: Launch, target: Target) -> bytes:
         knobs.compilation.disable_line_info = True
         function.device_caches.clear()
         keywords = launch.keywords if function is KERNEL.function else taken
-        compiled = function.warmup(*launch.stand_ins(), grid=(1,), **keywords)
+        compiled = dataclasses.replace(launch, keywords=keywords).warm_up(function)
     return compiled.asm["cubin" if target.backend == "cuda" else "hsaco"]
 
 
@@ -166,7 +167,7 @@ def test_compiles_to_the_tutorials_binary(
     target: str, cols: int, config: tuple[int, int, int]
 ) -> None:
     """Where 32-bit offsets reach every element, the binary is the tutorial kernel's."""
-    launch = Launch.of(KERNEL, Problem(4096, cols), Config(*config))
+    launch = KERNEL.launch(Problem(4096, cols), Config(*config))
     known = find_gpu(target).target
     assert binary(KERNEL.function, launch, known) == binary(softmax_kernel, launch, known)
 

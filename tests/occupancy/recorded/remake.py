@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling import Launch, triton_version
+from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.amdgcn import read_amdgcn
-from occupancy_lab.compiling.launch import offline
+from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
@@ -51,11 +51,9 @@ def compile_row(name: str, cols: int, config: Config, waves_per_eu: int) -> dict
     """Compile softmax for the architecture called *name*; give its row of the file."""
     kernel = load_kernel("softmax")
     target = architectures()[name].target
-    launch = Launch.of(kernel, Problem(ROWS, cols), config)
+    launch = kernel.launch(Problem(ROWS, cols), config)
     with offline(target):
-        compiled = kernel.function.warmup(
-            *launch.stand_ins(), grid=(1,), waves_per_eu=waves_per_eu, **launch.keywords
-        )
+        compiled = launch.warm_up(kernel.function, waves_per_eu=waves_per_eu)
     found = read_amdgcn(compiled.asm["amdgcn"], compiled.metadata.name)
     (occupancy,) = re.findall(r"; Occupancy: (\d+)", compiled.asm["amdgcn"])
     return {

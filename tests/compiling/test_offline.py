@@ -17,9 +17,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from occupancy_lab.calibrating.kernels import KERNELS as MICRO_BENCHMARKS
-from occupancy_lab.compiling import Launch, resource_key
-from occupancy_lab.compiling.compile import _warmup
-from occupancy_lab.compiling.launch import OfflineDriver, offline
+from occupancy_lab.compiling import resource_key
+from occupancy_lab.compiling.compile import _compile
+from occupancy_lab.compiling.offline import OfflineDriver, offline
 from occupancy_lab.compiling.store import key_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import bare_gpus, find_gpu
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from occupancy_lab.kernel import Kernel
+    from occupancy_lab.launch import Launch
     from occupancy_lab.values import Target
 
 TARGETS = [gpu.target for gpu in bare_gpus().values()]
@@ -72,11 +73,20 @@ def asked(function: Any, call: Callable[[], object], target: Target) -> dict[str
     return {name: compile_request[name] for name in names}
 
 
+CONSTEXPRS = {"BLOCK_SIZE": 1024, "INT64_OFFSETS": False, "num_stages": 4}
+
+
+def specialization(kernel: Kernel, launch: Launch, target: Target) -> list[str]:
+    """Return the classes of the arguments that are no constexprs."""
+    told = launch.specialization(kernel.function, target)
+    return [one for one in told if not one.startswith("constexpr")]
+
+
 def asked_by_stand_ins(launch: Launch, kernel: Kernel, target: Target) -> dict[str, Any]:
     """Return what Triton is asked to compile for a launch without tensors."""
 
     def warm_up() -> None:
-        kernel.function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
+        launch.warm_up(kernel.function)
 
     return asked(kernel.function, warm_up, target)
 
@@ -102,10 +112,10 @@ def own_class(argument: str) -> str:
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: f"{problem.rows}x{problem.cols}")
 def test_classes_are_tritons(problem: Problem, target: Target) -> None:
     """Each argument's class is what Triton compiles for: dtype, width, 1, 16 and pointer range."""
-    launch = Launch.of(SOFTMAX, problem, CONFIG)
+    launch = SOFTMAX.launch(problem, CONFIG)
     request = asked_by_stand_ins(launch, SOFTMAX, target)
     (attributes,) = request["configs"]
-    own = launch.specialization(target)
+    own = specialization(SOFTMAX, launch, target)
     assert [own_class(one) for one in own] == [
         triton_class(request["signature"], attributes, index) for index in range(len(own))
     ]
@@ -115,9 +125,9 @@ def test_classes_are_tritons(problem: Problem, target: Target) -> None:
 @pytest.mark.parametrize("cols", COLS)
 def test_classes_are_those_of_the_compiled_kernel(cols: int, target: Target) -> None:
     """A kernel that is really compiled carries the attributes that its specialization tells."""
-    launch = Launch.of(SOFTMAX, Problem(17, cols), CONFIG)
-    source = _warmup(SOFTMAX.function, launch, target, present=False).src
-    own = launch.specialization(target)
+    launch = SOFTMAX.launch(Problem(17, cols), CONFIG)
+    source = _compile(SOFTMAX.function, launch, target, "softmax", present=False).src
+    own = specialization(SOFTMAX, launch, target)
     assert [own_class(one) for one in own] == [
         triton_class(source.signature, source.attrs, index) for index in range(len(own))
     ]
@@ -126,8 +136,8 @@ def test_classes_are_those_of_the_compiled_kernel(cols: int, target: Target) -> 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 def test_problems_compile_alike_just_where_their_classes_are_equal(target: Target) -> None:
     """Of two problems Triton is asked for one binary if lists and constexprs are equal."""
-    launches = [Launch.of(SOFTMAX, problem, CONFIG) for problem in PROBLEMS]
-    told = [(launch.specialization(target), launch.keywords) for launch in launches]
+    launches = [SOFTMAX.launch(problem, CONFIG) for problem in PROBLEMS]
+    told = [resource_key(SOFTMAX.function, launch, target) for launch in launches]
     requests = [asked_by_stand_ins(launch, SOFTMAX, target) for launch in launches]
     pairs = list(itertools.combinations(range(len(PROBLEMS)), 2))
     assert {told[one] == told[other] for one, other in pairs} == {True, False}
@@ -141,8 +151,8 @@ def test_equal_classes_give_one_binary(target: Target) -> None:
     """Triton's own hash of the compile is one for 781 and 783 cols and another for 784."""
     hashes = {}
     for rows, cols in ((4096, 781), (4096, 783), (8192, 781), (4096, 784), (4095, 781)):
-        launch = Launch.of(SOFTMAX, Problem(rows, cols), CONFIG)
-        compiled = _warmup(SOFTMAX.function, launch, target, present=False)
+        launch = SOFTMAX.launch(Problem(rows, cols), CONFIG)
+        compiled = _compile(SOFTMAX.function, launch, target, "softmax", present=False)
         hashes.setdefault(compiled.hash, []).append((rows, cols))
     assert list(hashes.values()) == [
         [(4096, 781), (4096, 783), (8192, 781)],
@@ -168,7 +178,7 @@ def test_stand_ins_are_the_launch_itself(  # noqa: PLR0913, PLR0917 - all that a
     problem, config = Problem(rows, cols, dtype), Config(1024, warps, stages)
     matrix = torch.empty((rows, cols), dtype=getattr(torch, dtype), device="meta")
     launched = asked(kernel.function, lambda: kernel.run(matrix, config, 1056), target)
-    assert launched == asked_by_stand_ins(Launch.of(kernel, problem, config), kernel, target)
+    assert launched == asked_by_stand_ins(kernel.launch(problem, config), kernel, target)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
@@ -177,19 +187,19 @@ def test_tensors_around_two_gib(kernel: Kernel, rows: int) -> None:
     """On AMD a torch tensor of 2 GiB and its stand-in alike lose their 32-bit range."""
     matrix = torch.empty((rows, 1024), device="meta")
     launched = asked(kernel.function, lambda: kernel.run(matrix, CONFIG, 1216), GFX942)
-    launch = Launch.of(kernel, Problem(rows, 1024), CONFIG)
+    launch = kernel.launch(Problem(rows, 1024), CONFIG)
     assert launched == asked_by_stand_ins(launch, kernel, GFX942)
     near = matrix.nbytes < TWO_GIB
-    pointers = [one for one in launch.specialization(GFX942) if one.startswith("*")]
+    pointers = [one for one in specialization(kernel, launch, GFX942) if one.startswith("*")]
     assert set(pointers) == {"*fp32 32-bit range" if near else "*fp32"}
-    assert set(launch.specialization(SM_90)[: len(pointers)]) == {"*fp32"}
+    assert set(specialization(kernel, launch, SM_90)[: len(pointers)]) == {"*fp32"}
 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_tensors_in_memory_compile_to_the_same_binary(target: Target, dtype: str) -> None:
     """A warmup with torch tensors in the CPU's memory gives the stand-ins' binary, bit for bit."""
-    launch = Launch.of(SOFTMAX, Problem(64, 784, dtype), CONFIG)
+    launch = SOFTMAX.launch(Problem(64, 784, dtype), CONFIG)
     tensors = [
         torch.empty(64, 784, dtype=getattr(torch, dtype)) if isinstance(one, Pointer) else one
         for one in launch.arguments
@@ -199,7 +209,7 @@ def test_tensors_in_memory_compile_to_the_same_binary(target: Target, dtype: str
         SOFTMAX.function.device_caches.clear()
         real = SOFTMAX.function.warmup(*tensors, grid=(1,), **launch.keywords)
     SOFTMAX.function.device_caches.clear()
-    own = _warmup(SOFTMAX.function, launch, target, present=False)
+    own = _compile(SOFTMAX.function, launch, target, "softmax", present=False)
     assert own.asm[binary] == real.asm[binary]
     assert own.metadata.shared == real.metadata.shared
 
@@ -212,7 +222,7 @@ def test_micro_benchmarks_launch_what_is_compiled(kernel: Kernel, stages: int) -
     matrix = torch.empty((64, 781), device="meta")
     launched = asked(kernel.function, lambda: kernel.run(matrix, config, 16), SM_90)
     assert launched["num_stages"] == stages
-    assert launched == asked_by_stand_ins(Launch.of(kernel, problem, config), kernel, SM_90)
+    assert launched == asked_by_stand_ins(kernel.launch(problem, config), kernel, SM_90)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])
@@ -223,19 +233,21 @@ def test_options_reach_the_compiler(stages: int) -> None:
         constexprs=lambda _problem, _config: {"BLOCK_SIZE": 1024, "INT64_OFFSETS": False},
         options={"num_ctas": 1, "maxnreg": 40},
     )
-    launch = Launch.of(kernel, Problem(4, 781), Config(1024, 8, stages))
+    launch = kernel.launch(Problem(4, 781), Config(1024, 8, stages))
     with offline(SM_90):
-        compiled = kernel.function.warmup(*launch.stand_ins(), grid=(1,), **launch.keywords)
+        compiled = launch.warm_up(kernel.function)
     metadata = compiled.metadata
     assert (metadata.num_warps, metadata.num_stages, metadata.maxnreg) == (8, stages, 40)
 
 
 def test_options_are_part_of_the_key() -> None:
     """A kernel with another option, or another num_stages, has another key."""
-    plain = dataclasses.replace(SOFTMAX, constexprs=lambda _problem, _config: {"BLOCK_SIZE": 1024})
+    plain = dataclasses.replace(
+        SOFTMAX, constexprs=lambda _problem, config: CONSTEXPRS | {"num_stages": config.num_stages}
+    )
     kernels = (plain, dataclasses.replace(plain, options={"maxnreg": 40}))
     keys = {
-        key_digest(resource_key(kernel, Launch.of(kernel, PROBLEMS[0], config), SM_90))
+        key_digest(resource_key(kernel.function, kernel.launch(PROBLEMS[0], config), SM_90))
         for kernel, config in itertools.product(kernels, (CONFIG, Config(1024, 4, 3)))
     }
     assert len(keys) == 4
@@ -245,8 +257,10 @@ def test_a_constexpr_that_json_lacks_can_be_in_a_key() -> None:
     """A constexpr that is no number, such as a dtype, tells keys apart too."""
     keys = set()
     for dtype in (tl.float16, tl.float32, "fp16"):
-        named = dataclasses.replace(SOFTMAX, constexprs=lambda *_, dtype=dtype: {"DTYPE": dtype})
-        keys.add(key_digest(resource_key(named, Launch.of(named, PROBLEMS[0], CONFIG), SM_90)))
+        named = dataclasses.replace(
+            SOFTMAX, constexprs=lambda *_, dtype=dtype: CONSTEXPRS | {"INT64_OFFSETS": dtype}
+        )
+        keys.add(key_digest(resource_key(named.function, named.launch(PROBLEMS[0], CONFIG), SM_90)))
     assert len(keys) == 3
 
 
@@ -255,15 +269,16 @@ def test_numbers_beyond_64_bits_are_refused(number: int) -> None:
     """What Triton cannot take is said in a sentence, and the last number that it can is taken."""
     kernel = dataclasses.replace(SOFTMAX, arguments=lambda _problem: (number,))
     with pytest.raises(InputError, match=r"softmax is given a number of 2\*\*63 or more"):
-        Launch.of(kernel, PROBLEMS[0], CONFIG)
-    least, most = -(2**63), 2**63 - 1
-    fine = dataclasses.replace(SOFTMAX, arguments=lambda _problem: (least, most))
-    assert Launch.of(fine, PROBLEMS[0], CONFIG).specialization(SM_90) == ["i64 % 16 = 0", "i64"]
+        kernel.launch(PROBLEMS[0], CONFIG)
+    extremes = (-(2**63), 2**63 - 1)
+    fine = dataclasses.replace(SOFTMAX, arguments=lambda _problem: extremes * 3)
+    classes = specialization(fine, fine.launch(PROBLEMS[0], CONFIG), SM_90)
+    assert classes[:2] == ["i64 % 16 = 0", "i64"]
 
 
 def test_keywords_are_complete() -> None:
     """A launch passes the constexprs, num_warps and the options that every compile has."""
-    assert Launch.of(SOFTMAX, Problem(4, 781), CONFIG).keywords == {
+    assert SOFTMAX.launch(Problem(4, 781), CONFIG).keywords == {
         "BLOCK_SIZE": 1024,
         "INT64_OFFSETS": False,
         "num_stages": 2,
@@ -353,10 +368,10 @@ def test_no_gpu_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_second_target_does_not_get_the_firsts_kernel() -> None:
     """One kernel compiled for several targets in turn gives each its own binary, each time."""
     kernel = load_kernel("softmax")
-    launch = Launch.of(kernel, Problem(64, 784), Config(1024, 4, 2))
+    launch = kernel.launch(Problem(64, 784), Config(1024, 4, 2))
     for _ in range(2):
         for name in ("sm_90", "gfx942", "sm_80", "gfx1100"):
             target = find_gpu(name).target
-            compiled = _warmup(kernel.function, launch, target, present=False)
+            compiled = _compile(kernel.function, launch, target, "softmax", present=False)
             assert str(compiled.metadata.target.arch) == target.arch
             assert ("cubin" if target.backend == "cuda" else "hsaco") in compiled.asm

@@ -1,0 +1,124 @@
+"""The neighbours of a launch: other num_warps, num_stages, ... compiled, and what they change."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.errors import CompileError, DoesNotFitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.launch import Launch
+    from occupancy_lab.record import LaunchRecord
+
+FIRST_CAPABILITY_THAT_COPIES_AHEAD = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A launch with one knob changed, as it compiled; without a record it has a status."""
+
+    name: str
+    value: int
+    record: LaunchRecord | None
+    status: str = ""
+    reason: str = ""
+    """Why the change has no effect on the binary, as a sentence; "" where it has."""
+
+    @property
+    def words(self) -> str:
+        """The change: "num_warps 4"."""
+        return f"{self.name} {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A launch's record and its neighbours'."""
+
+    record: LaunchRecord
+    neighbours: tuple[Neighbour, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What the GPU is called."""
+        return self.record.title
+
+    @property
+    def best(self) -> Neighbour | None:
+        """The neighbour that spills least and then has most warps; None where none is better."""
+
+        def rank(record: LaunchRecord) -> tuple[int, float]:
+            calculation = record.calculation
+            return -(calculation.resources.local_bytes or 0), calculation.occupancy.occupancy
+
+        known = [one for one in self.neighbours if one.record is not None]
+        better = [one for one in known if one.record and rank(one.record) > rank(self.record)]
+        return max(better, key=lambda one: rank(one.record) if one.record else (0, 0), default=None)
+
+
+def changes(record: LaunchRecord) -> Iterator[tuple[str, int]]:
+    """Return what to change: half and twice the warps, a stage fewer and more.
+
+    Where registers limit, a cap on them too (NVIDIA), or a wave more per SIMD (AMD).
+    """
+    architecture = record.calculation.architecture
+    asked = {**record.usual_options, **record.options}
+    warps, stages = int(asked.get("num_warps", 4)), int(asked.get("num_stages", 1))
+    for value in (warps // 2, warps * 2):
+        if 1 <= value <= architecture.max_warps_per_program:
+            yield "num_warps", value
+    for value in (stages - 1, stages + 1):
+        if value >= 1:
+            yield "num_stages", value
+    if "registers" not in record.calculation.occupancy.limiters:
+        return
+    if record.calculation.gpu.target.backend == "cuda":
+        for step in record.calculation.next_steps:
+            if step.resource == "registers" and step.most_for_one_more is not None:
+                yield "maxnreg", step.most_for_one_more
+    else:
+        simds = 4  # of a CU of CDNA, and of a WGP
+        yield "waves_per_eu", record.calculation.occupancy.warps_per_multiprocessor // simds + 1
+
+
+def try_neighbours(record: LaunchRecord, make: Callable[[Launch, Gpu], LaunchRecord]) -> Tried:
+    """Return *record* and its neighbours, each as *make* compiles it."""
+    found = []
+    for name, value in changes(record):
+        launch = dataclasses.replace(
+            record.launch, keywords={**record.launch.keywords, name: value}
+        )
+        try:
+            made = make(launch, record.calculation.gpu)
+        except (CompileError, DoesNotFitError) as error:
+            status = "does not fit" if isinstance(error, DoesNotFitError) else "does not compile"
+            found.append(Neighbour(name, value, None, status))
+            continue
+        found.append(Neighbour(name, value, made, reason=_no_effect(record, made, name)))
+    return Tried(record, tuple(found))
+
+
+def _no_effect(record: LaunchRecord, other: LaunchRecord, name: str) -> str:
+    """Return as a sentence why another value of *name* gives the same binary; "" where not."""
+    own, same = record.calculation.resources, other.calculation.resources
+    if own.binary is None or own.binary != same.binary:
+        return ""
+    return f"{name} has no effect on the binary: {_reason(record, name)}."
+
+
+def _reason(record: LaunchRecord, name: str) -> str:
+    resources, target = record.calculation.resources, record.calculation.gpu.target
+    if name != "num_stages":
+        return "the compiler stays below that limit by itself"
+    if resources.loop_instructions is None:
+        return "the kernel has no loop to pipeline"
+    if target.backend == "cuda" and int(target.arch) < FIRST_CAPABILITY_THAT_COPIES_AHEAD:
+        return f"{target.name} cannot copy ahead into shared memory"
+    return (
+        "Triton pipelines only loads that feed `tl.dot`, unless the loop itself says num_stages, as"
+        " `tl.range(..., num_stages=)` does"
+    )

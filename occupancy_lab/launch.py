@@ -1,0 +1,531 @@
+"""A launch of any Triton kernel as plain values: its arguments, its options and its grid.
+
+What `kernel[grid](x, n, BLOCK_SIZE=1024, num_warps=8)` is called with becomes a Launch, from which
+the compiler gets stand-ins that it specializes as it would the tensors themselves. Nothing here
+needs a GPU, torch or Triton.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.errors import InputError, listed, quoted
+from occupancy_lab.values import INT32_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from occupancy_lab.values import Target
+
+TRITON_DTYPES: Mapping[str, str] = {
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+}
+"""Triton's name of each torch dtype that a tensor of a launch may have."""
+_BYTES = {"bool": 1} | {
+    name: int("".join(filter(str.isdigit, triton.partition("e")[0]))) // 8
+    for name, triton in TRITON_DTYPES.items()
+    if name != "bool"
+}
+INT64_MAX = 2**63 - 1
+ALIGNMENT = 16
+"""Bytes: what Triton asks of an address or a whole number before it specializes on it."""
+MOST_DIMENSIONS = 3
+"""Dimensions of a grid."""
+GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
+"""The most programs of each: CUDA C++ Programming Guide, table of technical specifications. HIP
+takes as many or more."""
+
+
+def dtype_name(dtype: object) -> str:
+    """Return torch's name of *dtype*: a torch or Triton dtype, or the name of either.
+
+    Raises InputError where a launch passes no tensor of such a dtype.
+    """
+    name = str(dtype).rpartition(".")[2].removeprefix("tl.")
+    name = next((torch for torch, triton in TRITON_DTYPES.items() if name == triton), name)
+    if name not in TRITON_DTYPES:
+        msg = (
+            f"dtype {quoted(dtype)} is not one that Triton takes; give one of"
+            f" {', '.join(TRITON_DTYPES)}"
+        )
+        raise InputError(msg)
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A tensor argument of a launch: its dtype, the bytes of the storage behind it, its address.
+
+    `aligned` is whether the address is a multiple of 16 bytes, as that of every whole tensor is.
+    """
+
+    dtype: str
+    storage_bytes: int
+    aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A tensor descriptor of a launch (TMA): triton.tools.tensor_descriptor.TensorDescriptor."""
+
+    base: Pointer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str = "zero"
+    round_f32_to_tf32: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """A dtype of `triton.language` as an argument: the value of a constexpr."""
+
+    triton_name: str
+
+    def __str__(self) -> str:
+        """Return it as a kernel would name it: tl.fp32."""
+        return f"tl.{self.triton_name}"
+
+
+Scalar = Pointer | Descriptor | Dtype | bool | int | float | str | None
+Plain = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
+"""An argument of a launch that another process can be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a kernel is launched with, as plain values.
+
+    `arguments` are positional; `keywords` has what is passed by name: constexprs, further arguments
+    and compiler options. A function or another object that has no plain value stays what it is, and
+    the launch can then only be compiled in this process.
+    """
+
+    arguments: tuple[Plain, ...]
+    keywords: Mapping[str, Plain]
+    grid: tuple[int, ...] | None = None
+    """Programs in each dimension; None where they are not known."""
+    read_bytes: int | None = field(default=None, kw_only=True)
+    """Bytes that the launch has to read from global memory; None where nobody said."""
+    written_bytes: int | None = field(default=None, kw_only=True)
+
+    @property
+    def num_programs(self) -> int | None:
+        """Programs launched; None where the grid is not known."""
+        return None if self.grid is None else math.prod(self.grid)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether another process can be sent it."""
+        return all(map(_is_plain, (*self.arguments, *self.keywords.values())))
+
+    def warm_up(self, function: Any, **options: Any) -> Any:
+        """Have Triton compile it for its active driver's target, and return the CompiledKernel.
+
+        *options* are further compiler options.
+        """
+        arguments = map(_stand_in, self.arguments)
+        keywords = {name: _stand_in(value) for name, value in self.keywords.items()}
+        return function.warmup(*arguments, grid=(1,), **keywords, **options)
+
+    def bound(self, function: Any) -> dict[str, Any]:
+        """Return the arguments by the names of *function*'s parameters, defaults filled in.
+
+        Compiler options are left out. Raises InputError, naming the parameters, where an argument
+        is missing or there are too many.
+        """
+        return bind(function, self.arguments, self.keywords)
+
+    def options(self, function: Any) -> dict[str, Any]:
+        """Return what is passed by name and is a compiler option, num_stages as a constexpr too."""
+        names = {parameter.name for parameter in function.params}
+        both = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
+        return {
+            name: value
+            for name, value in self.keywords.items()
+            if name not in names or name in both
+        }
+
+    def specialization(self, function: Any, target: Target) -> list[str]:
+        """Return what Triton specializes each argument on, so that equal lists compile alike.
+
+        A pointer counts by its dtype, by whether its address is a multiple of 16 and, on AMD, by
+        whether 32-bit offsets reach all of it; a whole number by its width, by being 1 and by being
+        a multiple of 16; a constexpr by its value.
+        """
+        bound = self.bound(function)
+        return [
+            _parameter_class(parameter, bound[parameter.name], target)
+            for parameter in function.params
+        ]
+
+
+def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *arguments* and *keywords* by the names of the parameters, as Launch.bound."""
+    parameters = function.signature.parameters
+    if len(arguments) > len(parameters):
+        msg = (
+            f"{function.__name__} is given {len(arguments)} arguments and has {len(parameters)}"
+            f" parameters: {listed(list(parameters))}"
+        )
+        raise InputError(msg)
+    named = {name: value for name, value in keywords.items() if name in parameters}
+    positional = dict(zip(parameters, arguments, strict=False))
+    twice = [name for name in named if name in positional]
+    if twice:
+        msg = f"{function.__name__} is given {listed(twice)} by position and by name; give it once"
+        raise InputError(msg)
+    given = {**positional, **named}
+    defaults = {
+        name: plain(parameter.default)
+        for name, parameter in parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    missing = [name for name in parameters if name not in given and name not in defaults]
+    if missing:
+        msg = (
+            f"{function.__name__} is not given {listed(missing)}; its parameters are"
+            f" {', '.join(parameters)}"
+        )
+        raise InputError(msg)
+    return {name: given[name] if name in given else defaults[name] for name in parameters}
+
+
+def _is_plain(value: Any, depth: int = 2) -> bool:
+    if type(value) is tuple:
+        return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
+    return value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}
+
+
+def constant_text(value: Any) -> str:
+    """Return the value of a constexpr as text: equal texts compile alike."""
+    if hasattr(value, "cache_key"):
+        return str(value.cache_key)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(constant_text, value))})"
+    return repr(value)
+
+
+def _parameter_class(parameter: Any, value: Any, target: Target) -> str:
+    if parameter.is_constexpr:
+        return f"constexpr {constant_text(value)}"
+    words = _specialized(value, target)
+    if parameter.do_not_specialize:
+        words += ", not specialized"
+    if parameter.do_not_specialize_on_alignment:
+        words += ", of any alignment"
+    return words
+
+
+def _specialized(value: Any, target: Target) -> str:
+    if isinstance(value, Pointer):
+        near = target.backend == "hip" and value.storage_bytes <= INT32_MAX
+        text = f"*{TRITON_DTYPES[value.dtype]}{' 32-bit range' if near else ''}"
+        return text if value.aligned else f"{text} unaligned"
+    if isinstance(value, bool | float):
+        return "u1" if isinstance(value, bool) else "fp32"
+    if isinstance(value, int):
+        return _integer(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(_specialized(item, target) for item in value)})"
+    return constant_text(value)
+
+
+def _integer(number: int) -> str:
+    width = "i32" if -INT32_MAX - 1 <= number <= INT32_MAX else "i64"
+    if number > INT64_MAX:
+        width = "u64"
+    if number == 1:
+        return f"{width} = 1"
+    return f"{width} % 16 = 0" if number % ALIGNMENT == 0 else width
+
+
+class _StandIn:
+    """Stands for a tensor in `warmup`: with its dtype, its alignment and its storage's size."""
+
+    def __init__(self, pointer: Pointer) -> None:
+        self.dtype = TRITON_DTYPES[pointer.dtype]
+        self._pointer = pointer
+
+    def data_ptr(self) -> int:
+        """Return an address that is a multiple of 16 just where the tensor's is."""
+        return 0 if self._pointer.aligned else 1
+
+    def ptr_range(self) -> int:
+        """Return the bytes behind the pointer: AMD compiles other loads above 2 GiB."""
+        return self._pointer.storage_bytes
+
+
+def _stand_in(value: Any) -> Any:
+    if isinstance(value, Pointer):
+        return _StandIn(value)
+    if isinstance(value, Dtype):
+        import triton.language as tl
+
+        return tl.dtype(value.triton_name)
+    if isinstance(value, Descriptor):
+        return _stand_in_descriptor(value)
+    if isinstance(value, tuple):
+        items = [_stand_in(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+def _stand_in_descriptor(descriptor: Descriptor) -> Any:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    # Its __init__ wants a torch dtype, and what it checks was checked where the real one was made.
+    made = object.__new__(TensorDescriptor)
+    made.base = _StandIn(descriptor.base)
+    made.shape = list(descriptor.shape)
+    made.strides = list(descriptor.strides)
+    made.block_shape = list(descriptor.block_shape)
+    made.padding = descriptor.padding
+    made.round_f32_to_tf32 = descriptor.round_f32_to_tf32
+    return made
+
+
+class Tensor:
+    """A tensor of which only the shape, the dtype and the place in memory are known.
+
+    It has what a launch line asks of a tensor (`shape`, `stride()`, `numel()`, `dtype`, ...) and
+    stands for it in `dry_run`.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: object = "float32",
+        *,
+        strides: Sequence[int] | None = None,
+        aligned: bool = True,
+    ) -> None:
+        """Take sizes and *strides* in elements; rows lie one after the other without *strides*.
+
+        *aligned* is whether its address is a multiple of 16 bytes, as a whole tensor's is.
+
+        Raises InputError for a size or a stride that is no whole number, or a dtype that Triton
+        does not take.
+        """
+        sizes = (shape,) if isinstance(shape, int) else shape
+        self.shape = tuple(_whole(size, "a size") for size in sizes)
+        self.dtype = dtype if hasattr(dtype, "itemsize") else dtype_name(dtype)
+        self._name = dtype_name(dtype)
+        self._strides = (
+            _row_major(self.shape)
+            if strides is None
+            else tuple(_whole(stride, "a stride") for stride in strides)
+        )
+        if len(self._strides) != len(self.shape):
+            msg = f"{len(self.shape)} sizes of a tensor have {len(self._strides)} strides"
+            raise InputError(msg)
+        self._aligned = aligned
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Return the stride of dimension *dim* in elements, or all of them."""
+        return self._strides if dim is None else self._strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        """Return the size of dimension *dim*, or all of them."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.shape)
+
+    def element_size(self) -> int:
+        """Return the bytes of an element."""
+        return _BYTES[self._name]
+
+    def is_contiguous(self) -> bool:
+        """Tell whether the elements lie one after the other."""
+        return self._strides == _row_major(self.shape)
+
+    def data_ptr(self) -> int:
+        """Return an address that is a multiple of 16 just where it is said to be."""
+        return 0 if self._aligned else 1
+
+    def pointer(self) -> Pointer:
+        """Return what a launch sees of it."""
+        reach = sum(
+            max(size - 1, 0) * abs(stride)
+            for size, stride in zip(self.shape, self._strides, strict=True)
+        )
+        elements = reach + 1 if all(self.shape) else 0
+        return Pointer(self._name, elements * self.element_size(), self._aligned)
+
+    def __repr__(self) -> str:
+        """Return a line that makes it again."""
+        strides = "" if self.is_contiguous() else f", strides={self._strides}"
+        aligned = "" if self._aligned else ", aligned=False"
+        return f"tensor({self.shape}, {self._name!r}{strides}{aligned})"
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+
+
+def _whole(number: Any, what: str) -> int:
+    found = _plain_number(number)
+    if type(found) is not int or found < 0:
+        msg = f"{what} of a tensor is {quoted(number)}; give a whole number, 0 or more"
+        raise InputError(msg)
+    return found
+
+
+def tensor(
+    shape: Sequence[int],
+    dtype: object = "float32",
+    *,
+    strides: Sequence[int] | None = None,
+    aligned: bool = True,
+) -> Tensor:
+    """Return a stand-in for a tensor of *shape*, as Tensor takes it."""
+    return Tensor(shape, dtype, strides=strides, aligned=aligned)
+
+
+def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
+    """Return an argument of a launch line as a plain value, itself where it has none.
+
+    A tensor (of torch on any device, a FakeTensor, `tensor(...)`), or a bare torch dtype as in
+    `warmup`, is a Pointer; a number of numpy is one of Python.
+    """
+    if value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}:
+        return value
+    kind = type(value)
+    if isinstance(value, Tensor):
+        return value.pointer()
+    if kind.__name__ == "dtype" and kind.__module__ == "torch":
+        return Pointer(dtype_name(value), ALIGNMENT)
+    if kind.__name__ == "dtype" and kind.__module__.startswith("triton."):
+        return Dtype(str(value))
+    if kind.__name__ == "constexpr" and kind.__module__.startswith("triton."):
+        return plain(value.value)
+    if kind.__name__ == "TensorDescriptor":
+        return _descriptor(value)
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+        return _pointer(value)
+    if isinstance(value, tuple):
+        items = [plain(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return _plain_number(value)
+
+
+def _plain_number(value: Any) -> Any:
+    """Return a number of numpy, or of what else is one, as Python's own."""
+    if hasattr(value, "cache_key"):
+        return value
+    for convert in (operator.index, operator.methodcaller("item")):
+        try:
+            number = convert(value)
+        except (TypeError, AttributeError, ValueError):
+            continue
+        if type(number) in {bool, int, float}:
+            return number
+    return value
+
+
+def _descriptor(value: Any) -> Descriptor:
+    def sizes(numbers: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(map(operator.index, numbers))
+
+    base = plain(value.base)
+    return Descriptor(
+        base,
+        sizes(value.shape),
+        sizes(value.strides),
+        sizes(value.block_shape),
+        value.padding,
+        getattr(value, "round_f32_to_tf32", False),
+    )
+
+
+def _pointer(value: Any) -> Pointer:
+    """Return what a launch sees of a tensor."""
+    name = dtype_name(value.dtype)
+    base = getattr(value, "base", value)  # a tensor that triton.reinterpret wraps
+    if hasattr(base, "untyped_storage"):
+        storage = int(base.untyped_storage().nbytes())
+        if type(base).__name__ == "FakeTensor" or base.device.type == "meta":
+            return Pointer(
+                name, storage, base.storage_offset() * base.element_size() % ALIGNMENT == 0
+            )
+    else:
+        storage = int(value.ptr_range()) if hasattr(value, "ptr_range") else INT64_MAX
+    return Pointer(name, storage, value.data_ptr() % ALIGNMENT == 0)
+
+
+def launch_of(
+    function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], grid: Any = None
+) -> Launch:
+    """Return the launch `function[grid](*arguments, **keywords)` as plain values.
+
+    *grid* is a tuple, a function of the arguments by name, or None where it is not known. Raises
+    InputError where an argument is missing, or the grid is none.
+    """
+    launch = Launch(
+        tuple(map(plain, arguments)), {name: plain(value) for name, value in keywords.items()}
+    )
+    if grid is None:
+        launch.bound(function)
+        return launch
+    if callable(grid):
+        grid = _called(grid, bind(function, arguments, keywords))
+    return Launch(launch.arguments, launch.keywords, checked_grid(grid))
+
+
+def _called(grid: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return grid(arguments)
+    except Exception as error:
+        msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
+        raise InputError(msg) from error
+
+
+def checked_grid(grid: Any) -> tuple[int, ...]:
+    """Return *grid* as a tuple of 1 to 3 whole numbers; InputError where it is none."""
+    sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
+    if not 1 <= len(sizes) <= MOST_DIMENSIONS:
+        msg = f"a grid has 1 to {MOST_DIMENSIONS} dimensions, and this one has {len(sizes)}"
+        raise InputError(msg)
+    numbers = []
+    for place, size in enumerate(sizes):
+        number = _plain_number(size)
+        if type(number) is not int or not 0 < number <= GRID_LIMITS[place]:
+            msg = (
+                f"dimension {place} of the grid is {quoted(size)}; give a whole number from 1 to"
+                f" {GRID_LIMITS[place]}"
+            )
+            raise InputError(msg)
+        numbers.append(number)
+    return tuple(numbers)
