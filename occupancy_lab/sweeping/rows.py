@@ -155,6 +155,7 @@ _POINT_FIELDS = (
     "num_warps",
     "static_shared",
     "barriers",
+    "tensor_memory",
     "sgprs",
     "allocated_vgprs",
 )
