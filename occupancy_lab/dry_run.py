@@ -22,8 +22,7 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import is_triton_function
 from occupancy_lab.launch import launch_of
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
-from occupancy_lab.text.document import ShownAsTables
-from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.document import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,7 +106,7 @@ def _configurations(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DryRun(ShownAsTables):
+class DryRun(Answer):
     """What a launch line compiles to on each GPU, and how it would sit there."""
 
     runs: tuple[LaunchRecord | Untried, ...]
@@ -125,7 +124,7 @@ class DryRun(ShownAsTables):
         """What does not, and why."""
         return tuple(run for run in self.runs if isinstance(run, Untried))
 
-    def document(self, *, full: bool = False) -> Document:
+    def to_document(self, *, full: bool = False) -> Document:
         """Return the explanation; the neighbours of a single launch are compiled for it."""
         if len({run.gpu.key for run in self.runs}) < len(self.runs):
             return write_variants(self.runs, full=full)
@@ -139,29 +138,21 @@ class DryRun(ShownAsTables):
         return pd.DataFrame([run.row() for run in self.runs]).convert_dtypes()
 
     def to_markdown(self, *, full: bool = False) -> str:
-        """Return the explanation in GitHub's markdown."""
-        return self.document(full=full).to_markdown()
+        """Return the explanation in GitHub's markdown, *full* with the arithmetic."""
+        return self.to_document(full=full).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and words as plain values."""
         return {
             "rows": [run.to_dict() for run in self.runs],
-            "document": self.document(full=True).to_dict(),
+            "document": self.to_document(full=True).to_dict(),
         }
-
-    def to_json(self) -> str:
-        """Return rows and words as a JSON document."""
-        return json_text(self.to_dict())
 
     def __repr__(self) -> str:
         """Return a line that says what ran dry."""
         gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))
         fit = f"{len(self.records)} of {len(self.runs)} compile and fit"
         return f"<DryRun of {self.runs[0].kernel} on {gpus}: {fit}>"
-
-    def __str__(self) -> str:
-        """Return the explanation."""
-        return self.to_markdown()
 
 
 def run_dry(

@@ -113,6 +113,9 @@ Triton 3.9 warns unless `enable_fp_fusion` is given and 3.10 will change its def
 change registers; the value is the default of 3.6 to 3.8.
 """
 
+USER_KERNEL = "occupancy_lab_user_kernel_"
+"""What the names of modules begin with that `load_file` makes of kernel files."""
+
 
 def kernel_names() -> tuple[str, ...]:
     """Return the names of the kernels that come with the lab."""
@@ -230,7 +233,7 @@ def load_file(path: Path) -> ModuleType:
     if not path.is_file():
         msg = f"there is no file {path}"
         raise InputError(msg)
-    module_name = f"occupancy_lab_user_kernel_{path.stem}"
+    module_name = f"{USER_KERNEL}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         msg = f"{path} is no Python file"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
+from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import DoesNotFitError
-from occupancy_lab.inputs import check_config, check_fits, check_problem, check_stages
+from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
@@ -81,12 +83,12 @@ class Record:
 
     @property
     def occupancy(self) -> Occupancy:
-        """How many programs a multiprocessor holds."""
+        """The programs that fit a multiprocessor at once, and why no more do."""
         return self.calculation.occupancy
 
     @property
     def tutorial(self) -> TutorialOccupancy:
-        """How many the tutorial's formula says it holds."""
+        """The programs that fit by the tutorial's formula."""
         return self.calculation.tutorial
 
     @property
@@ -201,14 +203,13 @@ def make_record(  # noqa: PLR0913 - the values that a record starts from
     DoesNotFitError where the GPU holds not one program of it.
     """
     check_problem(problem)
-    check_config(kernel, problem, config, gpu)
-    check_stages(kernel, problem, config, gpu)
+    check_launch(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 
 
 def compile_record(  # noqa: PLR0913 - the values that a record starts from
-    name: str,
+    name: str | None,
     kernel: Kernel,
     problem: Problem,
     config: Config,
@@ -216,15 +217,22 @@ def compile_record(  # noqa: PLR0913 - the values that a record starts from
     *,
     compiler: Compiler,
     present: bool = False,
+    environment: Environment | None = None,
 ) -> Record:
     """Return the record of *kernel* as *compiler* compiles it; `load_kernel` finds it by *name*.
 
-    With *present* the GPU is here and Triton's own driver is used. Raises as `make_record` does.
+    Without a *name* this process compiles it. With *present* the GPU is here and Triton's own
+    driver is used. The Triton is that of *environment*, None is this process's. Raises as
+    `make_record` does.
     """
-    check_config(kernel, problem, config, gpu)
-    check_stages(kernel, problem, config, gpu)
-    resources = compiler.resources(name, kernel, problem, config, gpu.target, present=present)
-    return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
+    environment = environment or Environment(sys.executable, triton_version())
+    check_launch(kernel, problem, config, gpu)
+    resources = compiler.resources(
+        *(name, kernel, problem, config, gpu.target),
+        present=present and environment.is_running,
+        python=environment.python,
+    )
+    return record_of(kernel, problem, config, gpu, resources, triton=environment.triton)
 
 
 def record_of(  # noqa: PLR0913 - the values that a record is made of

@@ -20,7 +20,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.process import chosen_devices
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
-from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import percent
 from occupancy_lab.throughput.calibrations import (
     Calibration,
@@ -243,8 +243,8 @@ UNITS = {"us": "us", "gbs": "GB/s", "cycles": "cycles"}
 """The unit of a constant, by the last word of its name; a number without one has no unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Calibrated:
+@dataclass(frozen=True, slots=True, repr=False)
+class Calibrated(Answer):
     """A calibration that was made and kept."""
 
     calibration: Calibration
@@ -254,6 +254,10 @@ class Calibrated:
     """How far the model is off the launches that it was fitted to."""
     table: pd.DataFrame = field(compare=False, repr=False)
     """Those launches, one per row."""
+
+    def to_document(self) -> Document:
+        """Return the constants with their units and meanings, and how well they fit."""
+        return calibration_document(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the launches as plain values, for JSON."""

@@ -25,10 +25,12 @@ from occupancy_lab.cli.options import (
     resume_option,
     retry_option,
     runs_option,
+    triton_option,
 )
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
+    print_answer,
     print_json,
     print_markdown,
     print_text,
@@ -38,9 +40,6 @@ from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from occupancy_lab.comparing import Comparison
-    from occupancy_lab.explaining import Explanation
 
 NAME = "occupancy-lab"
 LONGEST_NAME = 255
@@ -54,7 +53,7 @@ _ONE_KERNEL = (
 _ONE_FORM = Ignored(("--format",), beside="--json")
 _OF_AN_EXPLANATION = (
     *("--cols", "--rows", "--dtype", "--block-size", "--num-warps", "--num-stages", "--kernel"),
-    *("--gpu", "--measure", "--full", "--compile-timeout", "--format", "--json"),
+    *("--gpu", "--triton", "--measure", "--full", "--compile-timeout", "--format", "--json"),
     *("--no-cache", "--cache-dir"),
 )
 
@@ -154,6 +153,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
 )
 @gpu_option
+@triton_option
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
 @click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
@@ -181,24 +181,16 @@ def explain(
     from occupancy_lab.explaining import explain as explain_kernel
 
     explanation = explain_kernel(
-        **asked, gpu=",".join(gpus) or None, cache=not no_cache, progress=show_status
+        **asked, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
-    _print_answer(explanation, "json" if as_json else form, full=full)
-
-
-def _print_answer(answer: Explanation | Comparison, form: str, *, full: bool = True) -> None:
-    if form == "json":
-        print_text(answer.to_json() + "\n")
-    elif form == "markdown":
-        print_text(answer.to_markdown(full=full))
-    else:
-        print_markdown(answer.to_markdown(full=full))
+    print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
 
 
 @main.command(
     ignored=(
         Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
-        Ignored(("--jobs",), beside="--scheduler"),
+        Ignored(("--jobs", "--triton"), beside="--scheduler"),
+        Ignored(("--retry-failed",), beside="--triton"),
         Ignored(("--no-resume",), beside="--no-cache"),
     )
 )
@@ -209,6 +201,7 @@ def _print_answer(answer: Explanation | Comparison, form: str, *, full: bool = T
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
 )
 @gpu_option
+@triton_option
 @click.option("--block-size", type=Integers(), default="", help="BLOCK_SIZE [default: fits a row].")
 @click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
 @click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
@@ -237,7 +230,7 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) 
     from occupancy_lab.sweeping.run import run
 
     with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
-        swept = run(gpu=",".join(gpus) or None, cache=not no_cache, journal=journal, **asked)
+        swept = run(gpu=gpus or None, cache=not no_cache, journal=journal, **asked)
         if asked["form"] is None:
             print_markdown(swept.text)
         else:
@@ -256,28 +249,12 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) 
 @compile_timeout_option
 @format_options
 @cache_options
-def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
-    gpus: tuple[str, ...],
-    kernel: str,
-    triton: str | None,
-    form: str,
-    as_json: bool,
-    no_cache: bool,
-    **asked: Any,
-) -> None:
+def compare(gpus: tuple[str, ...], form: str, as_json: bool, no_cache: bool, **asked: Any) -> None:
     """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why."""
     from occupancy_lab.comparing import compare as compare_sides
 
-    comparison = compare_sides(
-        **asked,
-        kernel=kernel.split(","),
-        gpu=",".join(gpus) or None,
-        triton=triton.split(",") if triton else None,
-        cache=not no_cache,
-        progress=lambda sentence: click.echo(sentence, err=True),
-        compiling=show_status,
-    )
-    _print_answer(comparison, "json" if as_json else form)
+    comparison = compare_sides(**asked, gpu=gpus or None, cache=not no_cache, progress=show_status)
+    print_answer(comparison, "json" if as_json else form)
 
 
 @main.command(ignored=(Ignored(_ONE_KERNEL, beside="--points"),))
@@ -319,15 +296,9 @@ def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage:
     if missing:
         msg = f"give {', '.join(missing)}, or a table of them with --points"
         raise click.UsageError(msg)
-    from occupancy_lab.occupancy.calculator import calculate_for
+    from occupancy_lab.explaining.limits import calculate_occupancy
 
-    calculations = calculate_for(",".join(gpus), **usage)
-    if as_json:
-        print_json([calculation.to_dict() for calculation in calculations])
-    else:
-        from occupancy_lab.explaining import write_calculation
-
-        print_markdown(write_calculation(calculations).to_markdown())
+    print_answer(calculate_occupancy(gpus, **usage), "json" if as_json else "terminal")
 
 
 @main.command()

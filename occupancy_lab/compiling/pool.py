@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import re
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -37,13 +38,16 @@ _of_thread = threading.local()
 
 
 def compile_here(
-    requests: Mapping[str, Request], jobs: int, timeout: float | None
+    requests: Mapping[str, Request],
+    jobs: int,
+    timeout: float | None,
+    python: str = sys.executable,
 ) -> Generator[tuple[str, Outcome]]:
     """Compile *requests* in *jobs* processes and give each name with its outcome when it is there.
 
-    However the caller ends, no process is left behind.
+    *python* compiles with its own Triton. However the caller ends, no process is left behind.
     """
-    processes = [CompileProcess() for _ in range(min(jobs, len(requests)))]
+    processes = [CompileProcess(python) for _ in range(min(jobs, len(requests)))]
     return distribute(
         requests, processes, lambda process, request: process.compile(request, timeout)
     )

@@ -14,8 +14,7 @@ from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
 from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
-from occupancy_lab.text.document import Document, Section, ShownAsTables, Table, literal
-from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import change, count, difference, formatted
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import copy_us, predict_rows, row_config, row_problem
@@ -127,23 +126,19 @@ class Result:
         return self.scores[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation(ShownAsTables):
+@dataclass(frozen=True, slots=True, repr=False)
+class Evaluation(Answer):
     """How good the predictions of a table's launches are, by GPU and use."""
 
     results: tuple[Result, ...]
 
-    def to_markdown(self) -> str:
-        """Return the evaluation in GitHub's markdown."""
-        return evaluation_document(self).to_markdown()
+    def to_document(self) -> Document:
+        """Return the evaluation in words."""
+        return evaluation_document(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation as plain values; errors and losses are shares, 0.01 is 1%."""
         return dataclasses.asdict(self)
-
-    def to_json(self) -> str:
-        """Return the evaluation as a JSON document."""
-        return json_text(self.to_dict())
 
 
 def evaluate(

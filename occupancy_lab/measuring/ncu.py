@@ -114,7 +114,7 @@ def profile(
     if path is None:
         msg = "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA"
         raise DriverError(msg)
-    function: Any = chosen_kernel(launch.kernel).function
+    function: Any = chosen_kernel(launch.kernel).kernel.function
     command = [
         str(path),
         *("--csv", "--page", "raw", "--print-units", "base"),

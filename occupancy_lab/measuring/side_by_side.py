@@ -13,10 +13,13 @@ from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
-    check_problem,
     chosen_config,
     chosen_kernel,
+    chosen_knobs,
+    chosen_problem,
+    whole_number,
 )
+from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import PROVIDERS
 from occupancy_lab.measuring.process import (
     DEFAULT_RUNS,
@@ -25,7 +28,7 @@ from occupancy_lab.measuring.process import (
     measure_launches,
 )
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
     cell,
@@ -35,16 +38,17 @@ from occupancy_lab.text.words import (
     listed,
 )
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.values import Measurement, Problem, Traffic
+from occupancy_lab.values import Measurement, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Config, Prediction
+    from occupancy_lab.values import Config, Prediction, Problem
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)
@@ -71,8 +75,8 @@ class ProviderRow:
         return self.measurement.gbs(self.moved)
 
 
-@dataclass(frozen=True, slots=True)
-class SideBySide:
+@dataclass(frozen=True, slots=True, repr=False)
+class SideBySide(Answer):
     """What was measured side by side, in the order it was asked for."""
 
     gpu: Gpu
@@ -91,6 +95,10 @@ class SideBySide:
             return None
         return row.gbs / copy.gbs
 
+    def to_document(self) -> Document:
+        """Return what was measured, and what was predicted of it, in words."""
+        return side_by_side_document(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
         return {
@@ -108,16 +116,16 @@ class SideBySide:
 
 
 def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the command line
-    cols: int,
+    cols: Integer,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    kernel: str = TUTORIAL_KERNEL,
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel = TUTORIAL_KERNEL,
     providers: Sequence[str] = (),
-    block_size: int | None = None,
-    num_warps: int | None = None,
-    num_stages: int | None = None,
-    runs: int = DEFAULT_RUNS,
+    block_size: Integer | None = None,
+    num_warps: Integer | None = None,
+    num_stages: Integer | None = None,
+    runs: Integer = DEFAULT_RUNS,
     cache: bool = True,
     journal: Journal | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
@@ -129,7 +137,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
         cols: Columns of the matrix.
         rows: Rows of it.
         dtype: float32, float16 or bfloat16.
-        kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
+        kernel: A kernel, as `explain` takes it, that has a name or a file.
         providers: Of ALL for a softmax, of the kernel and the copy for another kernel, in the
             order of the answer. None are all of them.
         block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
@@ -148,22 +156,23 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
         DoesNotFitError: the GPU holds not one program of it.
     """
     gpu, devices = chosen_devices("measure")
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
-    chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
+    problem = chosen_problem(rows, cols, dtype)
+    chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
+    runs = whole_number("runs", runs)
     directory = store_directory() if cache else None
     with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
-        compiler.check_file(kernel)
-        found = chosen_kernel(kernel)
+        named = chosen_kernel(kernel, compiler.check_file)
+        named.check_name("a measurement")
+        name, found = str(named.name), named.kernel
         asked = _known(providers, found)
-        if KERNEL not in asked and any(chosen.values()):
+        if KERNEL not in asked and set(chosen.values()) != {None}:
             msg = (
                 f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
             )
             raise InputError(msg)
         config = chosen_config(found, problem, gpu, chosen)
-        record = compile_record(kernel, found, problem, config, gpu, compiler=compiler)
-        waiting = [_untimed(provider, kernel, record, compiler) for provider in asked]
+        record = compile_record(name, found, problem, config, gpu, compiler=compiler)
+        waiting = [_untimed(provider, name, record, compiler) for provider in asked]
     launches = [(problem, launch) for _, launch in waiting if launch is not None]
     measured = iter(measure_launches(launches, runs=runs, devices=devices, journal=journal))
     timed = (
@@ -199,7 +208,7 @@ def _untimed(
         moved = Traffic(problem.matrix_bytes, problem.matrix_bytes)
         return ProviderRow(provider, moved, UNTIMED), TimedLaunch(provider)
     if provider == TUTORIAL:
-        kernel, softmax = TUTORIAL_KERNEL, chosen_kernel(TUTORIAL_KERNEL)
+        kernel, softmax = TUTORIAL_KERNEL, load_kernel(TUTORIAL_KERNEL)
         config = chosen_config(softmax, problem, record.gpu, {})
         try:
             record = compile_record(kernel, softmax, problem, config, record.gpu, compiler=compiler)

@@ -10,27 +10,35 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import Compiler, check_files
+from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.inputs import DEFAULT_ROWS, check_problem, chosen_config, chosen_kernel
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    chosen_config,
+    chosen_kernel,
+    chosen_problem,
+    whole_numbers,
+)
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_driver
 from occupancy_lab.measuring.ncu import profile
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, formatted
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu, PresentGpu
+    from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.ncu import NcuProfile
     from occupancy_lab.record import Record
+    from occupancy_lab.values import Problem
 
 OCCUPANCY_POINTS = 0.1
 """Percentage points that a theoretical occupancy may differ by: Nsight Compute prints two decimals,
@@ -71,6 +79,30 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain values."""
         return dataclasses.asdict(self)
+
+
+class Verification(Answer, tuple[Check, ...]):
+    """The checks, in the order in which they were made."""
+
+    __slots__ = ()
+
+    def to_document(self) -> Document:
+        """Return the checks in a table per configuration, and how many differ."""
+        groups = itertools.groupby(self, lambda check: check.config)
+        differ = sum(check.agrees is False for check in self)
+        answer = (
+            f"{count(len(self), 'check')}, {differ} {'differs' if differ == 1 else 'differ'},"
+            f" {sum(check.agrees is None for check in self)} not checked."
+        )
+        return Document(
+            "What was predicted, and what the GPU says",
+            (answer,),
+            tuple(_section(config, group) for config, group in groups),
+        )
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the checks as plain values, for JSON."""
+        return [check.to_dict() for check in self]
 
 
 def _check(  # noqa: PLR0913 - the fields of a check
@@ -158,15 +190,15 @@ def _limit_checks(record: Record, found: NcuProfile) -> Iterator[Check]:
 
 
 def verify_here(  # noqa: PLR0913 - one argument per option of the command line
-    cols: int = DEFAULT_COLS,
+    cols: Integer = DEFAULT_COLS,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    kernel: str = "softmax",
-    num_warps: Sequence[int] = (),
-    num_stages: Sequence[int] = (),
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel = "softmax",
+    num_warps: Integers = (),
+    num_stages: Integers = (),
     ncu: bool = True,
-) -> tuple[Check, ...]:
+) -> Verification:
     """Check a grid of configurations on the first NVIDIA GPU at hand; `verify` says what.
 
     Without *num_warps* every number of warps that compiles in a moment is taken, without
@@ -178,11 +210,14 @@ def verify_here(  # noqa: PLR0913 - one argument per option of the command line
     if present is None:
         msg = "verify needs an NVIDIA GPU, and none is at hand; explain does without one"
         raise InputError(msg)
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
-    check_files([kernel], store_directory())
-    configs = grid_of_configs(chosen_kernel(kernel), problem, present.gpu, num_warps, num_stages)
-    return verify(kernel, problem, configs, present, profiled=PROFILED if ncu else 0)
+    problem = chosen_problem(rows, cols, dtype)
+    with closing(Compiler(store_directory())) as compiler:
+        found = chosen_kernel(kernel, compiler.check_file)
+    found.check_name("Nsight Compute")
+    knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
+    configs = grid_of_configs(found.kernel, problem, present.gpu, *knobs)
+    profiled = PROFILED if ncu else 0
+    return verify(str(found.name), problem, configs, present, profiled=profiled)
 
 
 def grid_of_configs(
@@ -209,7 +244,7 @@ def verify(
     present: PresentGpu,
     *,
     profiled: int = PROFILED,
-) -> tuple[Check, ...]:
+) -> Verification:
     """Return the checks of each of *configs* that fits, in their order.
 
     *kernel* is what `load_kernel` finds it by. Registers, local memory, static shared memory and
@@ -231,11 +266,11 @@ def verify(
         checks += (*driver_checks(record), *launch_checks(record))
         if place in places:
             checks += ncu_checks(kernel, record)
-    return tuple(checks)
+    return Verification(checks)
 
 
 def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -> list[Record]:
-    kernel = chosen_kernel(name)
+    kernel = chosen_kernel(name).kernel
     records, refusal = [], None
     with closing(Compiler(None)) as compiler:
         for config in configs:
@@ -251,19 +286,6 @@ def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -
 
 
 HEADERS = ("", "predicted", "found", "asked", "")
-
-
-def verification_table(checks: Iterable[Check]) -> str:
-    """Return *checks* in markdown, with a last sentence on how many differ, and a newline."""
-    checks = tuple(checks)
-    groups = itertools.groupby(checks, lambda check: check.config)
-    sections = [_section(config, group).to_markdown() for config, group in groups]
-    differ = sum(check.agrees is False for check in checks)
-    last = (
-        f"{count(len(checks), 'check')}, {differ} {'differs' if differ == 1 else 'differ'},"
-        f" {sum(check.agrees is None for check in checks)} not checked."
-    )
-    return "\n\n".join([*sections, last]) + "\n"
 
 
 def _section(config: Config, checks: Iterable[Check]) -> Section:

@@ -64,7 +64,10 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     ]
     counts = [int(table["num_programs"].iloc[place]) for place in fine]
     launches = [
-        (tasks[place].problem, TimedLaunch(tasks[place].kernel_name, tasks[place].config, count))
+        (
+            tasks[place].problem,
+            TimedLaunch(str(tasks[place].kernel_name), tasks[place].config, count),
+        )
         for place, count in zip(fine, counts, strict=True)
     ]
 

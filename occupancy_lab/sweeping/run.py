@@ -80,9 +80,8 @@ class Swept:
     """A sentence for each thing that went wrong after the rows were there."""
 
 
-def run(  # noqa: PLR0913 - one argument an option of the command line
+def run(  # noqa: PLR0913 - one argument per option of the command line
     *,
-    dtype: str,
     where: str | None,
     sort: str | None,
     top: int | None,
@@ -122,7 +121,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         pictures={"--plot": plot},
     )
     gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
-    table, signalled = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
+    table, signalled = _swept(quiet=quiet, **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     writing: list[Callable[[], None]] = [
         *(partial(_export, path, form_of, chosen) for path, form_of in exports),

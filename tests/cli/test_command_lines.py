@@ -25,7 +25,7 @@ from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.measuring.verify import Check
+from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources
@@ -118,7 +118,9 @@ COUNTS = dict.fromkeys(
     8,
 )
 """What was counted in the binary of a kernel that was never compiled."""
-CHECKS = (Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees=False, source="driver"),)
+CHECKS = Verification(
+    [Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees=False, source="driver")]
+)
 HERE = tuple(
     PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate([find_gpu("h200")] * 2)
 )

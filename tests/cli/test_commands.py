@@ -12,7 +12,7 @@ from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_o
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import TimeErrors
-from occupancy_lab.measuring.verify import Check
+from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
 from occupancy_lab.workers.distribute import UnfinishedError
 from occupancy_lab.workers.signals import Interrupted
@@ -152,7 +152,8 @@ def test_verify_exits_with_1_where_anything_differs(
 ) -> None:
     """A check that differs is exit 1, one that could not be made is not; both are printed."""
     check = Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees, "driver", "it is busy")
-    monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: (check,))
+    found = Verification((check,))
+    monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: found)
     assert run("verify", "--num-warps", "8") == status
     assert "programs per SM" in capsys.readouterr().out
     assert run("verify", "--json") == status

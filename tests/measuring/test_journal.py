@@ -32,6 +32,7 @@ from occupancy_lab.measuring.process import (
     TimedLaunch,
     measure_launches,
 )
+from occupancy_lab.text.document import Document
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.messages import from_line, to_line
 
@@ -189,12 +190,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
     monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
-    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: _Page())
-
-
-class _Page:
-    def to_markdown(self) -> str:
-        return "made\n"
+    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: Document("made", (), ()))
 
 
 @pytest.mark.usefixtures("_small_calibration")
@@ -209,12 +205,12 @@ def test_each_command_goes_on(
     """Each command that measures takes what it measured when it did not come to its end."""
     put_calibration(monkeypatch, store)
 
-    def fail(_text: str) -> None:
+    def fail(*_printed: object) -> None:
         raise KeyboardInterrupt
 
-    module = "cli" if command[0] == "sweep" else "cli.commands"
+    printer = "print_markdown" if command[0] == "sweep" else "commands.print_answer"
     with monkeypatch.context() as patch:
-        patch.setattr(f"occupancy_lab.{module}.print_markdown", fail)
+        patch.setattr(f"occupancy_lab.cli.{printer}", fail)
         assert exit_status(*command) == 130
     done = len(asked)
     assert done == len(lines(store)) > 0

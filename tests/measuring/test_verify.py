@@ -25,8 +25,8 @@ from occupancy_lab.measuring.ncu import NcuProfile, launch_once
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.measuring.verify import (
     Check,
+    Verification,
     grid_of_configs,
-    verification_table,
     verify,
     verify_here,
 )
@@ -354,18 +354,20 @@ def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> No
     good = verify("softmax", PROBLEM, [CONFIG], H200)
     machine.failure = "Nsight Compute is not installed"
     bare = verify("softmax", PROBLEM, [Config(1024, 4, 1)], H200)
-    check_golden("verification.md", verification_table((*good, *bare)))
+    check_golden("verification.md", Verification((*good, *bare)).to_markdown())
 
 
 @given(st.lists(st.sampled_from([True, False, None])))
-def test_last_sentence_counts(verdicts: list[bool | None]) -> None:
-    """The last line has the number of checks, of those that differ and of those not made."""
+def test_the_answer_counts(verdicts: list[bool | None]) -> None:
+    """The answer has the number of checks, of those that differ and of those not made."""
     checks = [Check(CONFIG, "x", 1, 1, verdict, "ncu", "because") for verdict in verdicts]
-    lines = verification_table(checks).splitlines()
-    words = lines[-1].split()
+    found = Verification(checks)
+    words = found.to_document().answer[0].split()
     assert [int(words[0]), int(words[2])] == [len(verdicts), verdicts.count(False)]
     assert int(words[4]) == verdicts.count(None)
+    lines = found.to_markdown().splitlines()
     assert sum(line.startswith("| x") for line in lines) == len(verdicts)
+    assert len(json.loads(found.to_json())) == len(verdicts)
 
 
 @pytest.mark.usefixtures("machine")
