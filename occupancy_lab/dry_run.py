@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import Store, compile_launch, store_directory, triton_version
+from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling.compile import check_options
+from occupancy_lab.compiling.launches import LaunchCompiler
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import (
     CompileError,
@@ -18,14 +19,14 @@ from occupancy_lab.errors import (
 )
 from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
-from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.inputs import check_num_warps, chosen_gpus
 from occupancy_lab.kernel import is_triton_function
 from occupancy_lab.launch import launch_of
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
 from occupancy_lab.text.document import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -111,8 +112,10 @@ class DryRun(Answer):
 
     runs: tuple[LaunchRecord | Untried, ...]
     """Each configuration on each GPU, in the order in which they were asked for."""
-    make: Callable[[Launch, Gpu], LaunchRecord] = field(repr=False, compare=False)
-    """What compiles a neighbour of the launch."""
+    launcher: Launcher = field(repr=False, compare=False)
+    """What compiles a neighbour of a launch."""
+    function: Any = field(repr=False, compare=False)
+    """The JITFunction that is launched."""
 
     @property
     def records(self) -> tuple[LaunchRecord, ...]:
@@ -128,7 +131,7 @@ class DryRun(Answer):
         """Return the explanation; the neighbours of a single launch are compiled for it."""
         if len({run.gpu.key for run in self.runs}) < len(self.runs):
             return write_variants(self.runs, full=full)
-        tried = tuple(try_neighbours(record, self.make) for record in self.records)
+        tried = try_neighbours(self.records, self.function, self.launcher)
         return write_launch(tried, self.failures, full=full)
 
     def table(self) -> pd.DataFrame:
@@ -155,38 +158,67 @@ class DryRun(Answer):
         return f"<DryRun of {self.runs[0].kernel} on {gpus}: {fit}>"
 
 
-def run_dry(
-    found: Sequence[Variant],
-    gpus: Sequence[Gpu],
-    make: Callable[[Any, Launch, Gpu], LaunchRecord],
-) -> DryRun:
-    """Return what *make*, given a JITFunction, a launch and a GPU, makes of *found* on *gpus*.
+class Launcher:
+    """Makes the records of launches on *gpus*, compiled by a LaunchCompiler."""
 
-    An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both
-    are asked for. Raises what the first launch fails with where all fail.
-    """
-    runs: list[LaunchRecord | Untried] = []
-    errors = []
-    for gpu, variant in itertools.product(gpus, found):
-        launch = _own_options(variant.function, variant.launch, gpu, gpus)
-        try:
-            runs.append(make(variant.function, launch, gpu))
-        except (CompileError, DoesNotFitError) as error:
-            errors.append(error)
-            runs.append(untried(variant.function, launch, gpu, error))
-    if len(errors) == len(runs):
-        raise errors[0]
-    return DryRun(tuple(runs), partial(make, found[0].function))
+    def __init__(
+        self, gpus: Sequence[tuple[Gpu, bool]], compiler: LaunchCompiler, triton: str
+    ) -> None:
+        """Take the GPUs, each with whether it is here, and the version of the Triton."""
+        self.gpus = [gpu for gpu, _ in gpus]
+        self._compiler = compiler
+        self._triton = triton
+
+    def run(self, found: Sequence[Variant]) -> DryRun:
+        """Return what becomes of *found* on each GPU.
+
+        An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both
+        are asked for. Raises what the first launch fails with where all fail.
+        """
+        wanted = [
+            (variant.function, self._own_options(variant, gpu), gpu)
+            for gpu, variant in itertools.product(self.gpus, found)
+        ]
+        for function, launch, gpu in wanted:
+            check_launched_options(function, launch, gpu)
+        self.prepare(wanted)
+        runs: list[LaunchRecord | Untried] = []
+        errors = []
+        for function, launch, gpu in wanted:
+            try:
+                runs.append(self.make(function, launch, gpu))
+            except (CompileError, DoesNotFitError) as error:
+                errors.append(error)
+                runs.append(untried(function, launch, gpu, error))
+        if len(errors) == len(runs):
+            raise errors[0]
+        return DryRun(tuple(runs), self, found[0].function)
+
+    def prepare(self, wanted: Iterable[tuple[Any, Launch, Gpu]]) -> None:
+        """Compile *wanted*, several at a time where that can be."""
+        self._compiler.prepare((function, launch, gpu.target) for function, launch, gpu in wanted)
+
+    def make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+        """Return the record of *launch* on *gpu*; raises where it has none."""
+        resources = self._compiler.resources(function, launch, gpu.target)
+        return launch_record(function, launch, gpu, resources, triton=self._triton)
+
+    def _own_options(self, variant: Variant, gpu: Gpu) -> Launch:
+        own, launch = default_options(gpu.target), variant.launch
+        others = {name for other in self.gpus for name in default_options(other.target)}
+        foreign = (others - own.keys()) & launch.options(variant.function).keys()
+        if not foreign:
+            return launch
+        kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
+        return dataclasses.replace(launch, keywords=kept)
 
 
-def _own_options(function: Any, launch: Launch, gpu: Gpu, gpus: Sequence[Gpu]) -> Launch:
-    own = default_options(gpu.target)
-    others = {name for other in gpus for name in default_options(other.target)} - own.keys()
-    foreign = others & launch.options(function).keys()
-    if not foreign:
-        return launch
-    kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
-    return dataclasses.replace(launch, keywords=kept)
+def check_launched_options(function: Any, launch: Launch, gpu: Gpu) -> None:
+    """Raise InputError where *launch* passes an option that there is not, or too many warps."""
+    check_options(function, launch, gpu.target)
+    num_warps = launch.options(function).get("num_warps")
+    if type(num_warps) is int:
+        check_num_warps(num_warps, gpu.architecture)
 
 
 class DryKernel:
@@ -196,22 +228,20 @@ class DryKernel:
         """Take what `dry_run` takes."""
         _check_kernel(kernel)
         self._kernel = kernel
-        self._gpus = chosen_gpus(gpu)
-        self._store = Store(store_directory() if cache else None)
+        gpus = chosen_gpus(gpu)
+        here = {found.target for found, present in gpus if present}
+        directory = store_directory() if cache else None
+        self._launcher = Launcher(
+            gpus, LaunchCompiler(None, directory, here=here), triton_version()
+        )
 
     def __getitem__(self, grid: Any) -> Callable[..., DryRun]:
         """Return what is called as `kernel[grid]` is, and gives a DryRun."""
 
         def launch(*arguments: Any, **keywords: Any) -> DryRun:
-            found = list(variants(self._kernel, arguments, keywords, grid))
-            return run_dry(found, [gpu for gpu, _ in self._gpus], self._make)
+            return self._launcher.run(list(variants(self._kernel, arguments, keywords, grid)))
 
         return launch
-
-    def _make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
-        present = (gpu, True) in self._gpus
-        resources = compile_launch(function, launch, gpu.target, self._store, present=present)
-        return launch_record(function, launch, gpu, resources, triton=triton_version())
 
 
 def dry_run(kernel: Any, gpu: Any = None, *, cache: bool = True) -> DryKernel:

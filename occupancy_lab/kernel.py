@@ -185,6 +185,13 @@ def load_function(name: str) -> tuple[Any, str]:
     return kernel.function, kernel.name
 
 
+def innermost(function: Any) -> Any:
+    """Return the JITFunction that autotune and heuristics are around in *function*, or itself."""
+    while type(function).__name__ in {"Autotuner", "Heuristics"}:
+        function = function.fn
+    return function
+
+
 def is_triton_function(found: object) -> bool:
     """Tell whether *found* is what `@triton.jit`, or autotune or heuristics around it, makes."""
     return type(found).__name__ in {
