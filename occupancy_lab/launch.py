@@ -507,6 +507,8 @@ def launch_of(
 def _called(grid: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
     try:
         return grid(arguments)
+    except InputError:
+        raise
     except Exception as error:
         msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
         raise InputError(msg) from error

@@ -11,7 +11,8 @@ An argument, an entry of `--signature`, is
 - `tensordesc<fp16[128,64]>`: a tensor descriptor of such blocks.
 - `(i32, *fp16)`: a tuple.
 
-`triton.tools.compile` differs in one mark: there `*fp16` is any address, and `*fp16:1` address 1.
+`triton.tools.compile` differs in two: there `*fp16` without a mark is any address, as `*fp16:1` is
+here, and a value makes a constexpr of an argument that is none.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def split(text: str, of: str) -> list[str]:
     Raises InputError, naming *of*, where a bracket or a quote is not closed, or it is too long.
     """
     if len(text) > MOST_CHARACTERS:
-        refuse(f"{of} has {len(text)} characters; give at most {MOST_CHARACTERS}")
+        refuse(f"{shortened(of)} has {len(text)} characters; give at most {MOST_CHARACTERS}")
     parts, quote = [""], ""
     closing: list[str] = []
     letters = iter(text)
@@ -118,9 +119,9 @@ def split(text: str, of: str) -> list[str]:
         elif letter in "([":
             closing.append(")" if letter == "(" else "]")
         elif letter in ")]" and (not closing or closing.pop() != letter):
-            refuse(f"{letter!r} closes no bracket in {of} {quoted(text)}")
+            refuse(f"{letter!r} closes no bracket in {shortened(of)} {quoted(text)}")
     if closing or quote:
-        refuse(f"{quote or closing[-1]!r} is missing in {of} {quoted(text)}")
+        refuse(f"{quote or closing[-1]!r} is missing in {shortened(of)} {quoted(text)}")
     return [part.strip() for part in parts]
 
 

@@ -35,7 +35,7 @@ class Parameters:
 
     name: str
     """Of the kernel, shortened as errors show it."""
-    all: Mapping[str, Any]
+    by_name: Mapping[str, Any]
     """Triton's KernelParam by name, in order."""
     setters: Mapping[str, str]
     """autotuner or heuristics, by the name of the parameter or the option that they set."""
@@ -66,18 +66,18 @@ class Parameters:
         """The values of the parameters that a launch may leave out."""
         return {
             name: plain(parameter.default)
-            for name, parameter in self.all.items()
+            for name, parameter in self.by_name.items()
             if parameter.default is not inspect.Parameter.empty
         }
 
     def is_constexpr(self, name: str) -> bool:
         """Tell whether *name* is a parameter that the kernel is compiled for a value of."""
-        return name in self.all and bool(self.all[name].is_constexpr)
+        return name in self.by_name and bool(self.by_name[name].is_constexpr)
 
     def check_argument(self, name: str) -> None:
         """Raise InputError unless a signature may have an entry called *name*."""
-        if name not in self.all:
-            self.refuse_unknown("--signature", name, self.all)
+        if name not in self.by_name:
+            self.refuse_unknown("--signature", name, self.by_name)
         self._check_not_set(name)
         if self.is_constexpr(name):
             refuse(
@@ -88,18 +88,18 @@ class Parameters:
     def check_setting(self, option: str, name: str) -> None:
         """Raise InputError unless *option* of a command line may set *name*."""
         self._check_not_set(name)
-        if name in self.all and not self.is_constexpr(name):
+        if name in self.by_name and not self.is_constexpr(name):
             refuse(
                 f"{shortened(name)} is no constexpr of {self.name}; give it in --signature, as"
                 f" {self._example(name)}"
             )
-        if option == "--constexpr" and name not in self.all:
+        if option == "--constexpr" and name not in self.by_name:
             if name in KNOBS:
                 refuse(f"{name} is no constexpr of {self.name}; give --{name.replace('_', '-')}")
-            constexprs = [known for known in self.all if self.is_constexpr(known)]
+            constexprs = [known for known in self.by_name if self.is_constexpr(known)]
             self.refuse_unknown(option, name, constexprs)
-        if option == "--option" and name in self.all and name not in KNOBS:
-            refuse(f"{name} is a constexpr of {self.name}; give it by --constexpr")
+        if option == "--option" and name in self.by_name and name not in KNOBS:
+            refuse(f"{shortened(name)} is a constexpr of {self.name}; give it by --constexpr")
 
     def _check_not_set(self, name: str) -> None:
         if name in self.setters:
@@ -111,8 +111,8 @@ class Parameters:
         """Raise InputError: *where* has a *name* that is none of those *known*."""
         if name in self.setters:
             refuse(
-                f"{where} needs {name}, which the {self.setters[name]} of {self.name} sets to"
-                " more than one value or after it; give a number"
+                f"{where} takes {shortened(name)}, which the {self.setters[name]} of {self.name}"
+                " sets for each launch; give a number"
             )
         known = list(known)
         close = difflib.get_close_matches(name, known, n=1)
@@ -125,7 +125,7 @@ class Parameters:
         *texts* are the entries of the signature and *settings* the values of the constexprs.
         """
         given = {*texts, *settings, *self.setters, *self.defaults}
-        missing = [name for name in self.all if name not in given]
+        missing = [name for name in self.by_name if name not in given]
         if not missing:
             return
         sentence = f"{self.name} is not given {listed(missing)}"
@@ -133,7 +133,7 @@ class Parameters:
         asked |= {
             name: _constant_text(values[0])
             for name, values in settings.items()
-            if name in self.all and len(_constant_text(values[0])) <= LONGEST_TEXT
+            if name in self.by_name and len(_constant_text(values[0])) <= LONGEST_TEXT
         }
         for example in (self._by_name(asked), self._in_order(asked)):
             if example.isprintable() and len(sentence) + len(example) < LONGEST_SENTENCE:
@@ -144,7 +144,7 @@ class Parameters:
     def _by_name(self, asked: Mapping[str, str]) -> str:
         needed = [
             name
-            for name in self.all
+            for name in self.by_name
             if name not in self.setters and (name in asked or name not in self.defaults)
         ]
         entry = {name: f"{name}={asked.get(name) or self._guess(name)}" for name in needed}
@@ -154,7 +154,7 @@ class Parameters:
         return " ".join([f"--signature {shlex.quote(signature)}"] * bool(signature) + options)
 
     def _in_order(self, asked: Mapping[str, str]) -> str:
-        names = [name for name in self.all if name not in self.setters]
+        names = [name for name in self.by_name if name not in self.setters]
         texts = [asked.get(name) or self._guess(name) for name in names]
         return f"--signature {shlex.quote(', '.join(texts))}"
 
@@ -168,8 +168,11 @@ class Parameters:
             return _constant_text(default)
         if self.is_constexpr(name):
             return _likely_constant(name)
-        declared: str = self.all[name].annotation_type
-        return declared.replace("*k", "*") or _likely_type(name, self.source)
+        declared = self.by_name[name].annotation_type.replace("*k", "*")
+        kind: str = declared or _likely_type(name, self.source)
+        if not self.setters or kind[0] in "*t":
+            return kind
+        return "0.5" if "f" in kind else "2048"  # autotuners and heuristics ask for values
 
 
 def _constant_text(value: Any) -> str:

@@ -42,8 +42,8 @@ MOST_STAGES = 64
 """Triton writes each out before the loop, so that the time of a compile grows with their square;
 what is in flight in 64 covers the latency of any GPU's memory."""
 EXAMPLE = "cdiv(N, BLOCK_SIZE)"
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_NAMED = re.compile(r"([A-Za-z_]\w*)\s*=\s*(.*)", re.DOTALL)
+_NAME = re.compile(r"[^\W\d]\w*")
+_NAMED = re.compile(r"([^\W\d]\w*)\s*=\s*(.*)", re.DOTALL)
 _BYTES = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(k|[KMGT]i?)?B")
 _UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
     f"{letter}i": 1024.0**power for power, letter in enumerate("KMGT", 1)
@@ -106,7 +106,7 @@ def read_launches(  # noqa: PLR0913 - a command line's options
     )
     texts = _entries(kernel, signature or "", settings)
     arguments = {
-        name: read_argument(name, text, kernel.all[name].annotation_type)
+        name: read_argument(name, text, kernel.by_name[name].annotation_type)
         for name, text in texts.items()
         if not kernel.is_constexpr(name)
     }
@@ -115,10 +115,12 @@ def read_launches(  # noqa: PLR0913 - a command line's options
         for name, text in texts.items()
         if kernel.is_constexpr(name)
     }
+    for name in KNOBS:
+        _check_knob(name, settings.get(name, ()))
     kernel.check_complete(texts, settings)
     if math.prod(map(len, settings.values())) > MOST_LAUNCHES:
         refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
-    first = tuple(itertools.takewhile(arguments.__contains__, kernel.all))
+    first = tuple(itertools.takewhile(arguments.__contains__, kernel.by_name))
     others = {name: value for name, value in arguments.items() if name not in first}
     typical = {name: texts[name] for name, value in arguments.items() if is_typical(value)}
     lines = []
@@ -140,7 +142,9 @@ def read_launches(  # noqa: PLR0913 - a command line's options
 
 def _entries(kernel: Parameters, text: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the entries of a signature by the names of their parameters."""
-    places = [name for name in kernel.all if name not in settings and name not in kernel.setters]
+    places = [
+        name for name in kernel.by_name if name not in settings and name not in kernel.setters
+    ]
     found: dict[str, str] = {}
     named = ""
     for place, entry in enumerate(split(text, "--signature") if text.strip() else []):
@@ -183,14 +187,13 @@ def _settings(
         if name in found:
             refuse(f"{shortened(name)} is given twice; give it once")
         found[name] = _several(name, given)
-        if name in KNOBS:
-            _check_knob(name, found[name])
     return found
 
 
 def _pairs(option: str, given: Words, example: str) -> Iterator[tuple[str, str, Any]]:
     if isinstance(given, Mapping):
-        yield from ((option, name, value) for name, value in given.items())
+        for name, value in given.items():
+            yield option, name, [value] if isinstance(value, str) else value
         return
     for text in [given] if isinstance(given, str) else given:
         name, _, values = (part.strip() for part in text.partition("="))
@@ -250,7 +253,7 @@ def _calculate(kernel: Parameters, option: str, text: str, known: Mapping[str, A
     expression = parse(text, EXAMPLE)
     for name in sorted(expression.names):
         if name not in known:
-            kernel.refuse_unknown(f"{option} {quoted(text)}", name, known)
+            kernel.refuse_unknown(option, name, known)
         if isinstance(known[name], Typical):
             known[name].unknown()
         if type(known[name]) not in {int, float}:

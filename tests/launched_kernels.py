@@ -7,20 +7,18 @@ import triton.language as tl
 
 
 @triton.jit
-def layer_norm(X, Y, W, B, Mean, Rstd, stride, N, eps, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803, PLR0913, PLR0917
+def layer_norm(X, Y, W, B, Mean, Rstd, stride, N, eps, BLOCK_SIZE: tl.constexpr):
     """Normalize each row, as Triton's layer norm tutorial does."""
     row = tl.program_id(0)
-    X += row * stride
-    Y += row * stride
     total = tl.zeros([BLOCK_SIZE], dtype=tl.float32)
     for start in range(0, N, BLOCK_SIZE):
         cols = start + tl.arange(0, BLOCK_SIZE)
-        total += tl.load(X + cols, mask=cols < N, other=0.0).to(tl.float32)
+        total += tl.load(X + row * stride + cols, mask=cols < N, other=0.0).to(tl.float32)
     mean = tl.sum(total, axis=0) / N
     squares = tl.zeros([BLOCK_SIZE], dtype=tl.float32)
     for start in range(0, N, BLOCK_SIZE):
         cols = start + tl.arange(0, BLOCK_SIZE)
-        x = tl.load(X + cols, mask=cols < N, other=0.0).to(tl.float32)
+        x = tl.load(X + row * stride + cols, mask=cols < N, other=0.0).to(tl.float32)
         centred = tl.where(cols < N, x - mean, 0.0)
         squares += centred * centred
     rstd = 1 / tl.sqrt(tl.sum(squares, axis=0) / N + eps)
@@ -31,29 +29,29 @@ def layer_norm(X, Y, W, B, Mean, Rstd, stride, N, eps, BLOCK_SIZE: tl.constexpr)
         mask = cols < N
         w = tl.load(W + cols, mask=mask)
         b = tl.load(B + cols, mask=mask)
-        x = tl.load(X + cols, mask=mask, other=0.0).to(tl.float32)
-        tl.store(Y + cols, (x - mean) * rstd * w + b, mask=mask)
+        x = tl.load(X + row * stride + cols, mask=mask, other=0.0).to(tl.float32)
+        tl.store(Y + row * stride + cols, (x - mean) * rstd * w + b, mask=mask)
 
 
 @triton.jit
-def matmul(  # noqa: ANN201, PLR0913, PLR0917
-    a_ptr,  # noqa: ANN001
-    b_ptr,  # noqa: ANN001
-    c_ptr,  # noqa: ANN001
-    M,  # noqa: ANN001, N803
-    N,  # noqa: ANN001, N803
-    K,  # noqa: ANN001, N803
-    stride_am,  # noqa: ANN001
-    stride_ak,  # noqa: ANN001
-    stride_bk,  # noqa: ANN001
-    stride_bn,  # noqa: ANN001
-    stride_cm,  # noqa: ANN001
-    stride_cn,  # noqa: ANN001
-    BLOCK_SIZE_M: tl.constexpr,  # noqa: N803
-    BLOCK_SIZE_N: tl.constexpr,  # noqa: N803
-    BLOCK_SIZE_K: tl.constexpr,  # noqa: N803
-    GROUP_SIZE_M: tl.constexpr,  # noqa: N803
-    ACTIVATION: tl.constexpr,  # noqa: N803
+def matmul(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    BLOCK_SIZE_M: tl.constexpr,
+    BLOCK_SIZE_N: tl.constexpr,
+    BLOCK_SIZE_K: tl.constexpr,
+    GROUP_SIZE_M: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):
     """Multiply two matrices, blocks in groups of rows, as Triton's matmul tutorial does."""
     pid = tl.program_id(0)
@@ -94,7 +92,7 @@ def matmul(  # noqa: ANN201, PLR0913, PLR0917
 )
 @triton.heuristics({"EVEN": lambda arguments: arguments["n"] % arguments["BLOCK"] == 0})
 @triton.jit
-def tuned_add(x_ptr, y_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # noqa: ANN001, ANN201, N803
+def tuned_add(x_ptr, y_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     """Add x to y in place, unmasked where blocks divide n."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if EVEN:
@@ -107,15 +105,15 @@ def tuned_add(x_ptr, y_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # noqa
 
 
 @triton.jit
-def oddities(  # noqa: ANN201, PLR0913, PLR0917
-    x_desc,  # noqa: ANN001
-    pair,  # noqa: ANN001
+def oddities(
+    x_desc,
+    pair,
     wide: tl.int64,
     half: tl.float16,
     num_stages: tl.constexpr,
-    num_warps,  # noqa: ANN001
-    flag=True,  # noqa: ANN001, FBT002
-    DTYPE: tl.constexpr = tl.float32,  # noqa: N803
+    num_warps,
+    flag=True,
+    DTYPE: tl.constexpr = tl.float32,
 ):
     """Take what few kernels take: only its parameters matter, and it does little with them."""
     block = x_desc.load([0, 0]).to(DTYPE) * half + pair[1] + wide + num_warps + num_stages
