@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining import Explanation as Explanation
     from occupancy_lab.explaining import calculate_occupancy as calculate_occupancy
     from occupancy_lab.explaining import explain as explain
+    from occupancy_lab.explaining import explain_matrix as explain_matrix
+    from occupancy_lab.explaining.dry_run import DryRun as DryRun
+    from occupancy_lab.explaining.dry_run import dry_run as dry_run
+    from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
     from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture
     from occupancy_lab.gpus import Gpu as Gpu
     from occupancy_lab.gpus import HipArchitecture as HipArchitecture
@@ -45,12 +49,15 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import ProgramRow as ProgramRow
     from occupancy_lab.kernel import kernel_names as kernel_names
     from occupancy_lab.kernel import load_kernel as load_kernel
+    from occupancy_lab.launch import Launch as Launch
     from occupancy_lab.launch import Pointer as Pointer
+    from occupancy_lab.launch import tensor as tensor
     from occupancy_lab.measuring.side_by_side import SideBySide as SideBySide
     from occupancy_lab.measuring.side_by_side import measure_side_by_side as measure_side_by_side
     from occupancy_lab.measuring.verify import Verification as Verification
     from occupancy_lab.measuring.verify import verify_here as verify_here
     from occupancy_lab.occupancy.calculator import Calculation as Calculation
+    from occupancy_lab.record import LaunchRecord as LaunchRecord
     from occupancy_lab.record import Record as Record
     from occupancy_lab.reporting import Page as Page
     from occupancy_lab.reporting import make_report as make_report

@@ -333,7 +333,10 @@ class LaunchRecord:
         grid = self.launch.grid
         return {
             **{name: _json_value(value) for name, value in self.row().items()},
-            "arguments": {name: _json_value(value) for name, value in self.arguments.items()},
+            "arguments": {
+                name: self.launch.typical.get(name, _json_value(value))
+                for name, value in self.arguments.items()
+            },
             "grid": None if grid is None else list(grid),
             **self.calculation.to_dict(),
         }

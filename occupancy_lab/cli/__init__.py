@@ -16,12 +16,14 @@ from occupancy_lab.cli.options import (
     File,
     Ignored,
     Integers,
+    any_launch_options,
     cache_options,
     compile_timeout_option,
     debug_option,
     format_options,
     gpu_option,
     launch_options,
+    matrix_options,
     resume_option,
     retry_option,
     runs_option,
@@ -53,6 +55,8 @@ _ONE_KERNEL = (
 _ONE_FORM = Ignored(("--format",), beside="--json")
 _OF_AN_EXPLANATION = (
     *("--cols", "--rows", "--dtype", "--block-size", "--num-warps", "--num-stages", "--kernel"),
+    *("launch", "--signature", "--constexpr", "--option", "--grid"),
+    *("--bytes-read", "--bytes-written"),
     *("--gpu", "--triton", "--measure", "--full", "--compile-timeout", "--format", "--json"),
     *("--no-cache", "--cache-dir"),
 )
@@ -141,6 +145,19 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         context.exit()
 
 
+def _given(*, launch: str | None, **asked: Any) -> dict[str, Any]:
+    """Return what was given of *asked*; a FILE.py:FUNCTION is the kernel."""
+    if launch is not None and asked["kernel"] is not None:
+        msg = f"{quoted(launch)} is a kernel, and --kernel another; give one of them"
+        raise click.UsageError(msg)
+    asked["kernel"] = launch or asked["kernel"]
+    return {
+        name: value
+        for name, value in asked.items()
+        if value not in (None, ()) and value is not False
+    }
+
+
 @main.command(
     ignored=(
         _ONE_FORM,
@@ -148,13 +165,12 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         Ignored(_OF_AN_EXPLANATION, beside="--words"),
     )
 )
-@launch_options
-@click.option(
-    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
-)
+@any_launch_options
+@matrix_options
 @gpu_option
 @triton_option
-@click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
+@click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
+@click.option("--num-stages", metavar="N", help="Pipeline stages; several of FILE.py:FUNCTION.")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
 @click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
 @click.option(
@@ -177,11 +193,16 @@ def explain(
     full: bool,
     **asked: Any,
 ) -> None:
-    """Compile a kernel and explain how it sits on a GPU: limits, num_programs, time, advice."""
+    """Compile a kernel and explain how it sits on a GPU: limits, programs, time, advice.
+
+    A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
+    Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
+    launches are explained. The file's code is run on import; nothing is launched.
+    """
     from occupancy_lab.explaining import explain as explain_kernel
 
     explanation = explain_kernel(
-        **asked, gpu=gpus or None, cache=not no_cache, progress=show_status
+        **_given(**asked), gpu=gpus or None, cache=not no_cache, progress=show_status
     )
     print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
 

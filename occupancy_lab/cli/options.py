@@ -281,6 +281,49 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options of one matrix, none of which is needed."""
+    own = "[default: the kernel's own choice]"
+    return _with_options(
+        command,
+        click.option("--cols", type=int, help="Columns of the matrix."),
+        click.option("--rows", type=int, help="Rows of it [default: 4096]."),
+        click.option("--dtype", help="float32, float16 or bfloat16 [default: float32]."),
+        click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax]."),
+        click.option("--block-size", type=int, help=f"BLOCK_SIZE {own}."),
+    )
+
+
+def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options that describe a launch of any kernel of Triton."""
+    return _with_options(
+        command,
+        click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"),
+        click.option(
+            "--signature",
+            metavar="TYPES",
+            help="Its arguments: 'X=*fp16,N=2048,stride=i32:16', or in their order.",
+        ),
+        click.option(
+            "--constexpr",
+            "constexprs",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A constexpr; repeats. Values with commas between them are a launch each.",
+        ),
+        click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A compiler option, such as maxnreg=128 or waves_per_eu=2; repeats.",
+        ),
+        click.option("--grid", metavar="SIZES", help="4096, 32x32 or 'cdiv(N, BLOCK_SIZE)'."),
+        click.option("--bytes-read", metavar="BYTES", help="A number, 24MiB, or '2 * M * N'."),
+        click.option("--bytes-written", metavar="BYTES", help="As --bytes-read."),
+    )
+
+
 def grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the options of the configurations that it goes through."""
     return _with_options(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.advice import find_alternatives, what_to_try
 from occupancy_lab.explaining.case import Case, gpu_to_measure, with_times
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
+from occupancy_lab.explaining.dry_run import DryRun, explain_launch
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory, write_steps
@@ -119,7 +122,51 @@ def write_document(cases: tuple[Case, ...]) -> Document:
     )
 
 
-def explain(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
+@overload
+def explain(cols: Integer, **asked: Any) -> Explanation: ...
+
+
+@overload
+def explain(cols: None = None, **asked: Any) -> DryRun: ...
+
+
+def explain(cols: Integer | None = None, **asked: Any) -> Explanation | DryRun:
+    """Compile a kernel and explain how it sits on each GPU: a matrix's launch, or any.
+
+    With *cols* the rest are `explain_matrix`'s arguments; without they are `explain_launch`'s, or
+    `kernel` is "file.py:function", an ordinary function whose launches are explained.
+
+    Raises:
+        InputError: what is asked for makes no sense; the message says what would.
+        CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
+        DoesNotFitError: a GPU does not fit one program of it.
+    """
+    of_matrix, of_launch = _arguments(explain_matrix), _arguments(explain_launch)
+    foreign = asked.keys() - (of_launch if cols is None else of_matrix)
+    unknown = foreign - of_matrix - of_launch
+    if unknown:
+        msg = f"explain() takes no argument {min(unknown)!r}"
+        raise TypeError(msg)
+    if cols is not None:
+        if foreign:
+            msg = (
+                f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
+                " give one of them"
+            )
+            raise InputError(msg)
+        return explain_matrix(cols, **asked)
+    if "kernel" not in asked or foreign:
+        what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
+        msg = f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature"
+        raise InputError(msg)
+    return explain_launch(**asked)
+
+
+def _arguments(function: Callable[..., Any]) -> set[str]:
+    return {*inspect.signature(function).parameters}
+
+
+def explain_matrix(  # noqa: PLR0913 - one argument per option of the command line
     cols: Integer,
     *,
     rows: Integer = DEFAULT_ROWS,

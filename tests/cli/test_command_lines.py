@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import click
@@ -31,7 +31,7 @@ from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from occupancy_lab.compiling.server import Request
@@ -126,18 +126,19 @@ HERE = tuple(
 )
 
 
-def _outcome(config: Config) -> Resources | Failure:
+def _outcome(knobs: Mapping[str, Any]) -> Resources | Failure:
     """Return what a configuration is said to compile to: 16 warps to nothing."""
-    if config.num_warps == 16:
+    num_warps = knobs["num_warps"]
+    if num_warps == 16:
         return Failure("compile failed", "no luck")
-    pipeline = (config.num_stages - 1) * config.block_size * 4
-    shared = pipeline + 4 * config.num_warps
-    return Resources(32, config.num_warps, shared, pipeline_shared=pipeline, **COUNTS)
+    pipeline = (knobs["num_stages"] - 1) * knobs["BLOCK_SIZE"] * 4
+    shared = pipeline + 4 * num_warps
+    return Resources(32, num_warps, shared, pipeline_shared=pipeline, **COUNTS)
 
 
 def _in_process(_self: object, request: Request, timeout: float | None) -> Resources | Failure:
     assert timeout is None or timeout > 0
-    return _outcome(request.config)
+    return _outcome(request.launch.keywords)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from dataclasses import dataclass, field
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory, triton_version
 from occupancy_lab.compiling.compile import check_options
+from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.launches import LaunchCompiler
 from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import (
     CompileError,
     DoesNotFitError,
@@ -20,9 +23,10 @@ from occupancy_lab.errors import (
 from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import check_num_warps, chosen_gpus
-from occupancy_lab.kernel import is_triton_function
+from occupancy_lab.kernel import is_triton_function, load_function
 from occupancy_lab.launch import launch_of
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
+from occupancy_lab.signature import read_launches
 from occupancy_lab.text.document import Answer
 
 if TYPE_CHECKING:
@@ -31,8 +35,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import Launch
-    from occupancy_lab.text.document import Document
+    from occupancy_lab.signature import LaunchLine, Words
+from occupancy_lab.text.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +264,94 @@ def dry_run(kernel: Any, gpu: Any = None, *, cache: bool = True) -> DryKernel:
         InputError: *kernel* is no function of Triton, or a GPU is not known.
     """
     return DryKernel(kernel, gpu, cache=cache)
+
+
+def explain_launch(  # noqa: PLR0913 - one argument per option of the command line
+    kernel: Any,
+    *,
+    signature: str | None = None,
+    constexprs: Words = (),
+    num_warps: Any = None,
+    num_stages: Any = None,
+    options: Words = (),
+    grid: Any = None,
+    bytes_read: Any = None,
+    bytes_written: Any = None,
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    cache: bool = True,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> DryRun:
+    """Compile launches of *kernel* that are described in words, and explain them.
+
+    Args:
+        kernel: A function of Triton, or "file.py:function", whose code is run on import.
+        signature: The arguments: "X=*fp16, N=2048, stride=i32:16", or in their order.
+        constexprs: "BLOCK_SIZE=1024", several in a list; or values by name. A list of values, or
+            commas, is a launch each; so are the next two.
+        num_warps: Warps per program; None takes Triton's default, as for the next two.
+        num_stages: Stages of pipelined loops.
+        options: Further compiler options: "maxnreg=128".
+        grid: Programs in each dimension: (32, 32), "32x32" or "cdiv(N, BLOCK_SIZE)".
+        bytes_read: Bytes that a launch has to read: a number, or an expression of its arguments.
+        bytes_written: Bytes that it has to write.
+        gpu: GPUs or targets, as `explain` takes them.
+        triton: Another Triton to compile with, as `explain` takes it.
+        cache: Whether to use the store of compiled resources.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
+        progress: Told what takes long before it is done, and "" after it.
+
+    Raises:
+        InputError: something is missing or wrong; the message names it and shows what would do.
+        CompileError: Triton cannot compile the kernel, or takes longer than it may.
+        DoesNotFitError: no GPU fits one program of it.
+    """
+    gpus = chosen_gpus(gpu)
+    directory = store_directory() if cache else None
+    name = kernel if isinstance(kernel, str) else None
+    if name is not None:
+        with contextlib.closing(
+            Compiler(directory, timeout=compile_timeout, progress=progress)
+        ) as compiler:
+            compiler.check_file(name)
+        kernel, _ = load_function(name)
+    lines = read_launches(
+        kernel,
+        signature=signature,
+        constexprs=constexprs,
+        num_warps=num_warps,
+        num_stages=num_stages,
+        options=options,
+        grid=grid,
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+    )
+    environment = find_environment(triton)
+    if name is None and not environment.is_running:
+        msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
+        raise InputError(msg)
+    launcher = Launcher(
+        gpus,
+        LaunchCompiler(
+            name,
+            directory,
+            here={found.target for found, present in gpus if present and environment.is_running},
+            python=environment.python,
+            timeout=compile_timeout,
+            progress=progress,
+        ),
+        environment.triton,
+    )
+    return launcher.run([variant for line in lines for variant in _of_line(kernel, line)])
+
+
+def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
+    for variant in variants(kernel, line.arguments, line.keywords, line.grid):
+        launch = dataclasses.replace(
+            variant.launch,
+            read_bytes=line.read_bytes,
+            written_bytes=line.written_bytes,
+            typical=line.typical,
+        )
+        yield dataclasses.replace(variant, launch=launch)
