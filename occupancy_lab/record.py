@@ -15,7 +15,8 @@ from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
-from occupancy_lab.throughput.predict import predict
+from occupancy_lab.throughput.predict import predict, predict_launch
+from occupancy_lab.values import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         Prediction,
         Problem,
         Resources,
-        Traffic,
         TutorialOccupancy,
     )
 
@@ -286,6 +286,10 @@ class LaunchRecord:
     """Every compiler option for this GPU with the value that it has unasked."""
     calculation: Calculation
     triton_version: str
+    prediction: Prediction | None = None
+    """How long the launch should take; None where its bytes, or what it does, leave it open."""
+    least_us: float | None = None
+    """The time of a plain copy of as many bytes, us; None where its bytes are not known."""
 
     @property
     def gpu(self) -> Gpu:
@@ -303,6 +307,12 @@ class LaunchRecord:
         if self.launch.grid is None:
             return None
         return plan_grid(self.launch.grid, self.calculation.resident_programs)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Bytes that the launch has to move; None where nobody said how many."""
+        read, written = self.launch.read_bytes, self.launch.written_bytes
+        return None if read is None and written is None else Traffic(read or 0, written or 0)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known."""
@@ -325,6 +335,8 @@ class LaunchRecord:
             "occupancy": occupancy.occupancy,
             "num_programs": self.launch.num_programs,
             "waves": None if plan is None else plan.waves,
+            "predicted_us": None if self.prediction is None else self.prediction.us,
+            "least_us": self.least_us,
             "triton_version": self.triton_version,
         }
 
@@ -412,7 +424,7 @@ def launch_record(
     """
     calculation = calculate(resources, gpu)
     check_fits(calculation)
-    return LaunchRecord(
+    record = LaunchRecord(
         kernel=function.__name__,
         launch=launch,
         arguments=launch.bound(function),
@@ -422,3 +434,9 @@ def launch_record(
         calculation=calculation,
         triton_version=triton,
     )
+    if record.traffic is None or record.plan is None:
+        return record
+    prediction, least = predict_launch(
+        resources, record.traffic, calculation.occupancy, record.plan, gpu
+    )
+    return dataclasses.replace(record, prediction=prediction, least_us=least)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
+    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
 
 L1_BYTES = {"cuda": 256 * 1024, "hip": 32 * 1024}
 """L1 cache and shared memory of an H100's SM together, or the vector L1 cache of a CU."""
@@ -89,28 +89,54 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     gpu: Gpu,
 ) -> Features | None:
     """Return a launch's features; None where the GPU or the binary leaves one of them unknown."""
+    return launch_features(
+        resources.replace(num_warps=config.num_warps),
+        traffic(kernel.memory_steps(problem), problem),
+        programs_per_multiprocessor,
+        plan,
+        gpu,
+        num_stages=config.num_stages,
+        loops=kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None,
+        item_bytes=problem.item_bytes,
+    )
+
+
+def launch_features(  # noqa: PLR0913 - what a launch's time depends on
+    resources: Resources,
+    moved: Traffic,
+    programs_per_multiprocessor: int,
+    plan: LaunchPlan,
+    gpu: Gpu,
+    *,
+    num_stages: int = 1,
+    loops: bool = False,
+    item_bytes: int = 4,
+) -> Features | None:
+    """Return the features of a launch that moves *moved*, as `features` does.
+
+    With *loops* a program does several pieces of the work, one in each pass of its loop.
+    *item_bytes* is how wide an access is where the binary does not tell.
+    """
     needed = (gpu.multiprocessors, gpu.boost_mhz, plan.num_programs, resources.instructions)
-    if None in needed or gpu.multiprocessors is None:
+    if None in needed or gpu.multiprocessors is None or not plan.work:
         return None
-    moved = traffic(kernel.memory_steps(problem), problem)
-    threads = config.num_warps * gpu.architecture.warp_size
+    threads = resources.num_warps * gpu.architecture.warp_size
     each = -(-(plan.num_programs or 1) // gpu.multiprocessors)
-    loops = kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None
     instructions = (resources.loop_instructions if loops else resources.instructions) or 0
     return Features(
         work=plan.work,
         multiprocessors=gpu.multiprocessors,
         clock_mhz=gpu.boost_mhz,
         programs=min(programs_per_multiprocessor, each),
-        num_warps=config.num_warps,
-        num_stages=config.num_stages if resources.async_copies else 1,
+        num_warps=resources.num_warps,
+        num_stages=num_stages if resources.async_copies else 1,
         loops=loops,
         read_bytes=moved.read_bytes / plan.work,
         written_bytes=moved.written_bytes / plan.work,
         instructions=instructions,
-        prologue=_around_loop(resources, config, gpu) if loops else 0,
+        prologue=_around_loop(resources, num_stages, gpu) if loops else 0,
         **{name: getattr(resources, name) or 0 for name in COUNTED},
-        access_bytes=resources.load_bytes or problem.item_bytes,
+        access_bytes=resources.load_bytes or item_bytes,
         local_bytes=(resources.local_traffic or 0) * threads,
         local_memory=(resources.local_bytes or 0) * threads,
         l1_bytes=L1_BYTES[gpu.target.backend],
@@ -122,14 +148,14 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     )
 
 
-def _around_loop(resources: Resources, config: Config, gpu: Gpu) -> int:
+def _around_loop(resources: Resources, num_stages: int, gpu: Gpu) -> int:
     """Return the instructions of a warp before and after a loop, those of whole passes left out.
 
     For AMD, Triton pipelines through registers and peels num_stages - 1 passes off the loop, which
     the loop then does not make.
     """
     around, a_pass = resources.instructions or 0, resources.loop_instructions or 0
-    peeled = config.num_stages - 1 if gpu.target.backend == "hip" else 0
+    peeled = num_stages - 1 if gpu.target.backend == "hip" else 0
     return max(around - peeled * a_pass, 0)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.features import features, stack
+from occupancy_lab.throughput.features import features, launch_features, stack
 from occupancy_lab.throughput.model import launch_times, overfull_us
 from occupancy_lab.values import Config, Part, Prediction, Problem, Resources
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.calibrations import Basis, Constants
     from occupancy_lab.throughput.features import Features
     from occupancy_lab.throughput.model import LaunchTimes
-    from occupancy_lab.values import LaunchPlan, Occupancy
+    from occupancy_lab.values import LaunchPlan, Occupancy, Traffic
 
 
 def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
@@ -51,6 +51,33 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     if not launch.loops or (plan.num_programs or 0) <= launch.programs * launch.multiprocessors:
         return found
     return _longer(found, overfull_us(launch, basis.constants, plan.num_programs or 0), total)
+
+
+def predict_launch(
+    resources: Resources, moved: Traffic, occupancy: Occupancy, plan: LaunchPlan, gpu: Gpu
+) -> tuple[Prediction | None, float | None]:
+    """Return how long a launch of any kernel takes that moves *moved*, and the least it can take.
+
+    The least, us, is what a plain copy of as many bytes takes. A kernel with a loop, tensor cores
+    or clusters has no prediction: the binary does not say how often a loop runs, and the model
+    knows neither of the others. Both are None where the GPU leaves them open.
+    """
+    basis = calibration_for(gpu)
+    if basis is None or not moved.total_bytes:
+        return None, None
+    least = copy_us(moved.total_bytes, basis.constants)
+    simple = (
+        resources.loop_instructions is None
+        and not resources.tensor_instructions
+        and resources.num_ctas == 1
+    )
+    programs = occupancy.programs_per_multiprocessor
+    launch = launch_features(resources, moved, programs, plan, gpu) if simple else None
+    if launch is None:
+        return None, least
+    found = predictions([launch], [moved.total_bytes], basis)[0]
+    us = max(found.us, moved.floor_us(gpu.bandwidth_gbs) or 0.0)
+    return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3), least
 
 
 def predictions(
