@@ -447,6 +447,9 @@ def test_the_examples_are_likely_launches() -> None:
         "give --signature 'X=*fp16, Y=*fp16, W=*fp16, B=*fp16, Mean=*fp16, Rstd=*fp16, stride=i32,"
         " N=i32, eps=fp32' --constexpr BLOCK_SIZE=1024"
     )
+    assert sentence("tuned_add").endswith("--signature 'x_ptr=*fp16, y_ptr=*fp16, n=2048'")
+    with pytest.raises(InputError, match=r"x_idx_ptr=\*i32. --constexpr IS_ODD=False"):
+        read_launches(JITFunction(["x_idx_ptr", "IS_ODD"]))
 
 
 class JITFunction:
