@@ -313,6 +313,9 @@ def test_autotuners_and_heuristics_set_their_own() -> None:
     (line,) = read_launches(function, signature="*fp32, *fp32, i32")
     with pytest.raises(InputError, match="value of n is asked for"):
         list(variants(function, line.arguments, line.keywords))
+    (line,) = read_launches(function, signature="*fp32, *fp32, 4096", grid="n // (BLOCK - 256)")
+    with pytest.raises(InputError, match=r"^--grid 'n // \(BLOCK - 256\)' comes to no number"):
+        list(variants(function, line.arguments, line.keywords, line.grid))
     assert "BLOCK is set by the autotuner" in sentence(
         "tuned_add", "*fp32, *fp32, 1", constexprs=["BLOCK=1"]
     )
