@@ -188,7 +188,8 @@ def _likely_type(name: str, source: str) -> str:
     capital = len(name) == 1 and name.isupper() and name not in _SIZES
     loaded = rf"\btl\.(?:load|store|atomic_\w+|make_\w+)\(\s*{word}\b"
     if capital or re.search(r"(?i)(?:ptrs?|pointer)$", name) or re.search(loaded, source):
-        return "*fp16"
+        whole = r"(?i)idx|ids|ind(?:ex|ices)|target|label|lock|count|offs|start|seqlens"
+        return "*i32" if re.search(whole, name) else "*fp16"
     return "fp32" if re.search(r"(?i)eps|scale|alpha|beta|momentum|^p$", name) else "i32"
 
 

@@ -313,6 +313,9 @@ def test_autotuners_and_heuristics_set_their_own() -> None:
     (line,) = read_launches(function, signature="*fp32, *fp32, i32")
     with pytest.raises(InputError, match="value of n is asked for"):
         list(variants(function, line.arguments, line.keywords))
+    (line,) = read_launches(function, signature="*fp32, *fp32, 4096", grid="n // (BLOCK - 256)")
+    with pytest.raises(InputError, match=r"^--grid 'n // \(BLOCK - 256\)' comes to no number"):
+        list(variants(function, line.arguments, line.keywords, line.grid))
     assert "BLOCK is set by the autotuner" in sentence(
         "tuned_add", "*fp32, *fp32, 1", constexprs=["BLOCK=1"]
     )
@@ -447,6 +450,9 @@ def test_the_examples_are_likely_launches() -> None:
         "give --signature 'X=*fp16, Y=*fp16, W=*fp16, B=*fp16, Mean=*fp16, Rstd=*fp16, stride=i32,"
         " N=i32, eps=fp32' --constexpr BLOCK_SIZE=1024"
     )
+    assert sentence("tuned_add").endswith("--signature 'x_ptr=*fp16, y_ptr=*fp16, n=2048'")
+    with pytest.raises(InputError, match=r"x_idx_ptr=\*i32. --constexpr IS_ODD=False"):
+        read_launches(JITFunction(["x_idx_ptr", "IS_ODD"]))
 
 
 class JITFunction:
