@@ -252,6 +252,9 @@ def _specialized(value: Any, target: Target) -> str:
         return _integer(value)
     if isinstance(value, tuple):
         return f"({', '.join(_specialized(item, target) for item in value)})"
+    if isinstance(value, Descriptor):
+        base, rest = TRITON_DTYPES[value.base.dtype], (value.padding, value.round_f32_to_tf32)
+        return f"tensordesc<{base}{list(value.block_shape)}>{rest}"
     return constant_text(value)
 
 

@@ -18,12 +18,13 @@ from occupancy_lab.errors import (
     CompileError,
     DoesNotFitError,
     InputError,
+    OccupancyLabError,
     quoted,
 )
 from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import check_num_warps, chosen_gpus
-from occupancy_lab.kernel import is_triton_function, load_function
+from occupancy_lab.kernel import innermost, is_triton_function, load_function
 from occupancy_lab.launch import launch_of
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
 from occupancy_lab.signature import read_launches
@@ -62,7 +63,15 @@ def variants(
 
     Raises InputError where *kernel* is no function of Triton, or an argument is missing.
     """
-    return _variants(kernel, tuple(arguments), dict(keywords), grid, {})
+    try:
+        yield from _variants(kernel, tuple(arguments), dict(keywords), grid, {})
+    except OccupancyLabError:
+        raise
+    except Exception as error:
+        # Heuristics, prune_configs_by and hooks are the user's own code.
+        name = getattr(innermost(kernel), "__name__", kernel)
+        msg = f"what sets the constexprs of {name} fails: {type(error).__name__}: {error}"
+        raise InputError(msg) from error
 
 
 def _variants(
