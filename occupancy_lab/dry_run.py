@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_launch, store_directory, triton_version
+from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import (
     CompileError,
     DoesNotFitError,
     InputError,
     quoted,
 )
-from occupancy_lab.explaining.any_launch import write_launch
+from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import is_triton_function
 from occupancy_lab.launch import launch_of
-from occupancy_lab.record import LaunchRecord, launch_record
+from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
+from occupancy_lab.text.document import ShownAsTables
+from occupancy_lab.text.printing import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pandas as pd
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
@@ -60,16 +66,14 @@ def _variants(
     grid: Any,
     tuned: dict[str, Any],
 ) -> Iterator[Variant]:
+    _check_kernel(kernel)
     kind = type(kernel).__name__
-    if not is_triton_function(kernel):
-        msg = f"{quoted(getattr(kernel, '__name__', kernel))} is no function that triton.jit made"
-        raise InputError(msg)
     if kind == "Autotuner":
         for setting in _configurations(kernel, arguments, keywords):
             yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
     elif kind == "Heuristics":
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
-        for name, work_out in kernel.values.items():
+        for name, work_out in vars(kernel)["values"].items():
             named[name] = keywords[name] = work_out(named)
         yield from _variants(kernel.fn, arguments, keywords, grid, tuned)
     else:
@@ -102,63 +106,96 @@ def _configurations(
         tuner.nargs = None
 
 
-@dataclass(frozen=True, slots=True)
-class Untried:
-    """A launch on a GPU that has no record, and why."""
-
-    gpu: Gpu
-    variant: Variant
-    status: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
+@dataclass(frozen=True, slots=True, repr=False)
+class DryRun(ShownAsTables):
     """What a launch line compiles to on each GPU, and how it would sit there."""
 
-    records: tuple[LaunchRecord, ...]
-    failures: tuple[Untried, ...] = ()
-    make: Callable[[Launch, Gpu], LaunchRecord] = field(kw_only=True, repr=False, compare=False)
+    runs: tuple[LaunchRecord | Untried, ...]
+    """Each configuration on each GPU, in the order in which they were asked for."""
+    make: Callable[[Launch, Gpu], LaunchRecord] = field(repr=False, compare=False)
     """What compiles a neighbour of the launch."""
 
+    @property
+    def records(self) -> tuple[LaunchRecord, ...]:
+        """What compiled and fits."""
+        return tuple(run for run in self.runs if isinstance(run, LaunchRecord))
+
+    @property
+    def failures(self) -> tuple[Untried, ...]:
+        """What does not, and why."""
+        return tuple(run for run in self.runs if isinstance(run, Untried))
+
     def document(self, *, full: bool = False) -> Document:
-        """Return the explanation; the neighbours of a launch are compiled for it."""
-        return write_launch(
-            tuple(try_neighbours(record, self.make) for record in self.records), full=full
-        )
+        """Return the explanation; the neighbours of a single launch are compiled for it."""
+        if len({run.gpu.key for run in self.runs}) < len(self.runs):
+            return write_variants(self.runs, full=full)
+        tried = tuple(try_neighbours(record, self.make) for record in self.records)
+        return write_launch(tried, self.failures, full=full)
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each configuration on each GPU, with its constexprs and options."""
+        import pandas as pd
+
+        return pd.DataFrame([run.row() for run in self.runs]).convert_dtypes()
 
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the explanation in GitHub's markdown."""
         return self.document(full=full).to_markdown()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return rows and words as plain values."""
+        return {
+            "rows": [run.to_dict() for run in self.runs],
+            "document": self.document(full=True).to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Return rows and words as a JSON document."""
+        return json_text(self.to_dict())
+
+    def __repr__(self) -> str:
+        """Return a line that says what ran dry."""
+        gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))
+        fit = f"{len(self.records)} of {len(self.runs)} compile and fit"
+        return f"<DryRun of {self.runs[0].kernel} on {gpus}: {fit}>"
 
     def __str__(self) -> str:
         """Return the explanation."""
         return self.to_markdown()
 
 
-def run_dry(found: Sequence[Variant], gpus: Sequence[tuple[Gpu, bool]], store: Store) -> DryRun:
-    """Compile *found* for *gpus*, in this process, and work out how they would sit there.
+def run_dry(
+    found: Sequence[Variant],
+    gpus: Sequence[Gpu],
+    make: Callable[[Any, Launch, Gpu], LaunchRecord],
+) -> DryRun:
+    """Return what *make*, given a JITFunction, a launch and a GPU, makes of *found* on *gpus*.
 
-    A configuration that cannot be compiled, or does not fit, is a failure among several; alone it
-    raises what it fails with.
+    An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both
+    are asked for. Raises what the first launch fails with where all fail.
     """
-
-    def make(function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
-        resources = compile_launch(function, launch, gpu.target, store, present=gpu in here)
-        return launch_record(function, launch, gpu, resources, triton=triton_version())
-
-    here = {gpu for gpu, present in gpus if present}
-    records, failures = [], []
-    alone = len(found) * len(gpus) == 1
-    for (gpu, _), variant in itertools.product(gpus, found):
+    runs: list[LaunchRecord | Untried] = []
+    errors = []
+    for gpu, variant in itertools.product(gpus, found):
+        launch = _own_options(variant.function, variant.launch, gpu, gpus)
         try:
-            records.append(make(variant.function, variant.launch, gpu))
+            runs.append(make(variant.function, launch, gpu))
         except (CompileError, DoesNotFitError) as error:
-            if alone:
-                raise
-            status = "compile failed" if isinstance(error, CompileError) else "does not fit"
-            failures.append(Untried(gpu, variant, status, str(error)))
-    return DryRun(tuple(records), tuple(failures), make=partial(make, found[0].function))
+            errors.append(error)
+            runs.append(untried(variant.function, launch, gpu, error))
+    if len(errors) == len(runs):
+        raise errors[0]
+    return DryRun(tuple(runs), partial(make, found[0].function))
+
+
+def _own_options(function: Any, launch: Launch, gpu: Gpu, gpus: Sequence[Gpu]) -> Launch:
+    own = default_options(gpu.target)
+    others = {name for other in gpus for name in default_options(other.target)} - own.keys()
+    foreign = others & launch.options(function).keys()
+    if not foreign:
+        return launch
+    kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
+    return dataclasses.replace(launch, keywords=kept)
 
 
 class DryKernel:
@@ -166,23 +203,24 @@ class DryKernel:
 
     def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
         """Take what `dry_run` takes."""
-        if not is_triton_function(kernel):
-            msg = (
-                f"{quoted(getattr(kernel, '__name__', kernel))} is no function that triton.jit made"
-            )
-            raise InputError(msg)
+        _check_kernel(kernel)
         self._kernel = kernel
         self._gpus = chosen_gpus(gpu)
         self._store = Store(store_directory() if cache else None)
 
-    def __getitem__(self, grid: Any) -> Any:
+    def __getitem__(self, grid: Any) -> Callable[..., DryRun]:
         """Return what is called as `kernel[grid]` is, and gives a DryRun."""
 
         def launch(*arguments: Any, **keywords: Any) -> DryRun:
             found = list(variants(self._kernel, arguments, keywords, grid))
-            return run_dry(found, self._gpus, self._store)
+            return run_dry(found, [gpu for gpu, _ in self._gpus], self._make)
 
         return launch
+
+    def _make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+        present = (gpu, True) in self._gpus
+        resources = compile_launch(function, launch, gpu.target, self._store, present=present)
+        return launch_record(function, launch, gpu, resources, triton=triton_version())
 
 
 def dry_run(kernel: Any, gpu: Any = None, *, cache: bool = True) -> DryKernel:

@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.inputs import check_config, check_fits, check_problem, check_stages
+from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
-from occupancy_lab.occupancy.planning import plan_launch, traffic
+from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
 from occupancy_lab.throughput.predict import predict
-from occupancy_lab.values import LaunchPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from occupancy_lab.compiling.process import Compiler
+    from occupancy_lab.errors import OccupancyLabError
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.launch import Launch
     from occupancy_lab.values import (
         Config,
+        LaunchPlan,
         Measurement,
         Occupancy,
         Prediction,
@@ -289,10 +292,9 @@ class LaunchRecord:
     @property
     def plan(self) -> LaunchPlan | None:
         """How the grid is spread over the GPU; None where the grid is not known."""
-        programs = self.launch.num_programs
-        if programs is None:
+        if self.launch.grid is None:
             return None
-        return LaunchPlan(programs, programs, self.calculation.resident_programs)
+        return plan_grid(self.launch.grid, self.calculation.resident_programs)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known."""
@@ -308,6 +310,7 @@ class LaunchRecord:
             "n_spills": resources.n_spills,
             "shared": resources.shared,
             "static_shared": resources.static_shared,
+            "status": "ok",
             "launched_warps": resources.num_warps,
             "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
             "limiter": "+".join(occupancy.limiters),
@@ -316,6 +319,77 @@ class LaunchRecord:
             "waves": None if plan is None else plan.waves,
             "triton_version": self.triton_version,
         }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything of the record as nested plain values, for JSON."""
+        grid = self.launch.grid
+        return {
+            **{name: _json_value(value) for name, value in self.row().items()},
+            "arguments": {name: _json_value(value) for name, value in self.arguments.items()},
+            "grid": None if grid is None else list(grid),
+            **self.calculation.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """A launch on a GPU that has no record, and why."""
+
+    kernel: str
+    launch: Launch
+    arguments: Mapping[str, Any]
+    """The launch's arguments by the names of the kernel's parameters."""
+    constexprs: frozenset[str]
+    """The parameters that are constexpr."""
+    options: Mapping[str, Any]
+    """Compiler options that the launch passes."""
+    gpu: Gpu
+    status: str
+    """compile failed, timed out or does not fit."""
+    reason: str
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns that name the launch, and why there are no others."""
+        return {
+            "gpu": self.gpu.key,
+            "target": self.gpu.target.name,
+            "kernel": self.kernel,
+            **{name: self.arguments[name] for name in self.arguments if name in self.constexprs},
+            **self.options,
+            "status": self.status,
+            "reason": self.reason,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {name: _json_value(value) for name, value in self.row().items()}
+
+
+def _json_value(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, Dtype):
+        return dataclasses.asdict(value)  # type: ignore[arg-type] # it is an instance
+    return str(value)
+
+
+def untried(function: Any, launch: Launch, gpu: Gpu, error: OccupancyLabError) -> Untried:
+    """Return *launch* of *function* as one that has no record on *gpu* because of *error*."""
+    return Untried(
+        kernel=function.__name__,
+        launch=launch,
+        arguments=launch.bound(function),
+        constexprs=constexpr_names(function),
+        options=launch.options(function),
+        gpu=gpu,
+        status="does not fit" if isinstance(error, DoesNotFitError) else "compile failed",
+        reason=str(error),
+    )
+
+
+def constexpr_names(function: Any) -> frozenset[str]:
+    """Return the names of *function*'s parameters that are constexpr."""
+    return frozenset(one.name for one in function.params if one.is_constexpr)
 
 
 def launch_record(
@@ -331,7 +405,7 @@ def launch_record(
         kernel=function.__name__,
         launch=launch,
         arguments=launch.bound(function),
-        constexprs=frozenset(one.name for one in function.params if one.is_constexpr),
+        constexprs=constexpr_names(function),
         options=launch.options(function),
         usual_options=default_options(gpu.target),
         calculation=calculation,

@@ -49,7 +49,7 @@ _LONG_QUOTE = re.compile(r"""(['"])((?:(?!\1).){40})(?:(?!\1).)+\1""", re.DOTALL
 _NEEDED = ("n_regs", "shared", "num_warps")
 _ONE_KERNEL = (
     *("--gpu", "--n-regs", "--shared", "--num-warps"),
-    *("--sgprs", "--static-shared", "--barriers"),
+    *("--num-ctas", "--sgprs", "--agprs", "--static-shared", "--barriers", "--tensor-memory"),
 )
 _ONE_FORM = Ignored(("--format",), beside="--json")
 _OF_AN_EXPLANATION = (
@@ -282,17 +282,26 @@ def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
 
 @main.command(ignored=(Ignored(_ONE_KERNEL, beside="--points"),))
 @gpu_option
-@click.option("--n-regs", type=int, help="Registers a thread (VGPRs a lane on AMD).")
-@click.option("--shared", type=int, help="Dynamic shared memory a program, bytes.")
-@click.option("--num-warps", type=int, help="Warps a program.")
-@click.option("--sgprs", type=int, help="SGPRs a wave (AMD gfx9).")
+@click.option("--n-regs", type=int, help="Registers per thread (VGPRs per lane on AMD).")
+@click.option("--shared", type=int, help="Dynamic shared memory per program, bytes.")
+@click.option(
+    "--num-warps",
+    type=int,
+    help="Warps per program as launched; warp specialization launches more than were asked for.",
+)
+@click.option("--num-ctas", type=int, default=1, help="CTAs per program; several are a cluster.")
+@click.option("--sgprs", type=int, help="SGPRs per wave (AMD gfx9).")
+@click.option("--agprs", type=int, help="AGPRs among --n-regs (AMD gfx90a to gfx950).")
 @click.option("--static-shared", type=int, default=0, help="Static shared memory, bytes.")
-@click.option("--barriers", type=int, help="Named barriers a program (NVIDIA).")
+@click.option("--barriers", type=int, help="Named barriers per program (NVIDIA).")
+@click.option(
+    "--tensor-memory", type=int, help="Columns of tensor memory per program (NVIDIA 10.x)."
+)
 @click.option(
     "--points",
     type=File(exists=True, allow_dash=True),
-    help="A CSV file of target, n_regs, shared, num_warps and optionally sgprs, static_shared,"
-    " barriers; - is standard input. Prints CSV, or JSON.",
+    help="A CSV file of target, n_regs, shared, num_warps and optionally num_ctas, sgprs,"
+    " static_shared, barriers, tensor_memory; - is standard input. Prints CSV, or JSON.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage: Any) -> None:

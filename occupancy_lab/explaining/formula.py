@@ -30,6 +30,7 @@ TERM_WORDS: Mapping[str, str] = {
     "shared granule": "shared memory is given out in steps of {shared_unit} B",
     "static shared": "the binary has shared memory of its own",
     "named barriers": "named barriers run out",
+    "tensor memory": "{an_mp} has {tensor_memory} columns of tensor memory",
     "register file": "NUM_GPRS is {num_gprs}, and {an_mp} has {registers} registers",
     "wave slots": "HIP keeps {max_warps} waves {on_mp}, fewer than the threads it reports",
     "registers per SIMD": (

@@ -163,6 +163,7 @@ def unit_words(case: Calculation, resource: str) -> str:
     words = {
         "registers": f"{case.architecture.register_word}s per thread",
         "sgprs": "SGPRs per wave",
+        "tensor_memory": "columns of tensor memory per program",
     }
     return words.get(resource, f"B of {case.architecture.shared_word} per program")
 
@@ -176,13 +177,43 @@ def the_next_step(cases: tuple[Calculation, ...]) -> Section:
     )
 
 
+def _option_sentences(case: Calculation) -> Iterator[str]:
+    """Name the option that asks the compiler for what a limiter is short of."""
+    for step in case.next_steps:
+        if step.option is not None and step.resource in case.occupancy.limiters:
+            yield (
+                f"`{step.option}` in the launch asks the compiler for as many"
+                f" {unit_words(case, step.resource)}; what it would spill is not known before a"
+                " compile."
+            )
+
+
+def _cluster_sentences(case: Calculation) -> Iterator[str]:
+    """Say how many whole clusters the GPU holds, and which num_ctas would hold more CTAs."""
+    found = case.clusters
+    if found is None:
+        return
+    if found.resident is None:
+        yield f"How many clusters it holds at once is not known: {found.source}."
+        return
+    yield f"Clusters of {found.num_ctas} CTAs: {'; '.join(found.steps)}. Source: {found.source}."
+    step = found.next_step
+    if step is not None and step.most_for_one_more is not None:
+        yield f"With num_ctas {step.most_for_one_more} more CTAs run at once."
+
+
 def write_calculation(calculations: tuple[Calculation, ...]) -> Document:
     """Return the explanation of *calculations*: one kernel's resources on several GPUs."""
     resources = calculations[0].resources
+    title = f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}"
+    sections = [the_limits(calculations), the_next_step(calculations), the_tutorial(calculations)]
+    if options := said_of_each(calculations, _option_sentences):
+        sections.insert(2, Section("", (), options))
+    if resources.num_ctas > 1:
+        title += f", num_ctas {resources.num_ctas}"
+        sections.insert(1, Section("Clusters", (), said_of_each(calculations, _cluster_sentences)))
     return Document(
-        f"n_regs {resources.n_regs}, shared {resources.shared}, num_warps {resources.num_warps}",
-        tuple(_answer(calculation) for calculation in calculations),
-        (the_limits(calculations), the_next_step(calculations), the_tutorial(calculations)),
+        title, tuple(_answer(calculation) for calculation in calculations), tuple(sections)
     )
 
 
@@ -192,4 +223,9 @@ def _answer(calculation: Calculation) -> str:
     if held is None:
         return f"{answer}."
     word = calculation.architecture.multiprocessor_word
+    if calculation.clusters is not None:
+        each = calculation.clusters.num_ctas
+        return (
+            f"{answer}; the {multiprocessors} {word}s hold {held} clusters of {each} CTAs at once."
+        )
     return f"{answer}; the {multiprocessors} {word}s hold {held} programs at once."

@@ -50,20 +50,21 @@ class Tried:
     @property
     def best(self) -> Neighbour | None:
         """The neighbour that spills least and then has most warps; None where none is better."""
+        ranked = [(rank(one.record), one) for one in self.neighbours if one.record is not None]
+        best, neighbour = max(ranked, key=lambda pair: pair[0], default=(None, None))
+        return neighbour if best is not None and best > rank(self.record) else None
 
-        def rank(record: LaunchRecord) -> tuple[int, float]:
-            calculation = record.calculation
-            return -(calculation.resources.local_bytes or 0), calculation.occupancy.occupancy
 
-        known = [one for one in self.neighbours if one.record is not None]
-        better = [one for one in known if one.record and rank(one.record) > rank(self.record)]
-        return max(better, key=lambda one: rank(one.record) if one.record else (0, 0), default=None)
+def rank(record: LaunchRecord) -> tuple[int, float]:
+    """Return what a launch is ranked by where no time is known: spills, then resident warps."""
+    calculation = record.calculation
+    return -(calculation.resources.local_bytes or 0), calculation.occupancy.occupancy
 
 
 def changes(record: LaunchRecord) -> Iterator[tuple[str, int]]:
     """Return what to change: half and twice the warps, a stage fewer and more.
 
-    Where registers limit, a cap on them too (NVIDIA), or a wave more per SIMD (AMD).
+    Where registers alone limit, a cap on them too (NVIDIA), or a wave more per SIMD (AMD).
     """
     architecture = record.calculation.architecture
     asked = {**record.usual_options, **record.options}
@@ -74,7 +75,7 @@ def changes(record: LaunchRecord) -> Iterator[tuple[str, int]]:
     for value in (stages - 1, stages + 1):
         if value >= 1:
             yield "num_stages", value
-    if "registers" not in record.calculation.occupancy.limiters:
+    if record.calculation.occupancy.limiters != ("registers",):
         return
     if record.calculation.gpu.target.backend == "cuda":
         for step in record.calculation.next_steps:

@@ -57,12 +57,13 @@ def poisoned() -> Iterator[None]:
     """
     import torch
 
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    # torch.use_deterministic_algorithms would import torch's compiler first, which takes seconds.
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(mode=before)
+        torch.set_deterministic_debug_mode(before)
 
 
 def relative_error(

@@ -104,6 +104,7 @@ def resource_word(case: Calculation, resource: str) -> str:
     architecture = case.architecture
     if architecture.vendor == "NVIDIA":
         words = {"programs": "program slots", "barriers": "named barriers"}
+        words["tensor_memory"] = "tensor memory"
     else:
         words = {"warps": "waves", "registers": "VGPRs", "sgprs": "SGPRs", "shared": "LDS"}
         words["programs"] = "program slots"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,12 +96,26 @@ def test_unwritten_element_shows(row: int, col: int) -> None:
     assert math.isnan(relative_error(output, double, [x]))
 
 
-def test_poison_ends() -> None:
-    """After the poisoned run torch is as deterministic as it was before."""
-    before = torch.are_deterministic_algorithms_enabled()
-    with pytest.raises(ZeroDivisionError), poisoned():
-        1 / 0  # noqa: B018 - it is there to raise
-    assert torch.are_deterministic_algorithms_enabled() == before
+@pytest.mark.parametrize("before", ["default", "warn", "error"])
+def test_poison_ends(before: str) -> None:
+    """After the poisoned run torch is as deterministic as it was before, and as strict."""
+    torch.set_deterministic_debug_mode(before)
+    try:
+        mode = torch.get_deterministic_debug_mode()
+        with pytest.raises(ZeroDivisionError), poisoned():
+            1 / 0  # noqa: B018 - it is there to raise
+        assert torch.get_deterministic_debug_mode() == mode
+    finally:
+        torch.set_deterministic_debug_mode("default")
+
+
+def test_poison_imports_no_compiler() -> None:
+    """Memory is poisoned without torch's compiler, whose import is most of a short measurement."""
+    code = "import sys; from occupancy_lab.measuring.measure import poisoned"
+    code += "\nwith poisoned(): import torch; torch.empty(3)"
+    code += "\nprint(*{'torch._dynamo', 'torch._inductor'} & {*sys.modules})"
+    run = [sys.executable, "-c", code]
+    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "\n"
 
 
 def test_zeros_are_right_only_as_zeros() -> None:
