@@ -16,6 +16,7 @@ import collections
 import contextlib
 import csv
 import ctypes
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -38,6 +39,7 @@ import torch
 import triton
 
 from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
+from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.explaining.any_launch import write_launch
@@ -59,14 +61,18 @@ TARGETS = {"sm_90": GPU, "gfx942": "mi300x", "gfx1100": "gfx1100"}
 """The GPU that each dry target's programs per multiprocessor are worked out for."""
 CONFIGURATIONS = 4
 """Of an autotuner's configurations so many are launched, spread over all of them."""
-MOST_LAUNCHES = 32
+MOST_LAUNCHES = 24
 """Distinct launches recorded of a group."""
 LAUNCHING = 0.45
 """The share of the time in which a group launches; it compiles dry in the rest."""
+LONGEST = 45
+"""Seconds that one dry compile may take; large fp32 matrix products take minutes on AMD."""
 LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES, NUM_REGS = 3, 1, 4
 """CUfunction_attribute of cuda.h."""
 CLUSTER_DIMENSION = 4
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION of cuda.h."""
+CLUSTER_SCHEDULING, SPREAD = 5, 1
+"""CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, as Triton's driver.c launches."""
 PACKAGES = {
     "fla": "fla-core",
     "liger_kernel": "liger-kernel",
@@ -86,7 +92,11 @@ COLUMNS = (
         for name in (
             *("status", "reason", "n_regs", "local_bytes", "shared", "static_shared", "num_warps"),
             *("programs_per_multiprocessor", "binary"),
-            *(() if target == "sm_90" else ("sgprs", "agprs", "waves_per_simd", "llvm_occupancy")),
+            *(
+                ("clusters",)
+                if target == "sm_90"
+                else ("sgprs", "agprs", "waves_per_simd", "llvm_occupancy")
+            ),
         )
     ),
 )
@@ -159,14 +169,17 @@ def asked_of_driver(function: int, metadata: Any) -> dict[str, int]:
         ),
     }
     if metadata.num_ctas > 1:
-        attribute = Attribute(CLUSTER_DIMENSION, 0, (metadata.num_ctas, 1, 1))
+        attributes = (Attribute * 2)(
+            Attribute(CLUSTER_DIMENSION, 0, (metadata.num_ctas, 1, 1)),
+            Attribute(CLUSTER_SCHEDULING, 0, (SPREAD,)),
+        )
         configuration = Configuration(
             (metadata.num_ctas, 1, 1),
             (threads, 1, 1),
             metadata.shared,
             None,
-            ctypes.addressof(attribute),
-            1,
+            ctypes.addressof(attributes),
+            len(attributes),
         )
         said["driver_clusters"] = asked(
             "cuOccupancyMaxActiveClusters", handle, ctypes.byref(configuration)
@@ -220,7 +233,8 @@ def described(function: Any, launch: Launch) -> dict[str, Any]:
 class Recorder:
     """Notes each distinct launch that is made while it is installed."""
 
-    def __init__(self, group: str, deadline: float, most: int) -> None:
+    def __init__(self, group: str, deadline: float, most: int, path: Path) -> None:
+        self.path = path
         self.group = group
         self.deadline = deadline
         self.most = most
@@ -249,12 +263,11 @@ class Recorder:
             return compiled
 
         def watched_item(compiled: Any, grid: Any) -> Any:
-            for one in recorder.launched.values():
+            for place, one in enumerate(recorder.launched.values()):
                 if one.row["hash"] == compiled.hash and one.row["launched_by"] == "warmup":
-                    one.row |= {
-                        "launched_by": "CompiledKernel",
-                        "grid": " x ".join(map(str, grid)),
-                    }
+                    sizes = " x ".join(map(str, grid))
+                    one.row |= {"launched_by": "CompiledKernel", "grid": sizes}
+                    write_line(recorder.path, place=place, **one.row)
             return item(compiled, grid)
 
         def watched_compile(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
@@ -319,6 +332,7 @@ class Recorder:
                 row |= described(function, launch)
         except Exception as error:  # noqa: BLE001 - it is a row
             row |= {"status": "not read", "reason": f"{type(error).__name__}: {error}"}
+        write_line(self.path, place=len(self.launched) - 1, **row)
 
 
 def loaded(compiled: Any) -> dict[str, Any]:
@@ -370,7 +384,7 @@ def number_of(kind: str, *, divisible: bool) -> Any:
         return 0.5
     if kind in {"i1", "u1"}:
         return True
-    big = {"i64": 2**40, "u64": 2**63}.get(kind, 0)
+    big = {"i32": 0, "i64": 2**40, "u64": 2**63}[kind]
     return big + (32 if divisible else 7)
 
 
@@ -389,9 +403,9 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
         if "amdgcn" in files:
             seen["amdgcn"] = Path(files["amdgcn"]).read_text(encoding="utf-8")
 
-    assert one.launch is not None
+    launch = with_own_options(one.function, one.launch, gpu)
     triton.knobs.compilation.listener = listen
-    resources = compile_launch(one.function, one.launch, gpu.target, Store(None))
+    resources = compile_launch(one.function, launch, gpu.target, Store(None))
     found: dict[str, Any] = {
         "n_regs": resources.n_regs,
         "local_bytes": resources.local_bytes,
@@ -401,10 +415,12 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
         "binary": seen["binary"],
     }
     try:
-        record = launch_record(one.function, one.launch, gpu, resources, triton=triton_version())
+        record = launch_record(one.function, launch, gpu, resources, triton=triton_version())
         explanation = write_launch((Tried(record),), full=True).to_markdown()
         calculation = record.calculation
         found["programs_per_multiprocessor"] = calculation.occupancy.programs_per_multiprocessor
+        if name == "sm_90" and calculation.clusters is not None:
+            found["clusters"] = calculation.clusters.resident
         found |= {"status": "explained" if explanation else "explained in no word"}
     except OccupancyLabError as error:
         found |= {"status": "does not fit", "reason": str(error)}
@@ -415,6 +431,19 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
     else:
         found |= held_to_llvm(resources, gpu, seen, found)
     return found
+
+
+def with_own_options(function: Any, launch: Launch, gpu: Gpu) -> Launch:
+    """Return *launch* without options that only NVIDIA's compiler has, as a dry run on both does.
+
+    Options for clusters stay: a kernel that is made of them is no launch for AMD.
+    """
+    own = default_options(gpu.target)
+    foreign = launch.options(function).keys() & (
+        default_options(find_gpu(GPU).target).keys() - own.keys()
+    )
+    kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
+    return dataclasses.replace(launch, keywords=kept)
 
 
 def compared(
@@ -434,6 +463,7 @@ def compared(
             found.get("programs_per_multiprocessor", 0),
             row.get("driver_programs_per_multiprocessor"),
         ),
+        "clusters": (found.get("clusters"), row.get("driver_clusters")),
         "instructions": (resources.binary, row.get("code")),
         "binary": (found["binary"], row.get("cubin")),
         "taken from a cache": (seen["cached"], False),
@@ -450,7 +480,8 @@ def held_to_llvm(
     text = seen["amdgcn"].partition(f".amdhsa_kernel {seen['name']}")[2]
     match = re.search(r"; Occupancy: +(\d+)", text)
     architecture = gpu.architecture
-    assert isinstance(architecture, HipArchitecture)
+    if not isinstance(architecture, HipArchitecture):
+        raise TypeError(architecture)
     waves = waves_per_simd(resources, architecture)
     llvm = None if match is None else int(match[1])
     differs = (
@@ -477,8 +508,7 @@ def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
     getOccupancyWithNumSGPRs.
     """
     rules = {rule.resource: rule for rule in hip.RULES}
-    work = rules["registers"].work(resources, architecture, scalar_where)
-    assert work is not None
+    work = rules["registers"].work(resources, architecture, scalar_where) or {}
     limits = [architecture.max_waves_per_simd, int(work["waves_per_simd"])]
     if architecture.sgprs_per_simd is not None and resources.sgprs is not None:
         steps = ((80, 10), (88, 9), (100, 8), (999, 7))
@@ -500,13 +530,11 @@ def launch_group(group: str, folder: Path, until: float, end: float, most: int) 
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
     began = time.monotonic()
-    recorder = Recorder(group, until, most)
     lines = folder / "rows.jsonl"
+    recorder = Recorder(group, until, most, lines)
     with recorder.installed():
         try_all(group, recorder, lines)
     items = list(recorder.launched.values())
-    for place, one in enumerate(items):
-        write_line(lines, place=place, **one.row)
     write_line(lines, seconds={"launching": round(time.monotonic() - began, 1)})
     began = time.monotonic()
     streams = {name: DryStream(items, name, folder / f"{name}.jsonl") for name in TARGETS}
@@ -522,7 +550,7 @@ def try_all(group: str, recorder: Recorder, lines: Path) -> None:
     """Call all of *group*; what fails is named, and the next is tried."""
     try:
         trials = list(foreign_kernels.GROUPS[group]())
-        random.Random(0).shuffle(trials)  # so that a group with many has some of each
+        random.Random(0).shuffle(trials)  # noqa: S311 - so that a group with many has some of each
         for trial, call in trials:
             recorder.trial = trial
             recorder.check_time()
@@ -554,20 +582,23 @@ class DryStream:
         """Return whether it still compiles."""
         if self._child is None:
             return False
-        child, status = os.waitpid(self._child, os.WNOHANG)
+        late = time.time() - self._path.stat().st_mtime > LONGEST
+        if late:
+            os.kill(self._child, signal.SIGKILL)
+        child, status = os.waitpid(self._child, 0 if late else os.WNOHANG)
         if child == 0:
             return True
         self._child = None
         if status == 0:
             return False
-        begun = [json.loads(line)["place"] for line in self._path.read_text().splitlines()]
+        begun = [line["place"] for line in read_lines(self._path)]
         place = max(begun, default=self._next)
-        signal_number = os.WTERMSIG(status)
+        died = f"the compiling process ended with signal {os.WTERMSIG(status)}"
         write_line(
             self._path,
             place=place,
-            status="compiler died",
-            reason=f"the compiling process ended with signal {signal_number}",
+            status="timed out" if late else "compiler died",
+            reason=f"longer than {LONGEST} s" if late else died,
         )
         self._next = place + 1
         self._start()
@@ -586,6 +617,8 @@ class DryStream:
         if self._child:
             return
         try:
+            if self._name != "sm_90":
+                os.nice(5)  # what is held to the launches comes first
             for place in range(self._next, len(self._items)):
                 self._compile(place)
             os._exit(0)
@@ -627,7 +660,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     for line in read_lines(folder / "rows.jsonl"):
         if "place" in line:
-            rows[line.pop("place")] = line
+            rows.setdefault(line.pop("place"), {}).update(line)
     for name in TARGETS:
         for line in read_lines(folder / f"{name}.jsonl"):
             row = rows[line.pop("place")]
@@ -693,39 +726,25 @@ def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
 
 
 def summarize(rows: list[dict[str, Any]], work: Path) -> None:
-    """Print how many agree, and everything that does not."""
-    launched = [row for row in rows if row["launched_by"] != "warmup"]
-    print(f"\n{len(launched)} distinct launches of {len({row['kernel'] for row in rows})} kernels")
-    for package, found in itertools.groupby(
-        sorted(launched, key=lambda row: row["origin"]), key=lambda row: row["origin"]
-    ):
-        print(f"  {package}: {len(list(found))}")
-    print("status", dict(collections.Counter(row["status"] for row in rows)))
+    """Print how many agree, everything that does not, and what was skipped."""
+    origins = collections.Counter(row["origin"] for row in rows)
+    print(f"\n{len(rows)} distinct launches of {len({row['kernel'] for row in rows})} kernels")
+    for name, count in sorted(origins.items()):
+        print(f"  {name}: {count}")
+    print("launched by", dict(collections.Counter(row["launched_by"] for row in rows)))
+    print("launched", dict(collections.Counter(row["status"] for row in rows)))
     for name in TARGETS:
         print(name, dict(collections.Counter(row[f"{name}_status"] for row in rows)))
-    clusters = [row for row in rows if row.get("driver_clusters") is not None]
-    print(f"{len(clusters)} with clusters, {_spilling(rows)} with local memory")
+    clusters = sum(row.get("driver_clusters") is not None for row in rows)
+    spilling = sum(bool(row.get("driver_local_bytes")) for row in rows)
+    print(f"{clusters} with clusters, {spilling} with local memory")
     same = sum(row.get("sm_90_binary") == row.get("cubin") for row in rows)
     print(f"{same} of {len(rows)} dry cubins are the launched ones, byte for byte")
     keys = collections.defaultdict(set)
     for row in rows:
-        if row.get("key"):
-            keys[row["kernel"], row["key"]].add(row["cubin"])
+        keys[row["kernel"], row.get("key")].add(row.get("cubin"))
     print(f"{sum(len(found) > 1 for found in keys.values())} keys of the store with two binaries")
-    good = {"explained", "not tried"}
-    for row in rows:
-        if row["status"] != "launched":
-            print(f"! {row['group']} {row['kernel']}: {row['status']}: {row['reason']}")
-        if row["sm_90_status"] not in good:
-            print(f"! sm_90 {row['kernel']} ({row['trial']}): {row.get('sm_90_reason')}")
-    reasons = collections.Counter(
-        f"{name} {row[f'{name}_status']}: {shortened(row.get(f'{name}_reason'))}"
-        for row in rows
-        for name in ("gfx942", "gfx1100")
-        if row[f"{name}_status"] != "explained"
-    )
-    for reason, count in reasons.most_common():
-        print(f"{count:4} {reason}")
+    print_differences(rows)
     for folder in sorted(work.iterdir()):
         for line in read_lines(folder / "rows.jsonl"):
             if "failed" in line:
@@ -734,8 +753,22 @@ def summarize(rows: list[dict[str, Any]], work: Path) -> None:
                 print(f"time of {folder.name}: {line['seconds']}")
 
 
-def _spilling(rows: list[dict[str, Any]]) -> int:
-    return sum(bool(row.get("driver_local_bytes")) for row in rows)
+def print_differences(rows: list[dict[str, Any]]) -> None:
+    """Print each launch that is not as its dry run, and why AMD's targets have no result."""
+    for row in rows:
+        if row["status"] != "launched":
+            print(f"! {row['group']} {row['kernel']}: {row['status']}: {row['reason']}")
+        if row["sm_90_status"] != "explained":
+            reason = f"{row['sm_90_status']}: {row.get('sm_90_reason')}"
+            print(f"! sm_90 {row['kernel']} ({row['trial']}): {reason}")
+    reasons = collections.Counter(
+        f"{name} {row[f'{name}_status']}: {shortened(row.get(f'{name}_reason'))}"
+        for row in rows
+        for name in ("gfx942", "gfx1100")
+        if row[f"{name}_status"] != "explained"
+    )
+    for reason, count in reasons.most_common():
+        print(f"{count:4} {reason}")
 
 
 def shortened(reason: str | None) -> str:
@@ -748,7 +781,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder of the file")
     parser.add_argument("--seconds", type=float, default=240.0, help="soft limit of all")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="groups at a time")
+    parser.add_argument("--workers", type=int, default=32, help="groups at a time")
     parser.add_argument("--most", type=int, default=MOST_LAUNCHES, help="launches of a group")
     parser.add_argument("--tutorials", type=Path, default=foreign_kernels.TUTORIALS)
     parser.add_argument("--groups", default="", help="part of the names of the groups to run")
