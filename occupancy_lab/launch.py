@@ -231,40 +231,44 @@ def constant_text(value: Any) -> str:
 
 
 def _parameter_class(parameter: Any, value: Any, target: Target) -> str:
+    """Return what Triton's binder makes of *value*, as `create_function_from_signature` does."""
     if parameter.is_constexpr:
         return f"constexpr {constant_text(value)}"
-    words = _specialized(value, target)
-    if parameter.do_not_specialize:
-        words += ", not specialized"
-    if parameter.do_not_specialize_on_alignment:
-        words += ", of any alignment"
-    return words
+    named = parameter.annotation_type
+    if named and (named == "u1" or named[:2] in {"fp", "bf"}):
+        return str(named)
+    kind, traits = _specialized(value, target, aligns=not parameter.do_not_specialize_on_alignment)
+    return f"{named or kind}{'' if parameter.do_not_specialize else traits}"
 
 
-def _specialized(value: Any, target: Target) -> str:
+def _specialized(value: Any, target: Target, *, aligns: bool) -> tuple[str, str]:
+    """Return the type that Triton gives an argument, and what it specializes on besides."""
     if isinstance(value, Pointer):
-        near = target.backend == "hip" and value.storage_bytes <= INT32_MAX
-        text = f"*{TRITON_DTYPES[value.dtype]}{' 32-bit range' if near else ''}"
-        return text if value.aligned else f"{text} unaligned"
-    if isinstance(value, bool | float):
-        return "u1" if isinstance(value, bool) else "fp32"
-    if isinstance(value, int):
-        return _integer(value)
-    if isinstance(value, tuple):
-        return f"({', '.join(_specialized(item, target) for item in value)})"
+        near = (
+            " 32-bit range" if target.backend == "hip" and value.storage_bytes <= INT32_MAX else ""
+        )
+        traits = near if value.aligned or not aligns else f"{near} unaligned"
+        return f"*{TRITON_DTYPES[value.dtype]}", traits
     if isinstance(value, Descriptor):
-        base, rest = TRITON_DTYPES[value.base.dtype], (value.padding, value.round_f32_to_tf32)
-        return f"tensordesc<{base}{list(value.block_shape)}>{rest}"
-    return constant_text(value)
+        return f"tensordesc {TRITON_DTYPES[value.base.dtype]} {value.block_shape}", ""
+    if isinstance(value, bool | float):
+        return "u1" if isinstance(value, bool) else "fp32", ""
+    if isinstance(value, int):
+        return _integer(value, aligns=aligns)
+    if isinstance(value, tuple):
+        items = [_specialized(item, target, aligns=aligns) for item in value]
+        kinds = ", ".join(kind for kind, _ in items)
+        return f"({kinds})", ",".join(traits for _, traits in items)
+    return constant_text(value), ""
 
 
-def _integer(number: int) -> str:
+def _integer(number: int, *, aligns: bool) -> tuple[str, str]:
     width = "i32" if -INT32_MAX - 1 <= number <= INT32_MAX else "i64"
     if number > INT64_MAX:
         width = "u64"
     if number == 1:
-        return f"{width} = 1"
-    return f"{width} % 16 = 0" if number % ALIGNMENT == 0 else width
+        return width, " = 1"
+    return width, " % 16 = 0" if aligns and number % ALIGNMENT == 0 else ""
 
 
 class _StandIn:

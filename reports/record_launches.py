@@ -1,0 +1,814 @@
+"""Records real launches of kernels that nobody here wrote, and the same launches dry.
+
+`python reports/record_launches.py --output FOLDER` launches what reports/foreign_kernels.py calls
+on the NVIDIA GPU at hand, notes of each launch its arguments, options and grid, what was compiled
+and what the driver says of it, and compiles the same launch without the GPU's driver for the same
+target, for gfx942 and for gfx1100. It writes launches-<gpu>.csv, and prints how many agree.
+
+Every group runs in a process of its own, and every target's dry runs in a fork of that, so that
+what crashes takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import csv
+import ctypes
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import foreign_kernels
+import torch
+import triton
+
+from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
+from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.resources import read_resources
+from occupancy_lab.errors import OccupancyLabError
+from occupancy_lab.explaining.any_launch import write_launch
+from occupancy_lab.explaining.neighbours import Tried
+from occupancy_lab.gpus import HipArchitecture, find_gpu
+from occupancy_lab.launch import Launch, Pointer, constant_text, launch_of
+from occupancy_lab.occupancy import hip
+from occupancy_lab.occupancy.rule import scalar_where
+from occupancy_lab.record import launch_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.values import Resources
+
+GPU = "h200"
+TARGETS = {"sm_90": GPU, "gfx942": "mi300x", "gfx1100": "gfx1100"}
+"""The GPU that each dry target's programs per multiprocessor are worked out for."""
+CONFIGURATIONS = 4
+"""Of an autotuner's configurations so many are launched, spread over all of them."""
+MOST_LAUNCHES = 24
+"""Distinct launches recorded of a group."""
+LAUNCHING = 0.45
+"""The share of the time in which a group launches; it compiles dry in the rest."""
+LONGEST = 45
+"""Seconds that one dry compile may take; large fp32 matrix products take minutes on AMD."""
+LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES, NUM_REGS = 3, 1, 4
+"""CUfunction_attribute of cuda.h."""
+CLUSTER_DIMENSION = 4
+"""CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION of cuda.h."""
+CLUSTER_SCHEDULING, SPREAD = 5, 1
+"""CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, as Triton's driver.c launches."""
+PACKAGES = {
+    "fla": "fla-core",
+    "liger_kernel": "liger-kernel",
+    "tutorial": "triton",
+    "torch": "torch",
+    "triton": "triton",
+}
+COLUMNS = (
+    *("group", "trial", "kernel", "origin", "launched_by", "status", "reason"),
+    *("signature", "constexprs", "options", "grid", "key"),
+    *("n_regs", "n_spills", "shared", "num_warps", "num_ctas", "cubin"),
+    *("driver_n_regs", "driver_local_bytes", "driver_static_shared"),
+    *("driver_programs_per_multiprocessor", "driver_clusters"),
+    *(
+        f"{target}_{name}"
+        for target in TARGETS
+        for name in (
+            *("status", "reason", "n_regs", "local_bytes", "shared", "static_shared", "num_warps"),
+            *("programs_per_multiprocessor", "binary"),
+            *(
+                ("clusters",)
+                if target == "sm_90"
+                else ("sgprs", "agprs", "waves_per_simd", "llvm_occupancy")
+            ),
+        )
+    ),
+)
+
+
+class TimeUpError(BaseException):
+    """The time to launch in is over, or the group has all its launches; nobody may catch it."""
+
+
+@dataclass
+class Launched:
+    """A launch that was made: what it was made with, and what it compiled to."""
+
+    function: Any
+    launch: Launch | None
+    row: dict[str, Any] = field(default_factory=dict)
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute of cuda.h, as a cluster's dimensions."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("padding", ctypes.c_int),
+        ("value", ctypes.c_uint * 16),
+    )
+
+
+class Configuration(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint),
+    )
+
+
+def libcuda() -> Any:
+    """Return the driver's library."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def asked_of_driver(function: int, metadata: Any) -> dict[str, int]:
+    """Return what the driver says of a loaded kernel; DriverError's number where it refuses."""
+    driver = libcuda()
+    handle = ctypes.c_void_p(function)
+
+    def asked(name: str, *arguments: Any) -> int:
+        value = ctypes.c_int()
+        error = getattr(driver, name)(ctypes.byref(value), *arguments)
+        if error:
+            msg = f"{name} answers with error {error}"
+            raise RuntimeError(msg)
+        return value.value
+
+    threads = metadata.num_warps * 32
+    said = {
+        "driver_n_regs": asked("cuFuncGetAttribute", NUM_REGS, handle),
+        "driver_local_bytes": asked("cuFuncGetAttribute", LOCAL_SIZE_BYTES, handle),
+        "driver_static_shared": asked("cuFuncGetAttribute", SHARED_SIZE_BYTES, handle),
+        "driver_programs_per_multiprocessor": asked(
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+            handle,
+            threads,
+            ctypes.c_size_t(metadata.shared),
+        ),
+    }
+    if metadata.num_ctas > 1:
+        attributes = (Attribute * 2)(
+            Attribute(CLUSTER_DIMENSION, 0, (metadata.num_ctas, 1, 1)),
+            Attribute(CLUSTER_SCHEDULING, 0, (SPREAD,)),
+        )
+        configuration = Configuration(
+            (metadata.num_ctas, 1, 1),
+            (threads, 1, 1),
+            metadata.shared,
+            None,
+            ctypes.addressof(attributes),
+            len(attributes),
+        )
+        said["driver_clusters"] = asked(
+            "cuOccupancyMaxActiveClusters", handle, ctypes.byref(configuration)
+        )
+    return said
+
+
+def digest(binary: bytes) -> str:
+    """Return a name for the bytes of a binary."""
+    return hashlib.sha256(binary).hexdigest()[:16]
+
+
+def origin(function: Any) -> str:
+    """Return the package that a kernel comes from, with its version."""
+    module = str(function.__module__)
+    if module.startswith("tutorial_"):
+        return f"triton {version('triton')} {module.replace('_', ' ')}"
+    package = PACKAGES.get(module.split(".", maxsplit=1)[0].split("_", maxsplit=1)[0], "torch")
+    package = PACKAGES.get(module.split(".", maxsplit=1)[0], package)
+    with contextlib.suppress(PackageNotFoundError):
+        return f"{package} {version(package)}"
+    return package
+
+
+def described(function: Any, launch: Launch) -> dict[str, Any]:
+    """Return the columns that tell what is launched, in plain text."""
+    target = find_gpu(GPU).target
+    constexprs = {one.name for one in function.params if one.is_constexpr}
+    bound = launch.bound(function)
+    classes = launch.specialization(function, target)
+    key = json.dumps(resource_key(function, launch, target), sort_keys=True)
+    return {
+        "signature": ", ".join(
+            f"{name}: {text}"
+            for name, text in zip(bound, classes, strict=True)
+            if name not in constexprs
+        ),
+        "constexprs": ", ".join(
+            f"{name}={getattr(value, '__name__', value)}"
+            for name, value in bound.items()
+            if name in constexprs
+        ),
+        "options": ", ".join(
+            f"{name}={constant_text(value)}" for name, value in launch.options(function).items()
+        ),
+        "grid": "" if launch.grid is None else " x ".join(map(str, launch.grid)),
+        "key": digest(key.encode()),
+    }
+
+
+class Recorder:
+    """Notes each distinct launch that is made while it is installed."""
+
+    def __init__(self, group: str, deadline: float, most: int, path: Path) -> None:
+        self.path = path
+        self.group = group
+        self.deadline = deadline
+        self.most = most
+        self.trial = ""
+        self.launched: dict[Any, Launched] = {}
+        self._lines: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Watch Triton's own launches, those of torch.compile, and shorten every autotuning."""
+        from triton.compiler import CompiledKernel
+        from triton.runtime import Autotuner, JITFunction
+
+        run, compile_, item = JITFunction.run, triton.compile, CompiledKernel.__getitem__
+        prune, bench = Autotuner.prune_configs, Autotuner.do_bench
+        recorder = self
+
+        def watched(function: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
+            recorder.check_time()
+            try:
+                launch, reason = launch_of(function, args, keywords, grid), ""
+            except Exception as error:  # noqa: BLE001 - it is a row
+                launch, reason = None, f"{type(error).__name__}: {error}"
+            compiled = run(function, *args, grid=grid, warmup=warmup, **keywords)
+            recorder.note(function, launch, compiled, reason, "warmup" if warmup else "launch")
+            return compiled
+
+        def watched_item(compiled: Any, grid: Any) -> Any:
+            for place, one in enumerate(recorder.launched.values()):
+                if one.row["hash"] == compiled.hash and one.row["launched_by"] == "warmup":
+                    sizes = " x ".join(map(str, grid))
+                    one.row |= {"launched_by": "CompiledKernel", "grid": sizes}
+                    write_line(recorder.path, place=place, **one.row)
+            return item(compiled, grid)
+
+        def watched_compile(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
+            recorder.check_time()
+            compiled = compile_(src, target=target, options=options, **more)
+            if hasattr(src, "fn"):
+                try:
+                    launch, reason = launch_of_source(src, options or {}), ""
+                except Exception as error:  # noqa: BLE001 - it is a row
+                    launch, reason = None, f"{type(error).__name__}: {error}"
+                recorder.note(src.fn, launch, compiled, reason, "torch.compile")
+            return compiled
+
+        def fewer(tuner: Any, keywords: Any) -> Any:
+            left = prune(tuner, keywords)
+            return left[:: max(1, -(-len(left) // CONFIGURATIONS))]
+
+        JITFunction.run, triton.compile, CompiledKernel.__getitem__ = (
+            *(watched, watched_compile, watched_item),
+        )
+        Autotuner.prune_configs = fewer
+        Autotuner.do_bench = property(lambda _: once)
+        try:
+            yield
+        finally:
+            JITFunction.run, triton.compile, CompiledKernel.__getitem__ = run, compile_, item
+            Autotuner.prune_configs, Autotuner.do_bench = prune, bench
+
+    def check_time(self) -> None:
+        """End the launching where its time is over, or enough was launched."""
+        if time.monotonic() > self.deadline or len(self.launched) >= self.most:
+            raise TimeUpError
+
+    def note(
+        self, function: Any, launch: Launch | None, compiled: Any, reason: str, by: str
+    ) -> None:
+        """Note a launch that was made, unless its like was before."""
+        if compiled is None or (key := (function.__name__, compiled.hash)) in self.launched:
+            return
+        row: dict[str, Any] = {
+            "group": self.group,
+            "trial": self.trial,
+            "kernel": function.__name__,
+            "origin": origin(function),
+            "launched_by": by,
+            "hash": compiled.hash,
+            "status": "not described" if reason else "launched",
+            "reason": reason,
+        }
+        self.launched[key] = Launched(function, launch, row)
+        try:
+            metadata = compiled.metadata
+            row |= {
+                "shared": metadata.shared,
+                "num_warps": metadata.num_warps,
+                "num_ctas": metadata.num_ctas,
+                "cubin": digest(compiled.asm["cubin"]),
+                "code": read_resources(compiled.asm, metadata, "cuda").binary,
+            }
+            row |= loaded(compiled)
+            if launch is not None:
+                row |= described(function, launch)
+        except Exception as error:  # noqa: BLE001 - it is a row
+            row |= {"status": "not read", "reason": f"{type(error).__name__}: {error}"}
+        write_line(self.path, place=len(self.launched) - 1, **row)
+
+
+def loaded(compiled: Any) -> dict[str, Any]:
+    """Return what Triton and the driver say of a kernel that is, or now gets, loaded."""
+    if compiled.module is None:
+        from triton.runtime import driver
+
+        device = driver.active.get_current_device()
+        _, function, n_regs, n_spills, *_ = driver.active.utils.load_binary(
+            compiled.name, compiled.kernel, compiled.metadata.shared, device
+        )
+    else:
+        function, n_regs, n_spills = compiled.function, compiled.n_regs, compiled.n_spills
+    said = asked_of_driver(function, compiled.metadata)
+    return {"n_regs": n_regs, "n_spills": n_spills, **said}
+
+
+def once(call: Callable[[], Any], **_: Any) -> list[float]:
+    """Run what an autotuner would measure one time."""
+    call()
+    return [1.0, 1.0, 1.0]
+
+
+def launch_of_source(source: Any, options: dict[str, Any]) -> Launch:
+    """Return a launch that Triton would make *source* of: torch.compile compiles without one."""
+    arguments: dict[str, Any] = {}
+    for place, name in enumerate(source.fn.arg_names):
+        kind = source.signature.get(name, "constexpr")
+        divisible = ["tt.divisibility", 16] in source.attrs.get((place,), [])
+        if kind == "constexpr":
+            arguments[name] = source.constants[(place,)]
+        elif kind.startswith("*"):
+            arguments[name] = Pointer(torch_dtype(kind[1:]), 16, divisible)
+        else:
+            arguments[name] = number_of(kind, divisible=divisible)
+    return launch_of(source.fn, (), {**arguments, **options}, None)
+
+
+def torch_dtype(name: str) -> str:
+    """Return torch's name of Triton's dtype *name*."""
+    from occupancy_lab.launch import dtype_name
+
+    return "bool" if name == "i1" else dtype_name(name)
+
+
+def number_of(kind: str, *, divisible: bool) -> Any:
+    """Return a number that Triton gives the type *kind*."""
+    if kind in {"fp32", "fp64"}:
+        return 0.5
+    if kind in {"i1", "u1"}:
+        return True
+    big = {"i32": 0, "i64": 2**40, "u64": 2**63}[kind]
+    return big + (32 if divisible else 7)
+
+
+def dry(one: Launched, name: str) -> dict[str, Any]:
+    """Return the columns of *one*'s launch compiled for the target *name*, without its GPU."""
+    gpu = find_gpu(TARGETS[name])
+    seen: dict[str, Any] = {}
+
+    def listen(*, metadata: Any, metadata_group: Any, cache_hit: bool, **_: Any) -> None:
+        files = {Path(path).suffix[1:]: path for path in metadata_group.values()}
+        binary = files["cubin" if name == "sm_90" else "hsaco"]
+        seen["binary"] = digest(Path(binary).read_bytes())
+        seen["num_ctas"] = metadata.get("num_ctas")
+        seen["cached"] = cache_hit
+        seen["name"] = metadata["name"]
+        if "amdgcn" in files:
+            seen["amdgcn"] = Path(files["amdgcn"]).read_text(encoding="utf-8")
+
+    launch = with_own_options(one.function, one.launch, gpu)
+    triton.knobs.compilation.listener = listen
+    resources = compile_launch(one.function, launch, gpu.target, Store(None))
+    found: dict[str, Any] = {
+        "n_regs": resources.n_regs,
+        "local_bytes": resources.local_bytes,
+        "shared": resources.shared,
+        "static_shared": resources.static_shared,
+        "num_warps": resources.num_warps,
+        "binary": seen["binary"],
+    }
+    try:
+        record = launch_record(one.function, launch, gpu, resources, triton=triton_version())
+        explanation = write_launch((Tried(record),), full=True).to_markdown()
+        calculation = record.calculation
+        found["programs_per_multiprocessor"] = calculation.occupancy.programs_per_multiprocessor
+        if name == "sm_90" and calculation.clusters is not None:
+            found["clusters"] = calculation.clusters.resident
+        found |= {"status": "explained" if explanation else "explained in no word"}
+    except OccupancyLabError as error:
+        found |= {"status": "does not fit", "reason": str(error)}
+    if name == "sm_90":
+        differences = compared(one.row, found, resources, seen)
+        if differences:
+            found |= {"status": "differs", "reason": "; ".join(differences)}
+    else:
+        found |= held_to_llvm(resources, gpu, seen, found)
+    return found
+
+
+def with_own_options(function: Any, launch: Launch, gpu: Gpu) -> Launch:
+    """Return *launch* without options that only NVIDIA's compiler has, as a dry run on both does.
+
+    Options for clusters stay: a kernel that is made of them is no launch for AMD.
+    """
+    own = default_options(gpu.target)
+    foreign = launch.options(function).keys() & (
+        default_options(find_gpu(GPU).target).keys() - own.keys()
+    )
+    kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
+    return dataclasses.replace(launch, keywords=kept)
+
+
+def compared(
+    row: dict[str, Any], found: dict[str, Any], resources: Resources, seen: dict[str, Any]
+) -> list[str]:
+    """Return in words what of a dry run is not as it was launched."""
+    pairs = {
+        "registers": (found["n_regs"], row.get("n_regs")),
+        "registers by the driver": (found["n_regs"], row.get("driver_n_regs")),
+        "spills": (resources.n_spills, row.get("n_spills")),
+        "local memory": (found["local_bytes"], row.get("driver_local_bytes")),
+        "shared memory": (found["shared"], row.get("shared")),
+        "static shared memory": (found["static_shared"], row.get("driver_static_shared")),
+        "warps": (found["num_warps"], row.get("num_warps")),
+        "programs of a cluster": (seen["num_ctas"], row.get("num_ctas")),
+        "programs per SM": (
+            found.get("programs_per_multiprocessor", 0),
+            row.get("driver_programs_per_multiprocessor"),
+        ),
+        "clusters": (found.get("clusters"), row.get("driver_clusters")),
+        "instructions": (resources.binary, row.get("code")),
+        "binary": (found["binary"], row.get("cubin")),
+        "taken from a cache": (seen["cached"], False),
+    }
+    return [
+        f"{what} {dry} dry, {real} launched" for what, (dry, real) in pairs.items() if dry != real
+    ]
+
+
+def held_to_llvm(
+    resources: Resources, gpu: Gpu, seen: dict[str, Any], found: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the waves per SIMD of the formula and of LLVM's assembly."""
+    text = seen["amdgcn"].partition(f".amdhsa_kernel {seen['name']}")[2]
+    match = re.search(r"; Occupancy: +(\d+)", text)
+    architecture = gpu.architecture
+    if not isinstance(architecture, HipArchitecture):
+        raise TypeError(architecture)
+    waves = waves_per_simd(resources, architecture)
+    llvm = None if match is None else int(match[1])
+    differs = (
+        {}
+        if waves == llvm
+        else {
+            "status": "differs",
+            "reason": f"{waves} waves per SIMD, LLVM says {llvm}; {found.get('reason', '')}",
+        }
+    )
+    return {
+        "sgprs": resources.sgprs,
+        "agprs": resources.agprs,
+        "waves_per_simd": waves,
+        "llvm_occupancy": llvm,
+        **differs,
+    }
+
+
+def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
+    """Return the waves of one SIMD by wave slots, VGPRs and SGPRs, which is all that LLVM counts.
+
+    The LLVM of Triton 3.6 to 3.8 leaves out the SGPRs of the trap handler: its steps are those of
+    getOccupancyWithNumSGPRs.
+    """
+    rules = {rule.resource: rule for rule in hip.RULES}
+    work = rules["registers"].work(resources, architecture, scalar_where) or {}
+    limits = [architecture.max_waves_per_simd, int(work["waves_per_simd"])]
+    if architecture.sgprs_per_simd is not None and resources.sgprs is not None:
+        steps = ((80, 10), (88, 9), (100, 8), (999, 7))
+        limits.append(next(waves for most, waves in steps if resources.sgprs <= most))
+    return min(limits)
+
+
+def write_line(path: Path, **columns: Any) -> None:
+    """Append *columns* to a file of lines of JSON."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(columns, default=str) + "\n")
+
+
+def launch_group(group: str, folder: Path, until: float, end: float, most: int) -> None:
+    """Launch what is of *group* until the time *until*, and compile it dry until *end*."""
+    torch.set_num_threads(1)
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
+    began = time.monotonic()
+    lines = folder / "rows.jsonl"
+    recorder = Recorder(group, until, most, lines)
+    with recorder.installed():
+        try_all(group, recorder, lines)
+    items = list(recorder.launched.values())
+    write_line(lines, seconds={"launching": round(time.monotonic() - began, 1)})
+    began = time.monotonic()
+    streams = {name: DryStream(items, name, folder / f"{name}.jsonl") for name in TARGETS}
+    while any(stream.going() for stream in streams.values()):
+        if time.monotonic() > end:
+            for stream in streams.values():
+                stream.stop()
+        time.sleep(0.05)
+    write_line(lines, seconds={"compiling dry": round(time.monotonic() - began, 1)})
+
+
+def try_all(group: str, recorder: Recorder, lines: Path) -> None:
+    """Call all of *group*; what fails is named, and the next is tried."""
+    try:
+        trials = list(foreign_kernels.GROUPS[group]())
+        random.Random(0).shuffle(trials)  # noqa: S311 - so that a group with many has some of each
+        for trial, call in trials:
+            recorder.trial = trial
+            recorder.check_time()
+            try:
+                call()
+                torch.cuda.synchronize()
+            except Exception as error:  # noqa: BLE001 - it is named
+                text = str(error).strip().split("\n")[0][:200]
+                write_line(lines, failed=trial, why=f"{type(error).__name__}: {text}")
+                if "CUDA error" in str(error):  # no later launch of this process would work
+                    return
+    except TimeUpError:
+        write_line(lines, failed=recorder.trial, why="the group has its time or its launches")
+    except Exception as error:  # noqa: BLE001 - it is named
+        write_line(lines, failed=group, why="".join(traceback.format_exception(error))[-1500:])
+
+
+class DryStream:
+    """A process that compiles *items* dry for one target, and its follower where it crashes."""
+
+    def __init__(self, items: list[Launched], name: str, path: Path) -> None:
+        self._items, self._name, self._path = items, name, path
+        self._next = 0
+        self._child: int | None = None
+        path.touch()
+        self._start()
+
+    def going(self) -> bool:
+        """Return whether it still compiles."""
+        if self._child is None:
+            return False
+        late = time.time() - self._path.stat().st_mtime > LONGEST
+        if late:
+            os.kill(self._child, signal.SIGKILL)
+        child, status = os.waitpid(self._child, 0 if late else os.WNOHANG)
+        if child == 0:
+            return True
+        self._child = None
+        if status == 0:
+            return False
+        begun = [line["place"] for line in read_lines(self._path)]
+        place = max(begun, default=self._next)
+        died = f"the compiling process ended with signal {os.WTERMSIG(status)}"
+        write_line(
+            self._path,
+            place=place,
+            status="timed out" if late else "compiler died",
+            reason=f"longer than {LONGEST} s" if late else died,
+        )
+        self._next = place + 1
+        self._start()
+        return True
+
+    def stop(self) -> None:
+        """End the process; what it has not compiled stays without a result."""
+        if self._child is not None:
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+            self._child = None
+        self._next = len(self._items)
+
+    def _start(self) -> None:
+        self._child = os.fork()
+        if self._child:
+            return
+        try:
+            if self._name != "sm_90":
+                os.nice(5)  # what is held to the launches comes first
+            for place in range(self._next, len(self._items)):
+                self._compile(place)
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the parent goes on with the next
+            traceback.print_exc()
+            os._exit(1)
+
+    def _compile(self, place: int) -> None:
+        one = self._items[place]
+        write_line(self._path, place=place, status="begun")
+        if one.launch is None:
+            write_line(self._path, place=place, status="not tried", reason="not described")
+            return
+        try:
+            found = dry(one, self._name)
+        except OccupancyLabError as error:
+            found = {"status": "refused", "reason": f"{type(error).__name__}: {error}"}
+        except Exception as error:  # noqa: BLE001 - it is a row
+            found = {
+                "status": "failed",
+                "reason": "".join(traceback.format_exception(error))[-800:],
+            }
+        write_line(self._path, place=place, **found)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a file of lines of JSON, none where there is no file."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of a group from what its processes wrote."""
+    rows: dict[int, dict[str, Any]] = {}
+    for line in read_lines(folder / "rows.jsonl"):
+        if "place" in line:
+            rows.setdefault(line.pop("place"), {}).update(line)
+    for name in TARGETS:
+        for line in read_lines(folder / f"{name}.jsonl"):
+            row = rows[line.pop("place")]
+            row |= {f"{name}_{column}": value for column, value in line.items()}
+    for row in rows.values():
+        for name in TARGETS:
+            if row.get(f"{name}_status", "begun") == "begun":
+                row |= {f"{name}_status": "not tried", f"{name}_reason": "no time was left"}
+    return list(rows.values())
+
+
+def run_groups(groups: list[str], work: Path, chosen: argparse.Namespace) -> None:
+    """Run each group in a process of its own, so many at a time; the file grows as they end."""
+    began = time.monotonic()
+    end = began + chosen.seconds
+    waiting, running = list(groups), {}
+    while waiting or running:
+        while waiting and len(running) < chosen.workers:
+            group = waiting.pop(0)
+            folder = work / re.sub(r"\W+", "-", group)
+            folder.mkdir(parents=True)
+            child = os.fork()
+            if not child:
+                run_one(group, folder, began + LAUNCHING * chosen.seconds, end, chosen.most)
+            running[child] = (group, time.monotonic())
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child in running:
+            group, since = running.pop(child)
+            said = "" if status == 0 else f", ended with status {status}"
+            print(f"{group}: {time.monotonic() - since:.0f} s{said}", flush=True)
+            write_rows(work, chosen.output)
+        elif time.monotonic() > end + 20:
+            for child in running:
+                os.kill(child, signal.SIGKILL)
+            waiting, end = [], end + 20
+        else:
+            time.sleep(0.1)
+
+
+def run_one(group: str, folder: Path, until: float, end: float, most: int) -> None:
+    """Run a group in this process, which ends with it."""
+    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        launch_group(group, folder, until, end, most)
+    except BaseException as error:  # noqa: BLE001 - it is named
+        why = "".join(traceback.format_exception(error))[-1500:]
+        write_line(folder / "rows.jsonl", failed=group, why=why)
+        os._exit(1)
+    os._exit(0)
+
+
+def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
+    """Write all rows there are to the file, and return them."""
+    rows = list(itertools.chain.from_iterable(map(rows_of, sorted(work.iterdir()))))
+    path = output / f"launches-{GPU}.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def summarize(rows: list[dict[str, Any]], work: Path) -> None:
+    """Print how many agree, everything that does not, and what was skipped."""
+    origins = collections.Counter(row["origin"] for row in rows)
+    print(f"\n{len(rows)} distinct launches of {len({row['kernel'] for row in rows})} kernels")
+    for name, count in sorted(origins.items()):
+        print(f"  {name}: {count}")
+    print("launched by", dict(collections.Counter(row["launched_by"] for row in rows)))
+    print("launched", dict(collections.Counter(row["status"] for row in rows)))
+    for name in TARGETS:
+        print(name, dict(collections.Counter(row[f"{name}_status"] for row in rows)))
+    clusters = sum(row.get("driver_clusters") is not None for row in rows)
+    spilling = sum(bool(row.get("driver_local_bytes")) for row in rows)
+    print(f"{clusters} with clusters, {spilling} with local memory")
+    same = sum(row.get("sm_90_binary") == row.get("cubin") for row in rows)
+    print(f"{same} of {len(rows)} dry cubins are the launched ones, byte for byte")
+    keys = collections.defaultdict(set)
+    for row in rows:
+        keys[row["kernel"], row.get("key")].add(row.get("cubin"))
+    print(f"{sum(len(found) > 1 for found in keys.values())} keys of the store with two binaries")
+    print_differences(rows)
+    for folder in sorted(work.iterdir()):
+        for line in read_lines(folder / "rows.jsonl"):
+            if "failed" in line:
+                print(f"skipped in {folder.name}: {line['failed']}: {line['why']}")
+            if "seconds" in line:
+                print(f"time of {folder.name}: {line['seconds']}")
+
+
+def print_differences(rows: list[dict[str, Any]]) -> None:
+    """Print each launch that is not as its dry run, and why AMD's targets have no result."""
+    for row in rows:
+        if row["status"] != "launched":
+            print(f"! {row['group']} {row['kernel']}: {row['status']}: {row['reason']}")
+        if row["sm_90_status"] != "explained":
+            reason = f"{row['sm_90_status']}: {row.get('sm_90_reason')}"
+            print(f"! sm_90 {row['kernel']} ({row['trial']}): {reason}")
+    reasons = collections.Counter(
+        f"{name} {row[f'{name}_status']}: {shortened(row.get(f'{name}_reason'))}"
+        for row in rows
+        for name in ("gfx942", "gfx1100")
+        if row[f"{name}_status"] != "explained"
+    )
+    for reason, count in reasons.most_common():
+        print(f"{count:4} {reason}")
+
+
+def shortened(reason: str | None) -> str:
+    """Return a reason without what is a single launch's own: names in quotes and numbers."""
+    return re.sub(r"'[^']*'|\b\d[\d.,]*\b|for \w+:|compile \w+", "..", reason or "")[:220]
+
+
+def main() -> None:
+    """Record and say how many agree."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="folder of the file")
+    parser.add_argument("--seconds", type=float, default=240.0, help="soft limit of all")
+    parser.add_argument("--workers", type=int, default=32, help="groups at a time")
+    parser.add_argument("--most", type=int, default=MOST_LAUNCHES, help="launches of a group")
+    parser.add_argument("--tutorials", type=Path, default=foreign_kernels.TUTORIALS)
+    parser.add_argument("--groups", default="", help="part of the names of the groups to run")
+    chosen = parser.parse_args()
+    foreign_kernels.TUTORIALS = chosen.tutorials.resolve()
+    chosen.output.mkdir(parents=True, exist_ok=True)
+    groups = [
+        group
+        for group in foreign_kernels.GROUPS
+        if any(part in group for part in chosen.groups.split(","))
+    ]
+    began = time.monotonic()
+    work = Path(tempfile.mkdtemp(prefix="launches-"))
+    print(f"triton {version('triton')}, torch {version('torch')}, Python {sys.version.split()[0]}")
+    try:
+        run_groups(groups, work, chosen)
+    finally:
+        rows = write_rows(work, chosen.output)
+        with (chosen.output / "logs.txt").open("w", encoding="utf-8") as file:
+            for folder in sorted(work.iterdir()):
+                if (folder / "log.txt").exists():
+                    text = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
+                    file.write(f"=== {folder.name}\n{text[-20000:]}\n")
+        summarize(rows, work)
+        shutil.rmtree(work, ignore_errors=True)
+    print(f"{time.monotonic() - began:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()
