@@ -22,8 +22,9 @@ from occupancy_lab.cli.options import (
     debug_option,
     format_options,
     gpu_option,
-    launch_options,
     matrix_options,
+    of_launch,
+    of_matrix,
     resume_option,
     retry_option,
     runs_option,
@@ -42,6 +43,9 @@ from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from occupancy_lab.sweeping.run import Swept
+    from occupancy_lab.text.document import Answer
 
 NAME = "occupancy-lab"
 LONGEST_NAME = 255
@@ -145,19 +149,6 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         context.exit()
 
 
-def _given(*, launch: str | None, **asked: Any) -> dict[str, Any]:
-    """Return what was given of *asked*; a FILE.py:FUNCTION is the kernel."""
-    if launch is not None and asked["kernel"] is not None:
-        msg = f"{quoted(launch)} is a kernel, and --kernel another; give one of them"
-        raise click.UsageError(msg)
-    asked["kernel"] = launch or asked["kernel"]
-    return {
-        name: value
-        for name, value in asked.items()
-        if value not in (None, ()) and value is not False
-    }
-
-
 @main.command(
     ignored=(
         _ONE_FORM,
@@ -167,6 +158,8 @@ def _given(*, launch: str | None, **asked: Any) -> dict[str, Any]:
 )
 @any_launch_options
 @matrix_options
+@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
+@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
 @triton_option
 @click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
@@ -184,9 +177,10 @@ def _given(*, launch: str | None, **asked: Any) -> dict[str, Any]:
 @compile_timeout_option
 @format_options
 @cache_options
-def explain(
+def explain(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     gpus: tuple[str, ...],
+    launch: str | None,
     form: str,
     as_json: bool,
     no_cache: bool,
@@ -201,8 +195,9 @@ def explain(
     """
     from occupancy_lab.explaining import explain as explain_kernel
 
+    given = of_matrix(asked) if launch is None else of_launch(launch, asked)
     explanation = explain_kernel(
-        **_given(**asked), gpu=gpus or None, cache=not no_cache, progress=show_status
+        **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
     print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
 
@@ -215,17 +210,16 @@ def explain(
         Ignored(("--no-resume",), beside="--no-cache"),
     )
 )
-@click.option("--cols", type=Integers(), required=True, help="Columns of the matrix.")
-@click.option("--rows", type=Integers(), default="4096", show_default=True, help="Rows of it.")
-@click.option("--dtype", default="float32", show_default=True, help="Of float32,float16,bfloat16.")
-@click.option(
-    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
-)
+@any_launch_options
+@click.option("--cols", type=Integers(), help="Columns of the matrix.")
+@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
+@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
 @gpu_option
 @triton_option
-@click.option("--block-size", type=Integers(), default="", help="BLOCK_SIZE [default: fits a row].")
-@click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
-@click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
+@click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")
+@click.option("--num-warps", type=Integers(), help="[default: 1,2,4,8,16,32]")
+@click.option("--num-stages", type=Integers(), help="[default: 1,2,3,4]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
 @compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
@@ -245,36 +239,77 @@ def explain(
 @resume_option
 @retry_option
 @cache_options
-def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) -> None:
-    """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
-    from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.run import run
+def sweep(
+    gpus: tuple[str, ...], launch: str | None, no_cache: bool, no_resume: bool, **asked: Any
+) -> None:
+    """Compile a grid of configurations and give one row each; exit 1 where not one is ok.
 
-    with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
-        swept = run(gpu=gpus or None, cache=not no_cache, journal=journal, **asked)
-        if asked["form"] is None:
-            print_markdown(swept.text)
-        else:
-            print_text(swept.text)
-        if swept.complaints:
-            _fail("; ".join(swept.complaints), swept.status)
+    Of FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
+    """
+    if launch is None:
+        from occupancy_lab.measuring.journal import Journal
+        from occupancy_lab.sweeping.run import run
+
+        with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
+            matrix = of_matrix(asked)
+            swept = run(gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
+            _print_swept(swept, asked["form"])
+    else:
+        from occupancy_lab.explaining.launch_table import sweep_launches
+
+        views = ("where", "sort", "top", "form", "export_csv", "export_json", "export_markdown")
+        given = of_launch(launch, asked, *views)
+        swept = sweep_launches(**given, gpu=gpus or None, cache=not no_cache, progress=show_status)
+        _print_swept(swept, asked["form"])
     sys.exit(swept.status)
 
 
+def _print_swept(swept: Swept, form: str | None) -> None:
+    if form is None:
+        print_markdown(swept.text)
+    else:
+        print_text(swept.text)
+    if swept.complaints:
+        _fail("; ".join(swept.complaints), swept.status)
+
+
 @main.command(ignored=(_ONE_FORM,))
-@launch_options
-@click.option("--kernel", default="softmax", show_default=True, help="One or several, with commas.")
+@any_launch_options
+@matrix_options
+@click.option("--kernel", help="One or several, with commas [default: softmax].")
+@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
+@click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
 @compile_timeout_option
 @format_options
 @cache_options
-def compare(gpus: tuple[str, ...], form: str, as_json: bool, no_cache: bool, **asked: Any) -> None:
-    """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why."""
-    from occupancy_lab.comparing import compare as compare_sides
+def compare(
+    gpus: tuple[str, ...],
+    launch: str | None,
+    form: str,
+    as_json: bool,
+    no_cache: bool,
+    **asked: Any,
+) -> None:
+    """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why.
 
-    comparison = compare_sides(**asked, gpu=gpus or None, cache=not no_cache, progress=show_status)
+    Of FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
+    """
+    common: dict[str, Any] = {
+        "gpu": gpus or None,
+        "cache": not no_cache,
+        "progress": show_status,
+    }
+    if launch is None:
+        from occupancy_lab.comparing import compare as compare_sides
+
+        comparison: Answer = compare_sides(**of_matrix(asked), **common)
+    else:
+        from occupancy_lab.explaining.launch_table import compare_launches
+
+        comparison = compare_launches(**of_launch(launch, asked), **common)
     print_answer(comparison, "json" if as_json else form)
 
 

@@ -13,11 +13,14 @@ from occupancy_lab.cli.options import (
     Ignored,
     Names,
     Number,
+    any_launch_options,
     cache_options,
     compile_timeout_option,
     grid_options,
     launch_options,
-    problem_options,
+    matrix_options,
+    of_launch,
+    of_matrix,
     resume_option,
     retry_option,
     runs_option,
@@ -73,15 +76,11 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
         Ignored(("--top",), beside="--json", without="--measure"),
     ),
 )
-@problem_options
+@any_launch_options
+@matrix_options
+@click.option("--kernel", help="Kernels that do the same [default: softmax,softmax_row].")
 @click.option(
     "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
-)
-@click.option(
-    "--kernel",
-    default="softmax,softmax_row",
-    show_default=True,
-    help="Kernels that do the same.",
 )
 @triton_option
 @grid_options
@@ -96,25 +95,43 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
 @resume_option
 @retry_option
 @cache_options
-def tune(
-    *, as_json: bool, no_cache: bool, no_resume: bool, quiet: bool, top: int, **asked: Any
+def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
+    *,
+    launch: str | None,
+    as_json: bool,
+    no_cache: bool,
+    no_resume: bool,
+    quiet: bool,
+    top: int,
+    **asked: Any,
 ) -> None:
-    """Choose a configuration by prediction; with --measure launch only the best predicted."""
+    """Choose a configuration by prediction; with --measure launch only the best predicted.
+
+    Of FILE.py:FUNCTION, of those that --constexpr, --num-warps and --num-stages give.
+    """
+    form = "json" if as_json else "terminal"
+    if launch is not None:
+        from occupancy_lab.explaining.launch_table import tune_launches
+
+        given = of_launch(launch, asked, "gpu")
+        print_answer(tune_launches(top, **given, cache=not no_cache, progress=show_status), form)
+        return
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
 
+    matrix = of_matrix(asked)
     with Journal("tune", keep=not no_cache, resume=not no_resume) as journal:
         with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
             tuning = tune_kernels(
-                **asked,
+                **matrix,
                 top=top,
                 cache=not no_cache,
                 journal=journal,
                 progress=compiling,
                 measuring_progress=measuring,
             )
-        print_answer(tuning, "json" if as_json else "terminal", tuning.to_document(top))
+        print_answer(tuning, form, tuning.to_document(top))
 
 
 @click.command(cls=Command)

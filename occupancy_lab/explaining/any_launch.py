@@ -154,12 +154,26 @@ def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
 
 
 def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
-    rows = [
-        (literal(name), *(literal(str(_constexprs(record)[name])) for record in records))
-        for name in _constexprs(records[0])
-    ]
-    rows += compared(
-        records,
+    shown = tuple(
+        row
+        for row in launch_rows(records)
+        if row[0] != "occupancy" and any(cell != "-" for cell in row[1:])
+    )
+    return Table(("the launch", *(record.title for record in records)), shown, prose=True)
+
+
+def launch_rows(records: Sequence[LaunchRecord]) -> tuple[tuple[str, ...], ...]:
+    """Return the rows of a table with a column per record; "-" where one has nothing to say."""
+    names = dict.fromkeys(name for record in records for name in _constexprs(record))
+    settings = tuple(
+        (
+            literal(name),
+            *(literal(str(_constexprs(record).get(name, "-"))) for record in records),
+        )
+        for name in names
+    )
+    return settings + compared(
+        tuple(records),
         (
             ("num_warps", _warps),
             ("num_stages", lambda record: _knob(record, "num_stages")),
@@ -172,12 +186,23 @@ def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
             ("global loads, stores", _accesses),
             ("tensor cores", _tensor_cores),
             ("tensor memory", _tensor_memory),
+            ("occupancy", _occupancy),
             ("predicted time", _time),
             ("bound by", _bound),
         ),
     )
-    shown = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-    return Table(("the launch", *(record.title for record in records)), shown, prose=True)
+
+
+def _occupancy(record: LaunchRecord) -> str:
+    held = record.calculation.occupancy
+    word = record.calculation.architecture.multiprocessor_word
+    return f"{percent(held.occupancy)}, {held.programs_per_multiprocessor} programs per {word}"
+
+
+def setting_words(record: LaunchRecord) -> str:
+    """Return a launch's constexprs and options: "BLOCK_M 128, num_warps 8"."""
+    settings = {**_constexprs(record), **record.options}
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _knob(record: LaunchRecord, name: str) -> str:
