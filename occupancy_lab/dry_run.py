@@ -22,8 +22,10 @@ from occupancy_lab.launch import bound_launch
 from occupancy_lab.record import LaunchRecord, launch_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.compiling.recorder import ScriptLaunch
+    from occupancy_lab.compiling.script import Script
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
     from occupancy_lab.text.document import Document
@@ -70,23 +72,70 @@ def run_dry(found: Sequence[Variant], gpus: Sequence[tuple[Gpu, bool]], store: S
     raises what it fails with.
     """
 
-    def make(function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+    def make(variant: Variant, gpu: Gpu) -> LaunchRecord:
+        function, launch = variant.function, variant.launch
         resources = compile_launch(function, launch, gpu.target, store, present=gpu in here)
         bound = bound_launch(function, launch)
         return launch_record(bound, gpu, resources, triton=triton_version())
 
     here = {gpu for gpu, present in gpus if present}
+    return _run_dry(found, [gpu for gpu, _ in gpus], make)
+
+
+def _run_dry(
+    found: Sequence[Variant],
+    gpus: Sequence[Gpu],
+    make: Callable[[Variant, Gpu], LaunchRecord],
+) -> DryRun:
     records, failures = [], []
     alone = len(found) * len(gpus) == 1
-    for (gpu, _), variant in itertools.product(gpus, found):
+    for gpu, variant in itertools.product(gpus, found):
         try:
-            records.append(make(variant.function, variant.launch, gpu))
+            records.append(make(variant, gpu))
         except (CompileError, DoesNotFitError) as error:
             if alone:
                 raise
             status = "compile failed" if isinstance(error, CompileError) else "does not fit"
             failures.append(Untried(gpu, variant, status, str(error)))
-    return DryRun(tuple(records), tuple(failures), make=partial(make, found[0].function))
+
+    def make_neighbour(launch: Launch, gpu: Gpu) -> LaunchRecord:
+        return make(Variant(found[0].function, launch), gpu)
+
+    return DryRun(tuple(records), tuple(failures), make=make_neighbour)
+
+
+def script_runs(script: Script) -> Iterator[tuple[ScriptLaunch, DryRun]]:
+    """Return the first launch of each launch line that *script* came by, and the line's dry run.
+
+    The script must be open while an explanation is made: its process compiles the neighbours. A
+    launch that alone cannot be compiled or does not fit raises what it fails with.
+    """
+    lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
+    for _, pairs in lines:
+        launches = dict(pairs)
+        found = [Variant(None, one.bound.launch, one.tuned) for one in launches.values()]
+        first = next(iter(launches.values()))
+        yield first, _run_dry(found, [script.gpu], partial(_script_record, script, launches))
+
+
+def _script_record(
+    script: Script, launches: Mapping[int, ScriptLaunch], variant: Variant, gpu: Gpu
+) -> LaunchRecord:
+    """Return the record of *variant*, which is one of *launches* or has other keywords than it."""
+
+    def changes(index: int) -> dict[str, Any]:
+        before = launches[index].bound.launch.keywords
+        after = variant.launch.keywords
+        return {name: after[name] for name in after if after[name] != before.get(name, changes)}
+
+    def distance(index: int) -> tuple[bool, int]:
+        other = launches[index].bound.launch.arguments != variant.launch.arguments
+        return other, len(changes(index))
+
+    nearest = min(launches, key=distance)
+    bound = launches[nearest].bound.with_keywords(changes(nearest))
+    resources = script.resources(nearest, changes(nearest))
+    return launch_record(bound, gpu, resources, triton=triton_version())
 
 
 class DryKernel:

@@ -224,7 +224,13 @@ def _torch_cuda(device: Device) -> dict[str, Any]:
         "manual_seed_all",
         "seed",
     )
-    idle += ("init", "_lazy_init", "reset_peak_memory_stats", "reset_max_memory_allocated")
+    idle += (
+        "init",
+        "_lazy_init",
+        "set_stream",
+        "reset_peak_memory_stats",
+        "reset_max_memory_allocated",
+    )
     memory = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
     return {
         **_answers(idle),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -41,6 +43,10 @@ class ScriptLaunch:
     """A launch that a script makes; what is no plain value in it is its text."""
 
     bound: BoundLaunch
+    place: str
+    """The file and line of the launch line that made it first: bench.py:12."""
+    call: int
+    """Which launch line that was: the configurations of an autotuner are of one."""
     times: int
     """How often it is made."""
     tuned: Mapping[str, Plain]
@@ -91,21 +97,31 @@ class Recorder:
         self._store = store
         self._compiling = False
         self._found: dict[str, Variant] = {}
+        self._plain: dict[str, ScriptLaunch] = {}
+        self._calls = 0
         self._times: dict[str, int] = {}
         self._tuned: dict[tuple[Any, ...], list[Variant]] = {}
 
-    def note(self, variant: Variant) -> None:
-        """Count a launch."""
-        key = repr((id(variant.function), variant.launch, variant.tuned))
-        self._found.setdefault(key, variant)
-        self._times[key] = self._times.get(key, 0) + 1
+    def note(self, *variants: Variant) -> None:
+        """Count a launch, or all that an autotuner would try for it.
+
+        Raises InputError where an argument is missing.
+        """
+        self._calls += 1
+        for variant in variants:
+            key = repr((id(variant.function), variant.launch, variant.tuned))
+            if key not in self._found:
+                self._plain[key] = ScriptLaunch(
+                    _in_plain(variant), _place(), self._calls, 0, _texts(variant.tuned)
+                )
+                self._found[key] = variant
+            self._times[key] = self._times.get(key, 0) + 1
 
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
         """The launches, in the order in which they first appeared."""
         return tuple(
-            ScriptLaunch(_in_plain(one), self._times[key], _texts(one.tuned))
-            for key, one in self._found.items()
+            dataclasses.replace(one, times=self._times[key]) for key, one in self._plain.items()
         )
 
     def resources(self, index: int, changes: Mapping[str, Plain]) -> Resources:
@@ -158,8 +174,7 @@ class Recorder:
             key = (id(tuner), *_tuning_key(tuner, args, kwargs))
             if key not in self._tuned:
                 self._tuned[key] = list(variants(tuner, args, kwargs, grid))
-            for variant in self._tuned[key]:
-                self.note(variant)
+            self.note(*self._tuned[key])
             tuner.best_config = tuner.configs[0]
             return _Compiled(self, self._tuned[key][0])
 
@@ -169,6 +184,17 @@ class Recorder:
             offline_torch(self._device),
         ):
             yield
+
+
+def _place() -> str:
+    """Return the file and line of the launch line: the first that is not Triton's or this file."""
+    import triton
+
+    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe calls
+    own = (str(Path(triton.__file__).parent), __file__)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _tuning_key(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -133,7 +133,7 @@ class Script:
         Raises InputError, with the line of the script, for what it cannot do in a dry run.
         """
         store = None if directory is None else str(directory)
-        self._name, self._gpu = name, gpu
+        self._name, self.gpu = name, gpu
         self._request = Run(name, device_of(gpu), store)
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
@@ -156,7 +156,7 @@ class Script:
         self.close()
 
     def _run(self) -> tuple[ScriptLaunch, ...]:
-        self._progress(f"running {self._name} for {self._gpu.key} ...")
+        self._progress(f"running {self._name} for {self.gpu.key} ...")
         try:
             line = self._child.ask(to_line(self._request), self._timeout)
         finally:
@@ -184,7 +184,7 @@ class Script:
         for keywords that Triton does not take.
         """
         bound = self.launches[index].bound
-        self._progress(f"compiling {bound.kernel} for {self._gpu.target.name} ...")
+        self._progress(f"compiling {bound.kernel} for {self.gpu.target.name} ...")
         try:
             line = self._child.ask(to_line(Compile(index, changes or {})), self._compile_timeout)
             if not line and not self._child.closed:  # the next compile needs the kernels again
@@ -194,7 +194,7 @@ class Script:
         if line is None:
             msg = (
                 f"{bound.kernel} takes longer than {self._compile_timeout:g} s to compile for"
-                f" {self._gpu.target.name}; --compile-timeout gives it more"
+                f" {self.gpu.target.name}; --compile-timeout gives it more"
             )
             raise CompileError(msg)
         if not line:
@@ -285,7 +285,9 @@ def _sentence(error: BaseException, script: str, file: Path) -> str:
         return f"{where} ends the script with status {error.code}"
     if isinstance(error, OccupancyLabError):
         return f"{where}: {error}" if lines else str(error)
-    message = next(iter(str(error).strip().splitlines()), "")
+    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    raised = frames[-1].line if frames else ""  # an assert says no more
+    message = next(iter(words.strip().splitlines()), raised)
     return f"{where}: {type(error).__name__}: {message}".rstrip(": ")
 
 
