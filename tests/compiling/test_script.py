@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +12,9 @@ import torch
 from processes import is_running
 
 from occupancy_lab.compiling.script import Ran, Run, Script, device_of, names_script
-from occupancy_lab.dry_run import dry_run
+from occupancy_lab.dry_run import dry_run, script_runs
 from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.workers.child import Child
@@ -19,7 +22,6 @@ from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from occupancy_lab.compiling.recorder import ScriptLaunch
 
@@ -90,6 +92,12 @@ def aborting(_semantic=None):
 
 
 @triton.jit
+def asserting(x, n: tl.constexpr):
+    tl.static_assert(n <= 64)
+    tl.store(x, n)
+
+
+@triton.jit
 def broken(x):
     aborting()
     tl.store(x, 0.0)
@@ -137,6 +145,14 @@ def benched():
     print(f"{128 / times[0]:.1f} {x.max():.2f}", torch.cuda.get_device_properties(0).name)
 
 
+@triton.testing.perf_report(
+    triton.testing.Benchmark(["n"], [128, 256], "by", ["triton"], ["triton"], "", {}, ylabel="ms")
+)
+def curve(n, by):
+    x = torch.rand(n, device="cuda")
+    return triton.testing.do_bench(lambda: add[(1,)](x, x, x, n, BLOCK=n))
+
+
 def linear():
     layer = torch.nn.Linear(64, 32, device="cuda").half()
     with torch.device("cuda"), torch.cuda.stream(torch.cuda.Stream()):
@@ -148,6 +164,7 @@ def linear():
 def breaking():
     x = torch.rand(128, device="cuda")
     broken[(1,)](x)
+    asserting[(1,)](x, 128)
     add[(1,)](x, x, x, 128, BLOCK=128)
 
 
@@ -265,6 +282,27 @@ def test_every_launch_is_listed_with_its_binary(
     assert capsys.readouterr() == ("", "done\ndone\n")
 
 
+def test_each_launch_line_has_a_dry_run(script: Path) -> None:
+    """A launch line gives a record for each configuration, and its neighbours compile."""
+    with Script(f"{script}:several", find_gpu("h100"), None) as run:
+        found = list(script_runs(run))
+        records = [[record.row() for record in dry.records] for _, dry in found]
+        lines = script.read_text().splitlines()
+        launching = [lines[int(first.place.rpartition(":")[2]) - 1] for first, _ in found]
+        assert all(Path(first.place.rpartition(":")[0]) == script for first, _ in found)
+        assert [line.strip().partition("[")[0] for line in launching] == [
+            *("add", "add", "copy", "copy", "double", "double"),
+        ]
+        assert [len(one) for one in records] == [1, 1, 1, 1, 2, 2]
+        assert [(row["BLOCK"], row["num_warps"]) for row in records[4]] == [(128, 2), (512, 4)]
+        tried = try_neighbours(found[4][1].records[1], found[4][1].make)
+        changed = {one.words: one.record for one in tried.neighbours}
+        assert changed["num_warps 8"] is not None
+        assert changed["num_warps 8"].calculation.resources.num_warps == 8
+        assert changed["num_warps 8"].row()["num_warps"] == 8
+        assert changed["num_warps 8"].row()["BLOCK"] == 512
+
+
 def test_a_launch_has_its_arguments(ask: Callable[..., Ran]) -> None:
     """A launch's arguments have the parameters' names, with constexprs and heuristics."""
     bound = ask("several").launches[2].bound
@@ -298,6 +336,13 @@ def test_a_benchmark_calls_once_and_has_no_time(ask: Callable[..., Ran]) -> None
     ran = ask("benched")
     assert (ran.failure, ran.printed) == (None, "nan ... H200 SXM\n")
     assert kernels(ran.launches) == [("add", (1,), 1, None)]
+
+
+def test_a_benchmark_of_triton_is_run_whole(ask: Callable[..., Ran]) -> None:
+    """What triton.testing.perf_report made launches for each of its values."""
+    ran = ask("curve")
+    assert ran.failure is None
+    assert [one.bound.arguments["n"] for one in ran.launches] == [128, 256]
 
 
 def test_modules_and_contexts_are_on_the_device(ask: Callable[..., Ran]) -> None:
@@ -374,22 +419,28 @@ def test_a_script_that_ends_its_process_leaves_none(script: Path) -> None:
         Script(f"{script}:leaving", find_gpu("h100"), None)
     pids = script.with_name("pids").read_text(encoding="utf-8").split()
     assert len(pids) == 2
+    until = time.monotonic() + 20  # a killed process is gone a moment later
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
     assert not any(map(is_running, pids))
 
 
 def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> None:
-    """A launch that kills the compiler fails with its last words, and the next one compiles."""
+    """A launch that kills the compiler fails with its last words, and the next ones go on."""
     with Script(f"{script}:breaking", find_gpu("h100"), None) as run:
         with pytest.raises(CompileError, match="LLVM ERROR: no register for f"):
             run.resources(0)
-        assert run.resources(1).n_regs > 0
+        with pytest.raises(CompileError, match=r"for sm_90: tl.static_assert\(n <= 64\) fails"):
+            run.resources(1)
+        assert run.resources(2).n_regs > 0
         with pytest.raises(InputError, match="no_option is neither a parameter of add"):
-            run.resources(1, {"no_option": 1})
+            run.resources(2, {"no_option": 1})
 
 
 def test_scripts_are_told_from_kernels(script: Path) -> None:
     """A name is a script's where the file defines a function that is none of Triton."""
-    names = {name: names_script(f"{script}:{name}") for name in ("several", "add", "copy", "none")}
-    assert names == {"several": True, "add": False, "copy": False, "none": False}
+    names = ("several", "curve", "add", "copy", "double", "none")
+    found = [name for name in names if names_script(f"{script}:{name}")]
+    assert found == ["several", "curve"]
     assert not names_script("softmax")
     assert not names_script("no_such.py:main")
