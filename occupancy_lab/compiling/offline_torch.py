@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
 from occupancy_lab.compiling.offline import OfflineDriver
@@ -170,7 +170,7 @@ class _Idle:
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def __enter__(self) -> _Idle:  # noqa: PYI034 - Self is not of Python 3.10's typing
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,10 +15,11 @@ import traceback
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.compiling.compile import would_fail_again
 from occupancy_lab.compiling.offline_torch import Device
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder, ScriptLaunch
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import CompileError, InputError, OccupancyLabError, quoted
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 SCRIPT_TIMEOUT = 120.0
 """Seconds that the function of a script may take: nothing is computed in a dry run."""
-COMPILE_TIMEOUT = 120.0
-"""Seconds that a compile may take, as for every other kernel."""
 MOST_PRINTED = 1 << 20
 """The characters of what a script prints that are shown: the last ones."""
 
@@ -139,6 +138,7 @@ class Script:
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script")
         self._ran = False
+        self._last_words = ""
         try:
             self.launches = self._run()
         except BaseException:
@@ -149,7 +149,7 @@ class Script:
         """End the process."""
         self._child.close()
 
-    def __enter__(self) -> Script:  # noqa: PYI034 - Self is not needed: nothing inherits
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -162,7 +162,7 @@ class Script:
         finally:
             self._progress("")
         if line is None:
-            msg = f"{self._name} takes longer than {self._timeout:g} s without a launch being made"
+            msg = f"{self._name} takes longer than {self._timeout:g} s to make its launches"
             raise InputError(msg)
         if not line:
             msg = f"{self._name} ends its process: {self._child.last_words}"
@@ -286,7 +286,7 @@ def _sentence(error: BaseException, script: str, file: Path) -> str:
     if isinstance(error, OccupancyLabError):
         return f"{where}: {error}" if lines else str(error)
     words = error.msg if isinstance(error, SyntaxError) else str(error)
-    raised = frames[-1].line if frames else ""  # an assert says no more
+    raised = (frames[-1].line or "") if frames else ""  # an assert says no more
     message = next(iter(words.strip().splitlines()), raised)
     return f"{where}: {type(error).__name__}: {message}".rstrip(": ")
 
