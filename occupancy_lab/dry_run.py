@@ -17,18 +17,89 @@ from occupancy_lab.errors import (
 from occupancy_lab.explaining.any_launch import write_launch
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import chosen_gpus
-from occupancy_lab.kernel import Variant, is_triton_function, variants
-from occupancy_lab.launch import bound_launch
+from occupancy_lab.kernel import is_triton_function
+from occupancy_lab.launch import launch_of
 from occupancy_lab.record import LaunchRecord, launch_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from occupancy_lab.compiling.recorder import ScriptLaunch
-    from occupancy_lab.compiling.script import Script
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
     from occupancy_lab.text.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One launch of those that a launch line stands for: an autotuner tries several."""
+
+    function: Any
+    """The JITFunction."""
+    launch: Launch
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    """What the autotuner's configuration sets, by name; empty where nothing is tuned."""
+
+
+def variants(
+    kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], grid: Any = None
+) -> Iterator[Variant]:
+    """Return the launches of `kernel[grid](*arguments, **keywords)`.
+
+    An autotuner gives one for each configuration that its `prune_configs_by` leaves, heuristics
+    are worked out, and both may be wrapped around each other, as Triton runs them.
+
+    Raises InputError where *kernel* is no function of Triton, or an argument is missing.
+    """
+    return _variants(kernel, tuple(arguments), dict(keywords), grid, {})
+
+
+def _variants(
+    kernel: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    grid: Any,
+    tuned: dict[str, Any],
+) -> Iterator[Variant]:
+    kind = type(kernel).__name__
+    if not is_triton_function(kernel):
+        msg = f"{quoted(getattr(kernel, '__name__', kernel))} is no function that triton.jit made"
+        raise InputError(msg)
+    if kind == "Autotuner":
+        for setting in _configurations(kernel, arguments, keywords):
+            yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
+    elif kind == "Heuristics":
+        named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
+        for name, work_out in kernel.values.items():
+            named[name] = keywords[name] = work_out(named)
+        yield from _variants(kernel.fn, arguments, keywords, grid, tuned)
+    else:
+        yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned)
+
+
+def _check_kernel(kernel: Any) -> None:
+    if not is_triton_function(kernel):
+        name = getattr(kernel, "__name__", kernel)
+        msg = f"{quoted(name)} is no function that triton.jit made"
+        raise InputError(msg)
+
+
+def _configurations(
+    tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Return what each configuration of an autotuner sets, with its pre_hook called before it."""
+    tuner.nargs = dict(zip(tuner.arg_names, arguments, strict=False))
+    try:
+        configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
+        for configuration in configurations:
+            setting = configuration.all_kwargs()
+            if twice := sorted(keywords.keys() & configuration.kwargs.keys()):
+                msg = f"{', '.join(twice)} is tuned, and given too; leave it to the autotuner"
+                raise InputError(msg)
+            if configuration.pre_hook is not None:
+                configuration.pre_hook({**tuner.nargs, **keywords, **setting})
+            yield setting
+    finally:
+        tuner.nargs = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,70 +143,22 @@ def run_dry(found: Sequence[Variant], gpus: Sequence[tuple[Gpu, bool]], store: S
     raises what it fails with.
     """
 
-    def make(variant: Variant, gpu: Gpu) -> LaunchRecord:
-        function, launch = variant.function, variant.launch
+    def make(function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
         resources = compile_launch(function, launch, gpu.target, store, present=gpu in here)
-        bound = bound_launch(function, launch)
-        return launch_record(bound, gpu, resources, triton=triton_version())
+        return launch_record(function, launch, gpu, resources, triton=triton_version())
 
     here = {gpu for gpu, present in gpus if present}
-    return _run_dry(found, [gpu for gpu, _ in gpus], make)
-
-
-def _run_dry(
-    found: Sequence[Variant],
-    gpus: Sequence[Gpu],
-    make: Callable[[Variant, Gpu], LaunchRecord],
-) -> DryRun:
     records, failures = [], []
     alone = len(found) * len(gpus) == 1
-    for gpu, variant in itertools.product(gpus, found):
+    for (gpu, _), variant in itertools.product(gpus, found):
         try:
-            records.append(make(variant, gpu))
+            records.append(make(variant.function, variant.launch, gpu))
         except (CompileError, DoesNotFitError) as error:
             if alone:
                 raise
             status = "compile failed" if isinstance(error, CompileError) else "does not fit"
             failures.append(Untried(gpu, variant, status, str(error)))
-
-    def make_neighbour(launch: Launch, gpu: Gpu) -> LaunchRecord:
-        return make(Variant(found[0].function, launch), gpu)
-
-    return DryRun(tuple(records), tuple(failures), make=make_neighbour)
-
-
-def script_runs(script: Script) -> Iterator[tuple[ScriptLaunch, DryRun]]:
-    """Return the first launch of each launch line that *script* came by, and the line's dry run.
-
-    The script must be open while an explanation is made: its process compiles the neighbours. A
-    launch that alone cannot be compiled or does not fit raises what it fails with.
-    """
-    lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
-    for _, pairs in lines:
-        launches = dict(pairs)
-        found = [Variant(None, one.bound.launch, one.tuned) for one in launches.values()]
-        first = next(iter(launches.values()))
-        yield first, _run_dry(found, [script.gpu], partial(_script_record, script, launches))
-
-
-def _script_record(
-    script: Script, launches: Mapping[int, ScriptLaunch], variant: Variant, gpu: Gpu
-) -> LaunchRecord:
-    """Return the record of *variant*, which is one of *launches* or has other keywords than it."""
-
-    def changes(index: int) -> dict[str, Any]:
-        before = launches[index].bound.launch.keywords
-        after = variant.launch.keywords
-        return {name: after[name] for name in after if after[name] != before.get(name, changes)}
-
-    def distance(index: int) -> tuple[bool, int]:
-        other = launches[index].bound.launch.arguments != variant.launch.arguments
-        return other, len(changes(index))
-
-    nearest = min(launches, key=distance)
-    bound = launches[nearest].bound.with_keywords(changes(nearest))
-    resources = script.resources(nearest, changes(nearest))
-    return launch_record(bound, gpu, resources, triton=triton_version())
+    return DryRun(tuple(records), tuple(failures), make=partial(make, found[0].function))
 
 
 class DryKernel:

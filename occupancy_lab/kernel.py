@@ -232,7 +232,7 @@ def _variants(
             yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
     elif kind == "Heuristics":
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
-        for name, work_out in kernel.values.items():
+        for name, work_out in vars(kernel)["values"].items():
             named[name] = keywords[name] = work_out(named)
         yield from _variants(kernel.fn, arguments, keywords, grid, tuned)
     else:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.process import Compiler
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.launch import BoundLaunch, Launch
+    from occupancy_lab.launch import Launch
     from occupancy_lab.values import (
         Config,
         Measurement,
@@ -319,20 +319,20 @@ class LaunchRecord:
 
 
 def launch_record(
-    bound: BoundLaunch, gpu: Gpu, resources: Resources, *, triton: str
+    function: Any, launch: Launch, gpu: Gpu, resources: Resources, *, triton: str
 ) -> LaunchRecord:
-    """Return the record of *bound* as the Triton of version *triton* compiled it to *resources*.
+    """Return the record of *launch* as the Triton of version *triton* compiled it to *resources*.
 
     Raises DoesNotFitError where the GPU holds not one program of it.
     """
     calculation = calculate(resources, gpu)
     check_fits(calculation)
     return LaunchRecord(
-        kernel=bound.kernel,
-        launch=bound.launch,
-        arguments=bound.arguments,
-        constexprs=frozenset(bound.constexprs),
-        options=bound.options,
+        kernel=function.__name__,
+        launch=launch,
+        arguments=launch.bound(function),
+        constexprs=frozenset(one.name for one in function.params if one.is_constexpr),
+        options=launch.options(function),
         usual_options=default_options(gpu.target),
         calculation=calculation,
         triton_version=triton,

@@ -6,7 +6,6 @@ where it is not. Nothing is launched either way.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import os
@@ -308,8 +307,6 @@ def _reason(error: BaseException, printed: str) -> str:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     # Triton's own errors begin with the source of the kernel; their message comes after it.
     said = getattr(error, "error_message", None) or str(error)
-    if type(error).__name__ == "CompileTimeAssertionFailure" and said == str(error):
-        said = f"{ast.unparse(error.node)} fails"  # type: ignore[attr-defined] # it has one
     return _telling_line(printed) or _telling_line(said) or type(error).__name__
 
 
