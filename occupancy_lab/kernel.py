@@ -113,6 +113,9 @@ Triton 3.9 warns unless `enable_fp_fusion` is given and 3.10 will change its def
 change registers; the value is the default of 3.6 to 3.8.
 """
 
+USER_KERNEL = "occupancy_lab_user_kernel_"
+"""What the names of modules begin with that `load_file` makes of kernel files."""
+
 
 def kernel_names() -> tuple[str, ...]:
     """Return the names of the kernels that come with the lab."""
@@ -180,6 +183,13 @@ def load_function(name: str) -> tuple[Any, str]:
         msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
         raise InputError(msg)
     return kernel.function, kernel.name
+
+
+def innermost(function: Any) -> Any:
+    """Return the JITFunction that autotune and heuristics are around in *function*, or itself."""
+    while type(function).__name__ in {"Autotuner", "Heuristics"}:
+        function = function.fn
+    return function
 
 
 def is_triton_function(found: object) -> bool:
@@ -296,7 +306,7 @@ def load_file(path: Path) -> ModuleType:
     if not path.is_file():
         msg = f"there is no file {path}"
         raise InputError(msg)
-    module_name = f"occupancy_lab_user_kernel_{path.stem}"
+    module_name = f"{USER_KERNEL}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         msg = f"{path} is no Python file"

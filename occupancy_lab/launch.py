@@ -130,6 +130,9 @@ class Launch:
     read_bytes: int | None = field(default=None, kw_only=True)
     """Bytes that the launch has to read from global memory; None where nobody said."""
     written_bytes: int | None = field(default=None, kw_only=True)
+    typical: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """The types of arguments that have no value of their own, by name: any of the type stands for
+    them."""
 
     @property
     def num_programs(self) -> int | None:
@@ -291,6 +294,9 @@ def _specialized(value: Any, target: Target) -> str:
         return _integer(value)
     if isinstance(value, tuple):
         return f"({', '.join(_specialized(item, target) for item in value)})"
+    if isinstance(value, Descriptor):
+        base, rest = TRITON_DTYPES[value.base.dtype], (value.padding, value.round_f32_to_tf32)
+        return f"tensordesc<{base}{list(value.block_shape)}>{rest}"
     return constant_text(value)
 
 
@@ -549,6 +555,8 @@ def launch_of(
 def _called(grid: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
     try:
         return grid(arguments)
+    except InputError:
+        raise
     except Exception as error:
         msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
         raise InputError(msg) from error

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
+from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.inputs import check_config, check_fits, check_problem, check_stages
+from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.inputs import check_fits, check_launch, check_problem
+from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
-from occupancy_lab.occupancy.planning import plan_launch, traffic
-from occupancy_lab.throughput.predict import predict
-from occupancy_lab.values import LaunchPlan
+from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
+from occupancy_lab.throughput.predict import predict, predict_launch
+from occupancy_lab.values import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from occupancy_lab.compiling.process import Compiler
+    from occupancy_lab.errors import OccupancyLabError
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.launch import Launch
     from occupancy_lab.values import (
         Config,
+        LaunchPlan,
         Measurement,
         Occupancy,
         Prediction,
         Problem,
         Resources,
-        Traffic,
         TutorialOccupancy,
     )
 
@@ -78,12 +83,12 @@ class Record:
 
     @property
     def occupancy(self) -> Occupancy:
-        """How many programs a multiprocessor holds."""
+        """The programs that fit a multiprocessor at once, and why no more do."""
         return self.calculation.occupancy
 
     @property
     def tutorial(self) -> TutorialOccupancy:
-        """How many the tutorial's formula says it holds."""
+        """The programs that fit by the tutorial's formula."""
         return self.calculation.tutorial
 
     @property
@@ -198,14 +203,13 @@ def make_record(  # noqa: PLR0913 - the values that a record starts from
     DoesNotFitError where the GPU holds not one program of it.
     """
     check_problem(problem)
-    check_config(kernel, problem, config, gpu)
-    check_stages(kernel, problem, config, gpu)
+    check_launch(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 
 
 def compile_record(  # noqa: PLR0913 - the values that a record starts from
-    name: str,
+    name: str | None,
     kernel: Kernel,
     problem: Problem,
     config: Config,
@@ -213,15 +217,22 @@ def compile_record(  # noqa: PLR0913 - the values that a record starts from
     *,
     compiler: Compiler,
     present: bool = False,
+    environment: Environment | None = None,
 ) -> Record:
     """Return the record of *kernel* as *compiler* compiles it; `load_kernel` finds it by *name*.
 
-    With *present* the GPU is here and Triton's own driver is used. Raises as `make_record` does.
+    Without a *name* this process compiles it. With *present* the GPU is here and Triton's own
+    driver is used. The Triton is that of *environment*, None is this process's. Raises as
+    `make_record` does.
     """
-    check_config(kernel, problem, config, gpu)
-    check_stages(kernel, problem, config, gpu)
-    resources = compiler.resources(name, kernel, problem, config, gpu.target, present=present)
-    return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
+    environment = environment or Environment(sys.executable, triton_version())
+    check_launch(kernel, problem, config, gpu)
+    resources = compiler.resources(
+        *(name, kernel, problem, config, gpu.target),
+        present=present and environment.is_running,
+        python=environment.python,
+    )
+    return record_of(kernel, problem, config, gpu, resources, triton=environment.triton)
 
 
 def record_of(  # noqa: PLR0913 - the values that a record is made of
@@ -275,6 +286,10 @@ class LaunchRecord:
     """Every compiler option for this GPU with the value that it has unasked."""
     calculation: Calculation
     triton_version: str
+    prediction: Prediction | None = None
+    """How long the launch should take; None where its bytes, or what it does, leave it open."""
+    least_us: float | None = None
+    """The time of a plain copy of as many bytes, us; None where its bytes are not known."""
 
     @property
     def gpu(self) -> Gpu:
@@ -289,10 +304,15 @@ class LaunchRecord:
     @property
     def plan(self) -> LaunchPlan | None:
         """How the grid is spread over the GPU; None where the grid is not known."""
-        programs = self.launch.num_programs
-        if programs is None:
+        if self.launch.grid is None:
             return None
-        return LaunchPlan(programs, programs, self.calculation.resident_programs)
+        return plan_grid(self.launch.grid, self.calculation.resident_programs)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Bytes that the launch has to move; None where nobody said how many."""
+        read, written = self.launch.read_bytes, self.launch.written_bytes
+        return None if read is None and written is None else Traffic(read or 0, written or 0)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known."""
@@ -308,14 +328,91 @@ class LaunchRecord:
             "n_spills": resources.n_spills,
             "shared": resources.shared,
             "static_shared": resources.static_shared,
+            "status": "ok",
             "launched_warps": resources.num_warps,
             "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
             "limiter": "+".join(occupancy.limiters),
             "occupancy": occupancy.occupancy,
             "num_programs": self.launch.num_programs,
             "waves": None if plan is None else plan.waves,
+            "predicted_us": None if self.prediction is None else self.prediction.us,
+            "least_us": self.least_us,
             "triton_version": self.triton_version,
         }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything of the record as nested plain values, for JSON."""
+        grid = self.launch.grid
+        return {
+            **{name: _json_value(value) for name, value in self.row().items()},
+            "arguments": {
+                name: self.launch.typical.get(name, _json_value(value))
+                for name, value in self.arguments.items()
+            },
+            "grid": None if grid is None else list(grid),
+            **self.calculation.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """A launch on a GPU that has no record, and why."""
+
+    kernel: str
+    launch: Launch
+    arguments: Mapping[str, Any]
+    """The launch's arguments by the names of the kernel's parameters."""
+    constexprs: frozenset[str]
+    """The parameters that are constexpr."""
+    options: Mapping[str, Any]
+    """Compiler options that the launch passes."""
+    gpu: Gpu
+    status: str
+    """compile failed, timed out or does not fit."""
+    reason: str
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns that name the launch, and why there are no others."""
+        return {
+            "gpu": self.gpu.key,
+            "target": self.gpu.target.name,
+            "kernel": self.kernel,
+            **{name: self.arguments[name] for name in self.arguments if name in self.constexprs},
+            **self.options,
+            "status": self.status,
+            "reason": self.reason,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {name: _json_value(value) for name, value in self.row().items()}
+
+
+def _json_value(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, Dtype):
+        return dataclasses.asdict(value)  # type: ignore[arg-type] # it is an instance
+    return str(value)
+
+
+def untried(function: Any, launch: Launch, gpu: Gpu, error: OccupancyLabError) -> Untried:
+    """Return *launch* of *function* as one that has no record on *gpu* because of *error*."""
+    return Untried(
+        kernel=function.__name__,
+        launch=launch,
+        arguments=launch.bound(function),
+        constexprs=constexpr_names(function),
+        options=launch.options(function),
+        gpu=gpu,
+        status="does not fit" if isinstance(error, DoesNotFitError) else "compile failed",
+        reason=str(error),
+    )
+
+
+def constexpr_names(function: Any) -> frozenset[str]:
+    """Return the names of *function*'s parameters that are constexpr."""
+    return frozenset(one.name for one in function.params if one.is_constexpr)
 
 
 def launch_record(
@@ -327,13 +424,19 @@ def launch_record(
     """
     calculation = calculate(resources, gpu)
     check_fits(calculation)
-    return LaunchRecord(
+    record = LaunchRecord(
         kernel=function.__name__,
         launch=launch,
         arguments=launch.bound(function),
-        constexprs=frozenset(one.name for one in function.params if one.is_constexpr),
+        constexprs=constexpr_names(function),
         options=launch.options(function),
         usual_options=default_options(gpu.target),
         calculation=calculation,
         triton_version=triton,
     )
+    if record.traffic is None or record.plan is None:
+        return record
+    prediction, least = predict_launch(
+        resources, record.traffic, calculation.occupancy, record.plan, gpu
+    )
+    return dataclasses.replace(record, prediction=prediction, least_us=least)

@@ -31,7 +31,7 @@ class Problem:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one element."""
+        """Bytes per element."""
         return ITEM_BYTES[self.dtype]
 
     @property
@@ -47,7 +47,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The knobs of one launch, named as Triton names them (`block_size` is BLOCK_SIZE)."""
+    """The knobs of a launch, named as Triton names them (`block_size` is BLOCK_SIZE)."""
 
     block_size: int
     num_warps: int
@@ -85,24 +85,30 @@ class Resources:
     """What one program of a compiled kernel takes from a multiprocessor.
 
     Only the first three are needed to work out an occupancy; the others are None where the
-    vendor has no such thing or nobody read them.
+    vendor has no such thing or nobody read them. A program of several CTAs is a cluster: what it
+    takes is then what each of its CTAs takes, from the multiprocessor that the CTA is on.
     """
 
     n_regs: int
-    """32-bit registers a thread: CUDA registers, or VGPRs (AGPRs included) a lane."""
+    """32-bit registers per thread: CUDA registers, or VGPRs (AGPRs included) per lane."""
     num_warps: int
+    """Warps as launched: with warp specialization more than the num_warps asked for."""
     shared: int
-    """Dynamic shared memory (LDS), bytes a program: Triton's `metadata.shared`."""
+    """Dynamic shared memory (LDS), bytes per program: Triton's `metadata.shared`."""
     static_shared: int = 0
     """Shared memory in the binary itself, bytes; the driver's own reserve is not in it."""
     local_bytes: int | None = None
-    """Local memory (scratch) a thread, bytes: the stack frame, register spills included."""
+    """Local memory (scratch) per thread, bytes: the stack frame, register spills included."""
+    num_ctas: int = 1
+    """CTAs (thread blocks) per program; where there are several, they are a cluster."""
     barriers: int | None = None
-    """Named barriers a program (CUDA)."""
+    """Named barriers per program (CUDA)."""
+    tensor_memory: int | None = None
+    """Columns of tensor memory per program (CUDA): Triton's `metadata.tmem_size`."""
     sgprs: int | None = None
-    """Scalar registers a wave (HIP)."""
+    """Scalar registers per wave (HIP)."""
     agprs: int | None = None
-    """Accumulation VGPRs a lane (HIP, gfx9); `n_regs` holds them too where the file is unified."""
+    """Accumulation VGPRs per lane (HIP, gfx9); `n_regs` counts them where the file is unified."""
     allocated_vgprs: int | None = None
     """VGPRs that the kernel descriptor asks for (HIP): `n_regs` rounded up, or more when padded."""
     vgpr_spills: int | None = None
@@ -114,9 +120,9 @@ class Resources:
     binary: int | None = None
     """A digest of the kernel's instructions: two that are equal are one binary."""
     load_bytes: int | None = None
-    """The widest global load of one thread, bytes an instruction."""
+    """The widest global load of a thread, bytes per instruction."""
     store_bytes: int | None = None
-    """The widest global store of one thread, bytes an instruction."""
+    """The widest global store of a thread, bytes per instruction."""
     instructions: int | None = _counted(
         "instructions a warp issues once: all of the kernel outside its loop"
     )
@@ -147,7 +153,7 @@ class Resources:
 
     @property
     def n_spills(self) -> int | None:
-        """What Triton calls `n_spills`: 4-byte words of local memory a thread, spilled or not."""
+        """Triton's `n_spills`: 4-byte words of local memory per thread, spilled or not."""
         return None if self.local_bytes is None else self.local_bytes // 4
 
     def replace(self, **changes: Any) -> Resources:
@@ -156,9 +162,9 @@ class Resources:
 
 
 COUNTERS: Mapping[str, str] = {
-    one.name: one.metadata[COUNTED]
-    for one in dataclasses.fields(Resources)
-    if COUNTED in one.metadata
+    field.name: field.metadata[COUNTED]
+    for field in dataclasses.fields(Resources)
+    if COUNTED in field.metadata
 }
 """The fields of Resources that are counted in the binary's instructions, and what each counts.
 
@@ -182,10 +188,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The programs of one multiprocessor that one resource allows."""
+    """The programs per multiprocessor that a resource allows."""
 
     resource: str
-    """warps, registers, sgprs, shared, programs (slots for them) or barriers."""
+    """warps, registers, sgprs, shared, programs (slots for them), barriers or tensor_memory."""
     programs: int | None
     """None where this kernel meets no limit: it uses none of the resource."""
     steps: tuple[str, ...]
@@ -194,12 +200,15 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How many programs of a kernel one multiprocessor holds at once, and why no more."""
+    """How many programs of a kernel run at once per multiprocessor, and why no more.
+
+    Of programs that are clusters it counts the CTAs; `Clusters` tells how many whole ones fit.
+    """
 
     programs_per_multiprocessor: int
     num_warps: int
     max_warps: int
-    """Warps that a multiprocessor can hold."""
+    """The most warps per multiprocessor."""
     limits: tuple[Limit, ...]
 
     @property
@@ -215,7 +224,7 @@ class Occupancy:
 
     @property
     def occupancy(self) -> float:
-        """Theoretical occupancy: resident warps over the most that a multiprocessor holds."""
+        """Theoretical occupancy: resident warps over the most per multiprocessor."""
         return self.warps_per_multiprocessor / self.max_warps
 
     def limit(self, resource: str) -> Limit:
@@ -239,26 +248,51 @@ class TutorialOccupancy:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """How far one resource is from the next cliff."""
+    """How far a resource is from the next cliff."""
 
     resource: str
     now: int
     most_for_one_more: int | None
-    """The most of it with which this resource allows one program more; None: no amount does."""
+    """The most of it with which this resource allows a program more; None: no amount does."""
     least_for_one_fewer: int | None
     """The least of it with which this resource costs a program; None: none that can be had."""
+    option: str | None = None
+    """The option of a launch that asks the compiler for `most_for_one_more`, such as maxnreg=80;
+    what it would spill is not known before a compile. None where there is no such option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """How many clusters, the programs of a launch with num_ctas above 1, a GPU holds at once."""
+
+    num_ctas: int
+    """CTAs (thread blocks) per cluster."""
+    resident: int | None
+    """Whole clusters that the GPU holds; None where it is not known how its SMs are grouped."""
+    steps: tuple[str, ...]
+    """The arithmetic with this kernel's numbers filled in; empty where `resident` is None."""
+    next_step: NextStep | None
+    """The num_ctas around this one with which the GPU holds more CTAs, or fewer; None as above."""
+    source: str
+    """Where the groups of SMs are from, or why they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """How a launch's work, rows or blocks of elements, is spread over programs and over time."""
+    """How a launch's work is spread over programs and over time.
+
+    Work comes in pieces: rows, blocks of elements, or the programs of a grid, each its own piece.
+    A cluster of CTAs is one program.
+    """
 
     work: int
-    """Rows (or blocks) to be done."""
+    """Pieces of work to be done."""
     num_programs: int | None
     """Programs launched; None where the number of multiprocessors is not known."""
     resident_programs: int | None
     """Programs that the whole GPU holds at once."""
+    grid: tuple[int, ...] | None = None
+    """The grid as launched, in 1 to 3 dimensions; None where the plan is not made from a grid."""
 
     @property
     def waves(self) -> float | None:
@@ -269,25 +303,25 @@ class LaunchPlan:
 
     @property
     def at_once(self) -> int | None:
-        """Rows (or blocks) that are worked on at the same time."""
+        """Pieces that are worked on at the same time."""
         if self.num_programs is None or self.resident_programs is None:
             return None
         return min(self.num_programs, self.resident_programs)
 
     @property
     def rounds(self) -> int | None:
-        """Rows (or blocks) that the busiest place for a program does, one after the other."""
-        return None if self.at_once is None else -(-self.work // self.at_once)
+        """Pieces that the busiest place for a program does, one after the other."""
+        return None if self.at_once is None else -(-self.work // max(self.at_once, 1))
 
     @property
     def last_round(self) -> int | None:
-        """Rows (or blocks) left for the last round, the tail."""
+        """Pieces left for the last round, the tail: of a grid, the programs of its last wave."""
         if self.at_once is None or self.rounds is None:
             return None
-        return self.work - (self.rounds - 1) * self.at_once
+        return self.work - max(self.rounds - 1, 0) * self.at_once
 
     def work_of(self, program: int) -> range:
-        """Return the rows (or blocks) that program number *program* does."""
+        """Return the pieces that program number *program* does."""
         if self.num_programs is None:
             msg = "how many programs are launched is not known"
             raise ValueError(msg)
@@ -330,7 +364,7 @@ class Conditions:
     sm_mhz: int | None = None
     """The multiprocessors' clock right after the launches."""
     throttled: str | None = None
-    """Why the clock was held down, in words; None where it was not, or nobody told."""
+    """Why the clock was held down, in words; None where it was not, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

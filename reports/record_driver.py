@@ -1,7 +1,7 @@
 """Records what the driver of the NVIDIA GPU at hand says of a grid of compiled kernels.
 
 `python reports/record_driver.py` writes reports/data/driver-<gpu>.csv: registers, local memory and
-programs an SM as the driver gives them, and for some configurations whether a cooperative launch
+programs per SM as the driver gives them, and for some configurations whether a cooperative launch
 is accepted at the predicted number of programs and at one more.
 """
 
@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import functools
 import itertools
+import os
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,27 +37,40 @@ COLS = (100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768)
 DTYPES = ("float32", "float16", "bfloat16")
 ELEMENTS_A_THREAD = 64
 """Above this ptxas takes many seconds a kernel."""
+PROCESSES = 16
+"""The most that compile at the same time: each holds matrices of its own in the GPU's memory."""
 
 
-def records(present: PresentGpu) -> Iterator[Record]:
-    """Return the record of every configuration of the grid that fits."""
+@functools.cache
+def here() -> PresentGpu:
+    """Return the GPU at hand."""
+    return present_gpus()[0]
+
+
+def launches() -> Iterator[tuple[str, Problem, Config]]:
+    """Return the kernel's name, the problem and the configuration of every point of the grid."""
     kernels = {"softmax": (1, 2, 3, 4), "softmax_row": (1,)}
     for (name, stages), dtype, cols in itertools.product(kernels.items(), DTYPES, COLS):
         block_size = 1 << (cols - 1).bit_length()
         problem = Problem(8192, cols, dtype)
         for num_warps, num_stages in itertools.product((1, 2, 4, 8, 16, 32), stages):
-            if block_size > num_warps * 32 * ELEMENTS_A_THREAD:
-                continue
-            config = Config(block_size, num_warps, num_stages)
-            try:
-                yield make_record(
-                    load_kernel(name), problem, config, present.gpu, Store(None), present=True
-                )
-            except DoesNotFitError:
-                continue
+            if block_size <= num_warps * 32 * ELEMENTS_A_THREAD:
+                yield name, problem, Config(block_size, num_warps, num_stages)
 
 
-def row(record: Record, present: PresentGpu) -> dict[str, object]:
+def row(launch: tuple[str, Problem, Config]) -> dict[str, object] | None:
+    """Return what was read and predicted of *launch*, and what the driver says; None if too big."""
+    name, problem, config = launch
+    try:
+        record = make_record(
+            load_kernel(name), problem, config, here().gpu, Store(None), present=True
+        )
+    except DoesNotFitError:
+        return None
+    return described(record, here())
+
+
+def described(record: Record, present: PresentGpu) -> dict[str, object]:
     """Return a record's row: what was read and predicted, and what the driver says."""
     said = ask_driver(record.kernel, record.problem, record.config, present.gpu.target)
     held = record.plan.resident_programs
@@ -87,11 +104,12 @@ def row(record: Record, present: PresentGpu) -> dict[str, object]:
 
 
 def main() -> None:
-    """Write the file and say how many rows agree."""
-    (present, *_) = present_gpus()
-    rows = [row(record, present) for record in records(present)]
+    """Write the file and say how many rows it has."""
+    # A spawned process has a CUDA context of its own; a forked one could not use its parent's.
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, PROCESSES), get_context("spawn")) as pool:
+        rows = [found for found in pool.map(row, launches()) if found is not None]
     DATA.mkdir(exist_ok=True)
-    path = DATA / f"driver-{present.gpu.key}.csv"
+    path = DATA / f"driver-{here().gpu.key}.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from occupancy_lab.measuring.process import TimedLaunches, measurements_from_json
+from occupancy_lab.measuring.process import Batch
 from occupancy_lab.sweeping import COLUMNS
+from occupancy_lab.values import Measurement
+from occupancy_lab.workers.messages import from_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +38,9 @@ FAKED = (sys.executable, str(Path(__file__).with_name("faked.py")))
 SMALL = ("--cols", "100", "--gpu", "sm_90,gfx942", "--num-warps", "1,2", "--num-stages", "1")
 MEASURED = (
     *("--measure", "--cols", "256,512,781,1000,2048,3000", "--num-warps", "4,8"),
-    *("--num-stages", "1,2"),
+    *("--num-stages", "1,2", "--runs", "4000"),
 )
+"""Timed so often that much of a run is measuring: a GPU has 30 launches in a few ms."""
 NAMES = ("gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a row."""
 
@@ -91,10 +94,10 @@ class Place:
 
 
 def _times(entry: dict[str, str]) -> Iterator[tuple[Name, str]]:
-    request = TimedLaunches.from_json(entry["request"])
-    problem = request.problem
+    batch: Batch = from_line(Batch, entry["request"])
+    problem = batch.problem
     for launch, one in zip(
-        request.launches, measurements_from_json(entry["measurements"]), strict=True
+        batch.launches, from_line(tuple[Measurement, ...], entry["measurements"]), strict=True
     ):
         if launch.config is not None:
             numbers = (launch.config.block_size, launch.config.num_warps, launch.config.num_stages)

@@ -16,19 +16,23 @@ from occupancy_lab.cli.options import (
     File,
     Ignored,
     Integers,
+    any_launch_options,
     cache_options,
     compile_timeout_option,
     debug_option,
     format_options,
     gpu_option,
     launch_options,
+    matrix_options,
     resume_option,
     retry_option,
     runs_option,
+    triton_option,
 )
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
+    print_answer,
     print_json,
     print_markdown,
     print_text,
@@ -39,9 +43,6 @@ from occupancy_lab.workers import signals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.comparing import Comparison
-    from occupancy_lab.explaining import Explanation
-
 NAME = "occupancy-lab"
 LONGEST_NAME = 255
 """The characters of the longest name of a file."""
@@ -49,12 +50,14 @@ _LONG_QUOTE = re.compile(r"""(['"])((?:(?!\1).){40})(?:(?!\1).)+\1""", re.DOTALL
 _NEEDED = ("n_regs", "shared", "num_warps")
 _ONE_KERNEL = (
     *("--gpu", "--n-regs", "--shared", "--num-warps"),
-    *("--sgprs", "--static-shared", "--barriers"),
+    *("--num-ctas", "--sgprs", "--agprs", "--static-shared", "--barriers", "--tensor-memory"),
 )
 _ONE_FORM = Ignored(("--format",), beside="--json")
 _OF_AN_EXPLANATION = (
     *("--cols", "--rows", "--dtype", "--block-size", "--num-warps", "--num-stages", "--kernel"),
-    *("--gpu", "--measure", "--full", "--compile-timeout", "--format", "--json"),
+    *("launch", "--signature", "--constexpr", "--option", "--grid"),
+    *("--bytes-read", "--bytes-written"),
+    *("--gpu", "--triton", "--measure", "--full", "--compile-timeout", "--format", "--json"),
     *("--no-cache", "--cache-dir"),
 )
 
@@ -142,6 +145,19 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         context.exit()
 
 
+def _given(*, launch: str | None, **asked: Any) -> dict[str, Any]:
+    """Return what was given of *asked*; a FILE.py:FUNCTION is the kernel."""
+    if launch is not None and asked["kernel"] is not None:
+        msg = f"{quoted(launch)} is a kernel, and --kernel another; give one of them"
+        raise click.UsageError(msg)
+    asked["kernel"] = launch or asked["kernel"]
+    return {
+        name: value
+        for name, value in asked.items()
+        if value not in (None, ()) and value is not False
+    }
+
+
 @main.command(
     ignored=(
         _ONE_FORM,
@@ -149,12 +165,12 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         Ignored(_OF_AN_EXPLANATION, beside="--words"),
     )
 )
-@launch_options
-@click.option(
-    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
-)
+@any_launch_options
+@matrix_options
 @gpu_option
-@click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
+@triton_option
+@click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
+@click.option("--num-stages", metavar="N", help="Pipeline stages; several of FILE.py:FUNCTION.")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
 @click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
 @click.option(
@@ -177,28 +193,25 @@ def explain(
     full: bool,
     **asked: Any,
 ) -> None:
-    """Compile a kernel and explain how it sits on a GPU: limits, num_programs, time, advice."""
+    """Compile a kernel and explain how it sits on a GPU: limits, programs, time, advice.
+
+    A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
+    Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
+    launches are explained. The file's code is run on import; nothing is launched.
+    """
     from occupancy_lab.explaining import explain as explain_kernel
 
     explanation = explain_kernel(
-        **asked, gpu=",".join(gpus) or None, cache=not no_cache, progress=show_status
+        **_given(**asked), gpu=gpus or None, cache=not no_cache, progress=show_status
     )
-    _print_answer(explanation, "json" if as_json else form, full=full)
-
-
-def _print_answer(answer: Explanation | Comparison, form: str, *, full: bool = True) -> None:
-    if form == "json":
-        print_text(answer.to_json() + "\n")
-    elif form == "markdown":
-        print_text(answer.to_markdown(full=full))
-    else:
-        print_markdown(answer.to_markdown(full=full))
+    print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
 
 
 @main.command(
     ignored=(
         Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
-        Ignored(("--jobs",), beside="--scheduler"),
+        Ignored(("--jobs", "--triton"), beside="--scheduler"),
+        Ignored(("--retry-failed",), beside="--triton"),
         Ignored(("--no-resume",), beside="--no-cache"),
     )
 )
@@ -209,6 +222,7 @@ def _print_answer(answer: Explanation | Comparison, form: str, *, full: bool = T
     "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
 )
 @gpu_option
+@triton_option
 @click.option("--block-size", type=Integers(), default="", help="BLOCK_SIZE [default: fits a row].")
 @click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
 @click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
@@ -237,7 +251,7 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) 
     from occupancy_lab.sweeping.run import run
 
     with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
-        swept = run(gpu=",".join(gpus) or None, cache=not no_cache, journal=journal, **asked)
+        swept = run(gpu=gpus or None, cache=not no_cache, journal=journal, **asked)
         if asked["form"] is None:
             print_markdown(swept.text)
         else:
@@ -256,43 +270,36 @@ def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) 
 @compile_timeout_option
 @format_options
 @cache_options
-def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
-    gpus: tuple[str, ...],
-    kernel: str,
-    triton: str | None,
-    form: str,
-    as_json: bool,
-    no_cache: bool,
-    **asked: Any,
-) -> None:
+def compare(gpus: tuple[str, ...], form: str, as_json: bool, no_cache: bool, **asked: Any) -> None:
     """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why."""
     from occupancy_lab.comparing import compare as compare_sides
 
-    comparison = compare_sides(
-        **asked,
-        kernel=kernel.split(","),
-        gpu=",".join(gpus) or None,
-        triton=triton.split(",") if triton else None,
-        cache=not no_cache,
-        progress=lambda sentence: click.echo(sentence, err=True),
-        compiling=show_status,
-    )
-    _print_answer(comparison, "json" if as_json else form)
+    comparison = compare_sides(**asked, gpu=gpus or None, cache=not no_cache, progress=show_status)
+    print_answer(comparison, "json" if as_json else form)
 
 
 @main.command(ignored=(Ignored(_ONE_KERNEL, beside="--points"),))
 @gpu_option
-@click.option("--n-regs", type=int, help="Registers a thread (VGPRs a lane on AMD).")
-@click.option("--shared", type=int, help="Dynamic shared memory a program, bytes.")
-@click.option("--num-warps", type=int, help="Warps a program.")
-@click.option("--sgprs", type=int, help="SGPRs a wave (AMD gfx9).")
+@click.option("--n-regs", type=int, help="Registers per thread (VGPRs per lane on AMD).")
+@click.option("--shared", type=int, help="Dynamic shared memory per program, bytes.")
+@click.option(
+    "--num-warps",
+    type=int,
+    help="Warps per program as launched; warp specialization launches more than were asked for.",
+)
+@click.option("--num-ctas", type=int, default=1, help="CTAs per program; several are a cluster.")
+@click.option("--sgprs", type=int, help="SGPRs per wave (AMD gfx9).")
+@click.option("--agprs", type=int, help="AGPRs among --n-regs (AMD gfx90a to gfx950).")
 @click.option("--static-shared", type=int, default=0, help="Static shared memory, bytes.")
-@click.option("--barriers", type=int, help="Named barriers a program (NVIDIA).")
+@click.option("--barriers", type=int, help="Named barriers per program (NVIDIA).")
+@click.option(
+    "--tensor-memory", type=int, help="Columns of tensor memory per program (NVIDIA 10.x)."
+)
 @click.option(
     "--points",
     type=File(exists=True, allow_dash=True),
-    help="A CSV file of target, n_regs, shared, num_warps and optionally sgprs, static_shared,"
-    " barriers; - is standard input. Prints CSV, or JSON.",
+    help="A CSV file of target, n_regs, shared, num_warps and optionally num_ctas, sgprs,"
+    " static_shared, barriers, tensor_memory; - is standard input. Prints CSV, or JSON.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage: Any) -> None:
@@ -310,15 +317,9 @@ def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage:
     if missing:
         msg = f"give {', '.join(missing)}, or a table of them with --points"
         raise click.UsageError(msg)
-    from occupancy_lab.occupancy.calculator import calculate_for
+    from occupancy_lab.explaining.limits import calculate_occupancy
 
-    calculations = calculate_for(",".join(gpus), **usage)
-    if as_json:
-        print_json([calculation.to_dict() for calculation in calculations])
-    else:
-        from occupancy_lab.explaining import write_calculation
-
-        print_markdown(write_calculation(calculations).to_markdown())
+    print_answer(calculate_occupancy(gpus, **usage), "json" if as_json else "terminal")
 
 
 @main.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from occupancy_lab.errors import quoted
+from occupancy_lab.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,9 +97,11 @@ class Integers(click.ParamType[tuple[int, ...]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Return the numbers of *value*."""
+        from occupancy_lab.inputs import whole_numbers
+
         try:
-            return tuple(int(part) for part in str(value).split(",") if value)
-        except ValueError:
+            return whole_numbers(self.name, value)
+        except InputError:
             self.fail(f"{quoted(value)} is not whole numbers with commas between them", param, ctx)
 
 
@@ -167,6 +169,15 @@ def gpu_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME",
         help="h100, sm_90, cuda:90:32, mi300x, gfx942, ...; several with commas. "
         "Default: the GPU at hand, or h100,mi300x.",
+    )(command)
+
+
+def triton_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that says which Triton compiles."""
+    return click.option(
+        "--triton",
+        metavar="VERSION",
+        help="Another Triton: a version, such as 3.6.0, or the path of a Python that has it.",
     )(command)
 
 
@@ -266,7 +277,50 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         problem_options,
         click.option("--block-size", type=int, help=f"BLOCK_SIZE {own}."),
-        click.option("--num-warps", type=int, help=f"Warps a program {own}."),
+        click.option("--num-warps", type=int, help=f"Warps per program {own}."),
+    )
+
+
+def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options of one matrix, none of which is needed."""
+    own = "[default: the kernel's own choice]"
+    return _with_options(
+        command,
+        click.option("--cols", type=int, help="Columns of the matrix."),
+        click.option("--rows", type=int, help="Rows of it [default: 4096]."),
+        click.option("--dtype", help="float32, float16 or bfloat16 [default: float32]."),
+        click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax]."),
+        click.option("--block-size", type=int, help=f"BLOCK_SIZE {own}."),
+    )
+
+
+def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options that describe a launch of any kernel of Triton."""
+    return _with_options(
+        command,
+        click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"),
+        click.option(
+            "--signature",
+            metavar="TYPES",
+            help="Its arguments: 'X=*fp16,N=2048,stride=i32:16', or in their order.",
+        ),
+        click.option(
+            "--constexpr",
+            "constexprs",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A constexpr; repeats. Values with commas between them are a launch each.",
+        ),
+        click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A compiler option, such as maxnreg=128 or waves_per_eu=2; repeats.",
+        ),
+        click.option("--grid", metavar="SIZES", help="4096, 32x32 or 'cdiv(N, BLOCK_SIZE)'."),
+        click.option("--bytes-read", metavar="BYTES", help="A number, 24MiB, or '2 * M * N'."),
+        click.option("--bytes-written", metavar="BYTES", help="As --bytes-read."),
     )
 
 

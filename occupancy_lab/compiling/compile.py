@@ -67,6 +67,7 @@ CUT_OFF = (ValueError, KeyError)
 """What Triton ends with where a file of its cache is cut off or gone."""
 
 
+@functools.cache
 def triton_version() -> str:
     """Return the installed Triton's version, without importing it."""
     from importlib.metadata import version
@@ -306,8 +307,15 @@ def _reason(error: BaseException, printed: str) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     # Triton's own errors begin with the source of the kernel; their message comes after it.
-    said = getattr(error, "error_message", None) or str(error)
+    said = getattr(error, "error_message", None) or _line_with_caret(str(error)) or str(error)
     return _telling_line(printed) or _telling_line(said) or type(error).__name__
+
+
+def _line_with_caret(text: str) -> str:
+    """Return the line of a kernel's source that a caret below it points at, "" for none."""
+    lines = text.splitlines()
+    carets = [place for place, line in enumerate(lines) if line.strip() == "^" and place]
+    return f"it fails at `{lines[carets[0] - 1].strip()}`" if carets else ""
 
 
 def _telling_line(text: str) -> str:

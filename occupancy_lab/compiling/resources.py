@@ -50,8 +50,9 @@ PTX_TYPE = re.compile(r"\.(?:[busf]|bf)(\d+)$")
 def read_resources(asm: Mapping[str, Any], metadata: Any, backend: str) -> Resources:
     """Return what one program of a compiled kernel takes, as its files tell.
 
-    *asm* has the files by their kind, and *metadata* the kernel's name, num_warps and shared, as
-    Triton's CompiledKernel has both; *backend* is "cuda" or "hip".
+    *asm* has the files by their kind, and *metadata* the kernel's name, num_warps (as launched),
+    num_ctas, shared and tmem_size, as Triton's CompiledKernel has both; *backend* is "cuda" or
+    "hip".
 
     Raises BinaryError where a file is missing, cut off or damaged.
     """
@@ -60,6 +61,8 @@ def read_resources(asm: Mapping[str, Any], metadata: Any, backend: str) -> Resou
     return Resources(
         num_warps=metadata.num_warps,
         shared=metadata.shared,
+        num_ctas=getattr(metadata, "num_ctas", 1),
+        tensor_memory=getattr(metadata, "tmem_size", None),
         pipeline_shared=min(pipeline_shared_bytes(ttgir), metadata.shared),
         **read_files(asm, metadata.name),
     )

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.limits import (
-    held_in_short,
-    step_sentences,
-    the_limits,
-    the_next_step,
-)
+from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.neighbours import rank
+from occupancy_lab.explaining.short import BOUNDS, limits_with_bars
+from occupancy_lab.record import LaunchRecord, Untried
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import compared, count, known, listed, percent, said_of_each
+from occupancy_lab.text.words import (
+    basis_sentence,
+    compared,
+    count,
+    known,
+    limiter_words,
+    listed,
+    microseconds,
+    percent,
+    said_of_each,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.neighbours import Neighbour, Tried
-    from occupancy_lab.record import LaunchRecord
 
+MOST_REASONS = 3
+"""Reasons why configurations have no record that a page has."""
 KNOBS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu")
 
 
@@ -34,29 +44,112 @@ def grid_words(grid: tuple[int, ...]) -> str:
     return f"grid {' x '.join(map(str, grid))}"
 
 
-def write_launch(tried: tuple[Tried, ...], *, full: bool = False) -> Document:
-    """Return the explanation of one launch on one or several GPUs, *full* with the arithmetic."""
+def write_launch(
+    tried: tuple[Tried, ...], failures: Sequence[Untried] = (), *, full: bool = False
+) -> Document:
+    """Return the explanation of one launch on one or several GPUs, *full* with the arithmetic.
+
+    *failures* are the GPUs on which it has no record.
+    """
     records = tuple(one.record for one in tried)
     calculations = tuple(record.calculation for record in records)
-    limits: tuple[Section, ...] = (the_limits(calculations),)
+    limits: tuple[Section, ...] = (limits_with_bars(calculations),)
     if full:
-        limits = (*limits, the_next_step(calculations))
+        limits = (the_limits(calculations), the_next_step(calculations))
     return Document(
         launch_title(records),
-        tuple(f"{held_in_short(one)}." for one in calculations),
         (
-            Section("", (_launch_table(records),), _grid_sentences(records)),
+            *(f"{held_in_short(one)}." for one in calculations),
+            *(f"**{one.gpu.title}**: {literal(one.reason)}." for one in failures),
+        ),
+        (
+            Section("", (_launch_table(records),), said_of_each(records, _sentences)),
             *limits,
             _what_to_try(tried),
         ),
     )
 
 
-def _constexprs(record: LaunchRecord) -> dict[str, Any]:
+def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False) -> Document:
+    """Return the configurations of one launch line on one or several GPUs as one table.
+
+    With *full* each limit of the configuration that holds most warps follows.
+    """
+    records = [run for run in runs if isinstance(run, LaunchRecord)]
+    knobs = varying([{**_constexprs(run), **run.options} for run in runs])
+    several = len({run.gpu.key for run in runs}) > 1
+    rows = tuple(
+        (
+            *((run.gpu.key,) if several else ()),
+            *(literal(str({**_constexprs(run), **run.options}.get(knob, "-"))) for knob in knobs),
+            *_outcome(run),
+        )
+        for run in runs
+    )
+    headers = (*(("GPU",) if several else ()), *map(literal, knobs), *HEADERS, "limited by")
+    chosen = tuple(_best_of(records))
+    best = tuple(_best_sentence(record, knobs) for record in chosen)
+    sections = [Section("", (Table(headers, rows),), (*best, *_reasons(runs)))]
+    if full and chosen:
+        sections.append(the_limits(tuple(record.calculation for record in chosen)))
+    grids = dict.fromkeys(run.launch.grid for run in runs)
+    grid = next(iter(grids)) if len(grids) == 1 else None
+    titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
+    return Document(
+        f"{literal(runs[0].kernel)}{'' if grid is None else f', {grid_words(grid)}'}, on {titles}",
+        (f"{len(records)} of {len(runs)} configurations compile and fit.",),
+        tuple(sections),
+    )
+
+
+def _reasons(runs: Sequence[LaunchRecord | Untried]) -> Iterator[str]:
+    """Say why configurations have no record, those with one reason together."""
+    reasons = Counter((run.status, run.reason) for run in runs if isinstance(run, Untried))
+    for (status, reason), number in reasons.most_common(MOST_REASONS):
+        yield f"{count(number, 'configuration')}, {status}: {literal(reason)}."
+    if len(reasons) > MOST_REASONS:
+        yield f"{count(len(reasons) - MOST_REASONS, 'further reason')} in `--json`."
+
+
+def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names whose values differ between *settings*, in the order of their appearance."""
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
+
+
+def _outcome(run: LaunchRecord | Untried) -> tuple[str, ...]:
+    if isinstance(run, Untried):
+        return (*["-"] * len(HEADERS), run.status)
+    return (*_numbers(run), limiter_words(run.calculation))
+
+
+def _best_of(records: Sequence[LaunchRecord]) -> Iterator[LaunchRecord]:
+    """Return of each GPU's records the one that spills least and then keeps most warps resident."""
+    for key in dict.fromkeys(record.gpu.key for record in records):
+        yield max((one for one in records if one.gpu.key == key), key=rank)
+
+
+def _best_sentence(record: LaunchRecord, knobs: Sequence[str]) -> str:
+    resources, occupancy = record.calculation.resources, record.calculation.occupancy
+    settings, warp = (
+        {**_constexprs(record), **record.options},
+        record.calculation.architecture.warp_word,
+    )
+    words = ", ".join(f"{name} {settings[name]}" for name in knobs if name in settings)
+    spills = f"{resources.local_bytes} B spilled" if resources.local_bytes else "nothing spilled"
+    return (
+        f"**{record.title}**: {literal(words)} keeps most {warp}s"
+        f" resident, {percent(occupancy.occupancy)}, with {spills}; that alone does not make it the"
+        " fastest."
+    )
+
+
+def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
+    """Return the constexprs that are no compiler options too."""
     return {
         name: value
-        for name, value in record.arguments.items()
-        if name in record.constexprs and name not in KNOBS
+        for name, value in run.arguments.items()
+        if name in run.constexprs and name not in KNOBS
     }
 
 
@@ -71,13 +164,16 @@ def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
             ("num_warps", _warps),
             ("num_stages", lambda record: _knob(record, "num_stages")),
             ("compiler options", _options),
-            ("programs", lambda record: known(record.launch.num_programs)),
+            ("programs", _programs),
             ("waves of programs", _waves),
             ("registers per thread", _registers),
             ("spilled", _spills),
             ("shared memory", _shared),
             ("global loads, stores", _accesses),
             ("tensor cores", _tensor_cores),
+            ("tensor memory", _tensor_memory),
+            ("predicted time", _time),
+            ("bound by", _bound),
         ),
     )
     shown = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
@@ -103,6 +199,14 @@ def _warps(record: LaunchRecord) -> str:
 def _options(record: LaunchRecord) -> str:
     others = {name: value for name, value in record.options.items() if name not in KNOBS[:2]}
     return ", ".join(f"{name} {literal(str(value))}" for name, value in others.items()) or "-"
+
+
+def _programs(record: LaunchRecord) -> str:
+    plan = record.plan
+    if plan is None:
+        return "-"
+    held = plan.resident_programs
+    return f"{plan.num_programs}" + ("" if held is None else f"; {held} run at once")
 
 
 def _waves(record: LaunchRecord) -> str:
@@ -149,46 +253,88 @@ def _tensor_cores(record: LaunchRecord) -> str:
     return count(number, "instruction") + " per pass" if number else "-"
 
 
-def _grid_sentences(records: tuple[LaunchRecord, ...]) -> tuple[str, ...]:
-    def sentences(record: LaunchRecord) -> Iterator[str]:
-        word = record.calculation.architecture.multiprocessor_word
-        plan = record.plan
-        if plan is None:
-            yield "How many programs are launched is not known: give the grid."
-        elif plan.resident_programs is not None:
-            yield (
-                f"The GPU holds {plan.resident_programs} programs at once: waves of programs are"
-                f" the programs launched over these, and the tail is the last, partly filled wave."
-            )
-        else:
-            yield f"How many {word}s the GPU has is not known, and so are the waves of programs."
-        yield "No time is predicted: how many bytes the launch moves is not known."
+def _tensor_memory(record: LaunchRecord) -> str:
+    columns = record.calculation.resources.tensor_memory
+    return f"{columns} columns per program" if columns else "-"
 
-    return said_of_each(records, sentences)
+
+def _sentences(record: LaunchRecord) -> Iterator[str]:
+    plan = record.plan
+    if plan is None:
+        yield "How many programs are launched is not known: no grid is given."
+    elif plan.resident_programs is not None:
+        yield (
+            "Waves of programs are the programs launched over those that run at once; the tail is"
+            " the last wave, where it is not full."
+        )
+    found = record.calculation.clusters
+    if found is not None:
+        whole = "; ".join(found.steps) or found.source
+        yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
+    yield time_sentence(record)
+
+
+def _time(record: LaunchRecord) -> str:
+    prediction, least = record.prediction, record.least_us
+    if prediction is not None:
+        return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
+    return "-" if least is None else f"{microseconds(least)} or more"
+
+
+def _bound(record: LaunchRecord) -> str:
+    prediction = record.prediction
+    if prediction is None:
+        return "-"
+    words = BOUNDS[prediction.bound].format(work="program")
+    return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
+
+
+def time_sentence(record: LaunchRecord) -> str:
+    """Return what the predicted time rests on, or what is missing for one."""
+    if record.prediction is not None:
+        prediction = record.prediction
+        return basis_sentence(record.gpu, prediction.basis, calibrated=prediction.calibrated)
+    if record.traffic is None:
+        return (
+            "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
+            " and `--bytes-written` do."
+        )
+    if record.least_us is None:
+        return "No time is predicted: the grid, or the GPU's size or bandwidth, is not known."
+    resources = record.calculation.resources
+    why = "a binary does not say how often its loop runs"
+    if resources.tensor_instructions:
+        why = "what its tensor cores take is not modelled"
+    elif resources.num_ctas > 1:
+        why = "clusters are not modelled"
+    return (
+        "No time is predicted, only the least that is possible, that of a plain copy of as many"
+        f" bytes: {why}."
+    )
 
 
 def _what_to_try(tried: tuple[Tried, ...]) -> Section:
     return Section(
         "What to try",
-        tuple(_neighbours_table(one) for one in tried if one.neighbours),
+        tuple(_neighbours_table(one, title=len(tried) > 1) for one in tried if one.neighbours),
         said_of_each(tried, _advice),
     )
 
 
-HEADERS = ("", "registers", "spilled B", "shared B", "programs", "occupancy")
+HEADERS = ("registers", "spilled B", "shared B", "programs", "occupancy")
 
 
-def _neighbours_table(tried: Tried) -> Table:
-    record = tried.record
-    rows = [("as launched", *_numbers(record))]
+def _neighbours_table(tried: Tried, *, title: bool) -> Table:
+    rows = [("as launched", *_numbers(tried.record))]
     for one in tried.neighbours:
         if one.record is None:
-            rows.append((one.words, *["-"] * (len(HEADERS) - 2), one.status))
-        else:
+            rows.append((one.words, *["-"] * (len(HEADERS) - 1), one.status))
+        elif not one.reason:
             rows.append((one.words, *_numbers(one.record)))
-    word = record.calculation.architecture.multiprocessor_word
-    headers = tuple(f"{name} per {word}" if name == "programs" else name for name in HEADERS)
-    return Table(headers, tuple(rows), f"**{record.title}**")
+    word = tried.record.calculation.architecture.multiprocessor_word
+    headers = (f"per {word}: programs" if name == "programs" else name for name in HEADERS)
+    caption = f"**{tried.title}**" if title else ""
+    return Table(("", *headers), tuple(rows), caption)
 
 
 def _numbers(record: LaunchRecord) -> tuple[str, ...]:
@@ -203,15 +349,13 @@ def _numbers(record: LaunchRecord) -> tuple[str, ...]:
 
 
 def _advice(tried: Tried) -> Iterator[str]:
-    yield from step_sentences(tried.record.calculation)
-    for one in tried.neighbours:
-        if one.reason:
-            yield one.reason
+    yield from dict.fromkeys(one.reason for one in tried.neighbours if one.reason)
     best = tried.best
     if best is not None:
         yield _better(tried.record, best)
-    elif tried.neighbours:
-        yield "None of these spills less, or keeps more warps resident without spilling more."
+    elif any(one.record and not one.reason for one in tried.neighbours):
+        warps = tried.record.calculation.architecture.warp_word
+        yield f"None of these keeps more {warps}s resident or spills less."
 
 
 def _better(record: LaunchRecord, best: Neighbour) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import three_to_try, what_instead
-from occupancy_lab.explaining.duration import copy_words, unknown_sentence
+from occupancy_lab.explaining.duration import copy_words, predicted_words, unknown_sentence
 from occupancy_lab.explaining.launch import resident_words, work_word
 from occupancy_lab.explaining.limits import held_in_short, step_sentences
 from occupancy_lab.inputs import TUTORIAL_KERNEL
@@ -15,6 +15,7 @@ from occupancy_lab.text.words import compared, listed, microseconds, resource_wo
 
 if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Limit
 
 FULL, EMPTY = "█", "░"
@@ -85,7 +86,7 @@ def write_short(cases: tuple[Case, ...]) -> Document:
         tuple(f"{held_in_short(case.calculation, case.title)}." for case in cases),
         (
             Section("", (_launch_table(cases),), _instead(cases)),
-            _limits(cases),
+            limits_with_bars(tuple(case.calculation for case in cases)),
             Section(
                 "What to try",
                 (),
@@ -134,14 +135,8 @@ def _registers(case: Case) -> str:
     return f"{resources.n_regs}{spills} (Triton {case.record.triton_version})"
 
 
-def _predicted(case: Case) -> str:
-    prediction = case.record.prediction
-    if prediction is None:
-        return "-"
-    return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
-
-
-def _bound(case: Case) -> str:
+def bound_words(case: Case) -> str:
+    """Return what bounds the launch and its time: "memory bandwidth, 9.62 us"; "-" for unknown."""
     prediction = case.record.prediction
     if prediction is None:
         return "-"
@@ -149,7 +144,8 @@ def _bound(case: Case) -> str:
     return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
 
 
-def _measured(case: Case) -> str:
+def measured_words(case: Case) -> str:
+    """Return the time that was measured now, or else recorded; "-" where none was."""
     now, recorded = case.record.measurement, case.recorded.launch
     if now is not None:
         return now.status if now.us is None else f"{microseconds(now.us)}, measured now"
@@ -175,10 +171,10 @@ def _launch_table(cases: tuple[Case, ...]) -> Table:
             ("num_programs", _programs),
             ("registers per thread", _registers),
             ("shared memory", lambda case: f"{case.record.resources.shared} B per program"),
-            ("predicted time", _predicted),
+            ("predicted time", predicted_words),
             ("of a plain copy's speed", copy_words),
-            ("bound by", _bound),
-            ("measured time", _measured),
+            ("bound by", bound_words),
+            ("measured time", measured_words),
         ),
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
@@ -191,43 +187,42 @@ def bar(share: float) -> str:
     return FULL * filled + EMPTY * (BAR - filled)
 
 
-def _pool(case: Case, limit: Limit | None, *, bars: bool) -> str:
+def _pool(calculation: Calculation, limit: Limit | None, *, bars: bool) -> str:
     if limit is None:
         return "-"
     if limit.programs is None:
         return "not used"
-    programs = case.record.occupancy.programs_per_multiprocessor
+    programs = calculation.occupancy.programs_per_multiprocessor
     filled = f"{bar(programs / limit.programs)} " if bars else ""
     limiter = ", limiter" if programs == limit.programs else ""
     return f"{filled}{programs} of {limit.programs}{limiter}"
 
 
-def _limits(cases: tuple[Case, ...]) -> Section:
+def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
     """Return how many of the programs that each limit allows are there, with a bar for each."""
-    tables = [{one.resource: one for one in case.record.occupancy.limits} for case in cases]
-    bars = len(cases) <= MOST_BARS
+    tables = [{one.resource: one for one in case.occupancy.limits} for case in calculations]
+    bars = len(calculations) <= MOST_BARS
     rows = []
     for resource in dict.fromkeys(name for table in tables for name in table):
         names = [
-            resource_word(case.calculation, resource)
-            for case, table in zip(cases, tables, strict=True)
+            resource_word(case, resource)
+            for case, table in zip(calculations, tables, strict=True)
             if resource in table
         ]
         cells = tuple(
             _pool(case, table.get(resource), bars=bars)
-            for case, table in zip(cases, tables, strict=True)
+            for case, table in zip(calculations, tables, strict=True)
         )
-        because = (_because(tables[0][resource]),) if len(cases) == 1 else ()
+        because = (_because(tables[0][resource]),) if len(calculations) == 1 else ()
         rows.append((", ".join(dict.fromkeys(names)), *cells, *because))
-    words = dict.fromkeys(case.architecture.multiprocessor_word for case in cases)
+    words = dict.fromkeys(case.architecture.multiprocessor_word for case in calculations)
     title = f"programs of those that each limit allows, per {' or '.join(words)}"
-    headers = ("limit", *(case.title for case in cases))
-    if len(cases) == 1:
+    headers = ("limit", *(case.title for case in calculations))
+    if len(calculations) == 1:
         headers = ("limit", f"programs per {next(iter(words))}", "because")
         title = "The limits"
     else:
         title = f"The limits: {title}"
-    calculations = tuple(case.calculation for case in cases)
     return Section(
         title,
         (Table(headers, tuple(rows), prose=True),),

@@ -1,7 +1,7 @@
-"""What one GPU allows: the limits of its architecture, its size and its speed.
+"""What a GPU allows: the limits of its architecture, its size and its speed.
 
-A multiprocessor is an SM (NVIDIA), a CU (AMD gfx9, gfx1250) or a WGP (AMD RDNA), which is what
-the vendor's runtime counts as one. The numbers and their sources are in data/.
+A multiprocessor is an SM (NVIDIA), a CU (AMD gfx9, gfx1250) or a WGP (AMD RDNA), as the
+vendor's runtime counts. The numbers and their sources are in data/.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from occupancy_lab.values import Target
 
@@ -31,12 +31,22 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaArchitecture:
-    """The limits of an NVIDIA architecture, those that set the occupancy."""
+    """The limits of an NVIDIA architecture that set the occupancy."""
 
+    vendor: ClassVar[str] = "NVIDIA"
+    """The vendor: NVIDIA."""
+    multiprocessor_word: ClassVar[str] = "SM"
+    """What NVIDIA calls a multiprocessor."""
+    warp_word: ClassVar[str] = "warp"
+    """What NVIDIA calls a warp."""
+    register_word: ClassVar[str] = "register"
+    """What NVIDIA calls a register of a thread."""
+    shared_word: ClassVar[str] = "shared memory"
+    """What NVIDIA calls the memory that a program's threads share."""
     target_name: str
     """The compiler's name, without the suffix of a feature set: sm_90."""
     warp_size: int
-    """Threads a warp."""
+    """Threads per warp."""
     max_warps: int
     """Resident warps per SM."""
     max_threads: int
@@ -56,18 +66,19 @@ class CudaArchitecture:
     shared_per_multiprocessor: int
     """Shared memory per SM, bytes."""
     max_shared: int
-    """Shared memory that one program may use after opting in, bytes."""
+    """Shared memory that a program may use after opting in, bytes."""
     reserved_shared: int
     """Shared memory that the system takes for itself in each program, bytes."""
     shared_unit: int
     """Bytes that a program's shared memory is rounded up to a multiple of."""
     max_barriers: int | None = None
     """Named barriers per SM; None where they do not limit the occupancy."""
-
-    @property
-    def vendor(self) -> str:
-        """The vendor: NVIDIA."""
-        return "NVIDIA"
+    tensor_memory: int | None = None
+    """Columns of tensor memory per SM; None where there is none."""
+    tensor_memory_unit: int | None = None
+    """The fewest columns that a program allocates; above it, a power of two."""
+    max_cluster_programs: int | None = None
+    """Resident CTAs of clusters per SM; None where it is not known."""
 
     @property
     def target(self) -> Target:
@@ -81,26 +92,6 @@ class CudaArchitecture:
         return f"{digits[:-1]}.{digits[-1]}"
 
     @property
-    def multiprocessor_word(self) -> str:
-        """What NVIDIA calls a multiprocessor."""
-        return "SM"
-
-    @property
-    def warp_word(self) -> str:
-        """What NVIDIA calls a warp."""
-        return "warp"
-
-    @property
-    def register_word(self) -> str:
-        """What NVIDIA calls a register of one thread."""
-        return "register"
-
-    @property
-    def shared_word(self) -> str:
-        """What NVIDIA calls the memory that a program's threads share."""
-        return "shared memory"
-
-    @property
     def max_warps_per_program(self) -> int:
         """Warps per program."""
         return self.max_threads_per_program // self.warp_size
@@ -110,6 +101,14 @@ class CudaArchitecture:
 class HipArchitecture:
     """The limits of an AMD architecture at the wave size that Triton compiles for."""
 
+    vendor: ClassVar[str] = "AMD"
+    """The vendor: AMD."""
+    warp_word: ClassVar[str] = "wave"
+    """What AMD calls a warp."""
+    register_word: ClassVar[str] = "VGPR"
+    """What AMD calls a register of a lane."""
+    shared_word: ClassVar[str] = "LDS"
+    """What AMD calls the memory that a workgroup's lanes share."""
     target_name: str
     """The compiler's name, without features: gfx942."""
     warp_size: int
@@ -119,17 +118,17 @@ class HipArchitecture:
     simds: int
     """SIMDs per multiprocessor."""
     max_waves_per_simd: int
-    """Resident waves a SIMD."""
+    """Resident waves per SIMD."""
     vgprs_per_simd: int
-    """32-bit vector registers per lane of one SIMD, shared by its waves."""
+    """32-bit vector registers per lane of a SIMD, shared by its waves."""
     vgpr_granule: int
     """Vector registers that a wave's allocation is rounded up to a multiple of."""
     max_vgprs: int
-    """Vector registers that one wave can address; AGPRs count where the file is unified."""
+    """Vector registers that a wave can address; AGPRs count where the file is unified."""
     shared_per_multiprocessor: int
     """LDS per multiprocessor, bytes."""
     max_shared: int
-    """LDS that one program (workgroup) may use, bytes."""
+    """LDS that a program (workgroup) may use, bytes."""
     shared_unit: int
     """Bytes that the hardware rounds a program's LDS up to a multiple of."""
     max_multiwave_programs: int
@@ -139,16 +138,11 @@ class HipArchitecture:
     agpr_file: str | None = None
     """Where AGPRs are: "unified" with the VGPRs, "separate"; None where there are none."""
     sgprs_per_simd: int | None = None
-    """Scalar registers a SIMD; None where they do not limit the occupancy."""
+    """Scalar registers per SIMD; None where they do not limit the occupancy."""
     sgpr_granule: int | None = None
     """Scalar registers that a wave's allocation is rounded up to a multiple of."""
     sgpr_reserve: int | None = None
     """Scalar registers that the trap handler takes of each wave, after the rounding."""
-
-    @property
-    def vendor(self) -> str:
-        """The vendor: AMD."""
-        return "AMD"
 
     @property
     def target(self) -> Target:
@@ -159,21 +153,6 @@ class HipArchitecture:
     def multiprocessor_word(self) -> str:
         """What AMD calls a multiprocessor here: CU or WGP."""
         return self.multiprocessor
-
-    @property
-    def warp_word(self) -> str:
-        """What AMD calls a warp."""
-        return "wave"
-
-    @property
-    def register_word(self) -> str:
-        """What AMD calls a register of one lane."""
-        return "VGPR"
-
-    @property
-    def shared_word(self) -> str:
-        """What AMD calls the memory that a workgroup's lanes share."""
-        return "LDS"
 
     @property
     def max_warps(self) -> int:
@@ -208,9 +187,11 @@ class Gpu:
     title: str
     """The name to print: H100 SXM."""
     architecture: Architecture
-    """The limits of one multiprocessor."""
+    """The limits per multiprocessor."""
     multiprocessors: int | None = None
     """SMs, CUs or WGPs, as `architecture.multiprocessor_word` says."""
+    gpcs: tuple[int, ...] | None = None
+    """SMs of each group that a cluster has to lie in, a GPC or a part of it; None: not known."""
     bandwidth_gbs: float | None = None
     """Peak bandwidth of the device memory, 1e9 bytes per second."""
     l2_bytes: int | None = None

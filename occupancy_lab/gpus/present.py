@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _DRIVER = Source("the driver")
 _BANDWIDTH_TOLERANCE = 0.01
 
-# The table's limits hold for its wave size, and KFD counts waves that HIP does not launch (gfx908).
+# The table's limits are for its wave size, and KFD counts waves that HIP does not launch (gfx908).
 _KEPT = frozenset({"warp_size", "max_waves_per_simd"})
 
 # Tegra (8.7) gives the GPU's clock for the memory's; GB10 (12.1) gives the data rate.

@@ -15,9 +15,20 @@ from occupancy_lab.errors import LONGEST_QUOTE, InputError, quoted, shortened
 from occupancy_lab.gpus.gpu import Architecture, CudaArchitecture, Gpu, HipArchitecture, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-_CONVERTERS = {"int": int, "float": float, "str": str}
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("+")))
+
+
+_CONVERTERS: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "tuple[int,": _integers,
+}
+"""By the first word of a field's type: what makes its value of a text."""
 
 
 @functools.cache

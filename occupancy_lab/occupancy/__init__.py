@@ -1,7 +1,7 @@
-"""Occupancy: how many programs of a kernel one multiprocessor holds, and why no more.
+"""Occupancy: how many programs of a kernel run at once per multiprocessor, and why no more.
 
-Three formulas stand behind one signature, Resources and an architecture in, an occupancy out:
-NVIDIA's and AMD's exact ones (`occupancy`) and the Triton tutorial's own (`tutorial_occupancy`).
+Three formulas take Resources and an architecture and return an occupancy: NVIDIA's and AMD's exact
+formulas (`occupancy`) and the Triton tutorial's own (`tutorial_occupancy`).
 """
 
 from occupancy_lab.occupancy.exact import exact_rules, next_steps, occupancy, programs_after

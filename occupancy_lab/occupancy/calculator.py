@@ -7,25 +7,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.gpus import find_gpus
-from occupancy_lab.inputs import check_fits, check_num_warps
+from occupancy_lab.inputs import asked_gpus, check_fits, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
+from occupancy_lab.occupancy.clusters import MAX_NUM_CTAS, clusters
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture, Gpu
-    from occupancy_lab.values import NextStep, Occupancy, TutorialOccupancy
+    from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.values import Clusters, NextStep, Occupancy, TutorialOccupancy
 
 
 @dataclass(frozen=True, slots=True)
 class Calculation:
-    """What the exact and the tutorial's formula say of one kernel's resources on one GPU."""
+    """What the exact and the tutorial's formula say of a kernel's resources on a GPU."""
 
     gpu: Gpu
     resources: Resources
     occupancy: Occupancy
     next_steps: tuple[NextStep, ...]
     tutorial: TutorialOccupancy
+    clusters: Clusters | None = None
+    """The whole clusters that the GPU holds; None where a program is a single CTA."""
 
     @property
     def title(self) -> str:
@@ -39,14 +42,19 @@ class Calculation:
 
     @property
     def resident_programs(self) -> int | None:
-        """Programs that the whole GPU holds; None where its multiprocessors are not known."""
+        """Programs that the whole GPU holds, whole clusters where a program has several CTAs.
+
+        None where its multiprocessors, or the groups that clusters lie in, are not known.
+        """
+        if self.clusters is not None:
+            return self.clusters.resident
         if self.gpu.multiprocessors is None:
             return None
         return self.occupancy.programs_per_multiprocessor * self.gpu.multiprocessors
 
     @property
     def next_programs(self) -> int | None:
-        """Programs that fit with every limiter at its next step; None where one has none."""
+        """Programs that fit with every limiter at its next step; None where one has no step."""
         return programs_after(self.next_steps, self.resources, self.architecture)
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,6 +76,7 @@ class Calculation:
             "limits": [dataclasses.asdict(limit) for limit in self.occupancy.limits],
             "next_steps": [dataclasses.asdict(step) for step in self.next_steps],
             "tutorial": dataclasses.asdict(self.tutorial),
+            "clusters": None if self.clusters is None else dataclasses.asdict(self.clusters),
             "resident_programs": self.resident_programs,
         }
 
@@ -75,40 +84,85 @@ class Calculation:
 def calculate(resources: Resources, gpu: Gpu) -> Calculation:
     """Return what every formula says of *resources* on *gpu*."""
     architecture = gpu.architecture
+    found = occupancy(resources, architecture)
     return Calculation(
         gpu=gpu,
         resources=resources,
-        occupancy=occupancy(resources, architecture),
+        occupancy=found,
         next_steps=next_steps(resources, architecture),
         tutorial=tutorial_occupancy(resources, architecture),
+        clusters=clusters(resources.num_ctas, found.programs_per_multiprocessor, gpu),
     )
 
 
+WARP_GROUP = 4
+"""Warps that Triton launches a multiple of where it specializes warps (its AllocateWarpGroups)."""
+CLUSTERS_FROM = 90
+"""The first compute capability with clusters (CUDA C++ Programming Guide)."""
+HIP_CLUSTERS = "gfx125"
+"""How the AMD targets begin that have clusters (Triton's supports_multi_cta_launch)."""
+
+
+def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
+    """Raise InputError unless Triton may launch a program of *num_warps* warps."""
+    if num_warps % WARP_GROUP or not 0 < num_warps <= architecture.max_warps_per_program:
+        check_num_warps(num_warps, architecture)
+
+
+def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
+    if not 1 <= num_ctas <= MAX_NUM_CTAS or num_ctas & (num_ctas - 1):
+        msg = f"num_ctas is {num_ctas}; a program has 1, 2, 4, 8 or {MAX_NUM_CTAS} CTAs"
+        raise InputError(msg)
+    target = gpu.target
+    has_clusters = (
+        int(target.arch) >= CLUSTERS_FROM
+        if target.backend == "cuda"
+        else target.arch.startswith(HIP_CLUSTERS)
+    )
+    if num_ctas > 1 and not has_clusters:
+        msg = f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1"
+        raise InputError(msg)
+
+
 def calculate_for(
-    names: str, *, n_regs: int, shared: int, num_warps: int, **others: int | None
+    asked: AskedGpus,
+    *,
+    n_regs: int,
+    shared: int,
+    num_warps: int,
+    num_ctas: int = 1,
+    **others: int | None,
 ) -> tuple[Calculation, ...]:
-    """Return the calculation of these resources on each GPU of *names*, separated by commas.
+    """Return the calculation of these resources on each GPU, asked for as `asked_gpus` says.
 
-    *others* are further fields of Resources: sgprs, static_shared, barriers.
+    *num_warps* counts the warps as launched, of which warp specialization makes more. *others* are
+    further fields of Resources: sgprs, agprs, static_shared, barriers, tensor_memory.
 
-    Raises InputError for an unknown GPU, a negative amount, or a num_warps that no program has,
-    and DoesNotFitError where a GPU holds not one such program.
+    Raises InputError for an unknown GPU, a negative amount, and a num_warps or num_ctas that no
+    program has, and DoesNotFitError where no such program fits a GPU.
     """
     amounts = {"n_regs": n_regs, "shared": shared, **others}
     for name, amount in amounts.items():
         if amount is not None and amount < 0:
             msg = f"{name} is {amount}; it counts something and is 0 or more"
             raise InputError(msg)
-    resources = Resources(n_regs, num_warps, shared).replace(**others)
-    gpus = find_gpus(names)
+    agprs = others.get("agprs") or 0
+    if agprs > n_regs:
+        msg = f"agprs is {agprs}, more than the {n_regs} of n_regs, which counts them too"
+        raise InputError(msg)
+    resources = Resources(n_regs, num_warps, shared, num_ctas=num_ctas).replace(**others)
+    gpus = asked_gpus(asked)
     for gpu in gpus:
-        check_num_warps(num_warps, gpu.architecture)
+        check_launched_warps(num_warps, gpu.architecture)
+        _check_num_ctas(num_ctas, gpu)
     calculations = tuple(calculate(resources, gpu) for gpu in gpus)
     for calculation in calculations:
         check_fits(calculation)
-    counted = {limit.resource for one in calculations for limit in one.occupancy.limits}
-    for name in ("sgprs", "barriers"):
+    counted = {limit.resource for found in calculations for limit in found.occupancy.limits}
+    counted |= {"agprs" for gpu in gpus if getattr(gpu.architecture, "agpr_file", None)}
+    for name in ("sgprs", "agprs", "barriers", "tensor_memory"):
         if others.get(name) is not None and name not in counted:
-            msg = f"{name} is {others[name]}, and no limit of {quoted(names)} depends on it"
+            keys = quoted(",".join(gpu.key for gpu in gpus))
+            msg = f"{name} is {others[name]}, and no limit of {keys} depends on it"
             raise InputError(msg)
     return calculations

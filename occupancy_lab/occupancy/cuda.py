@@ -1,28 +1,21 @@
 """Programs per SM on NVIDIA GPUs, exactly as NVIDIA's driver counts them.
 
-Source: `cuda_occupancy.h` of the CUDA toolkit (13.0), with the whole shared memory of the SM as
-carve-out, which is the driver's default and what Triton leaves in place.
+Sources: `cuda_occupancy.h` of the CUDA toolkit (13.0), with the whole shared memory of the SM as
+carve-out, which is the driver's default and what Triton leaves in place. Tensor memory is not in
+the header: NVIDIA's PTX ISA, tcgen05.alloc, which waits where no columns are free. A program that
+waits there is resident but does nothing, so that the limit is of programs that run.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up, warp_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from occupancy_lab.gpus import CudaArchitecture
-
-
-def _warps(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:
-    threads = usage.num_warps * sm.warp_size
-    programs = sm.max_warps // usage.num_warps
-    return {
-        "threads": threads,
-        "programs": where(threads > sm.max_threads_per_program, 0, programs),
-    }
 
 
 def _registers(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:
@@ -63,10 +56,25 @@ def _barriers(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, 
     return {"programs": where(usage.barriers == 0, UNLIMITED, programs)}
 
 
+def _tensor_memory(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any] | None:
+    columns, size, unit = usage.tensor_memory, sm.tensor_memory, sm.tensor_memory_unit
+    if columns is None or size is None or unit is None:
+        return None
+    allocated: Any = size
+    while (size := size // 2) >= unit:
+        allocated = where(columns <= size, size, allocated)
+    programs = where(columns > sm.tensor_memory, 0, sm.tensor_memory // allocated)
+    return {
+        "columns_per_sm": sm.tensor_memory,
+        "allocated": allocated,
+        "programs": where(columns == 0, UNLIMITED, programs),
+    }
+
+
 RULES = (
     Rule(
         "warps",
-        _warps,
+        warp_slots,
         ("{max_warps} warps per SM / {num_warps} warps per program = {programs} programs",),
     ),
     Rule(
@@ -100,5 +108,16 @@ RULES = (
         "barriers",
         _barriers,
         ("{max_barriers} named barriers per SM / {barriers} per program = {programs} programs",),
+    ),
+    Rule(
+        "tensor_memory",
+        _tensor_memory,
+        (
+            (
+                "{tensor_memory} columns, rounded up to a power of two from {tensor_memory_unit}"
+                " = {allocated} per program"
+            ),
+            "{columns_per_sm} columns per SM / {allocated} = {programs} programs that run",
+        ),
     ),
 )

@@ -25,7 +25,7 @@ def exact_rules(architecture: Architecture) -> tuple[Rule, ...]:
 
 
 def occupancy(resources: Resources, architecture: Architecture) -> Occupancy:
-    """Return the programs of one multiprocessor with every limit, its steps and the limiters.
+    """Return the programs per multiprocessor with every limit, its steps and the limiters.
 
     Zero programs means that the kernel cannot be launched there.
     """
@@ -40,12 +40,25 @@ def _amounts(resources: Resources, architecture: Architecture) -> dict[str, tupl
     """Return each resource that a kernel can use less or more of: what it uses and the most."""
     if isinstance(architecture, CudaArchitecture):
         n_regs = (resources.n_regs, architecture.max_registers_per_thread)
-        return {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
+        amounts = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
+        if resources.tensor_memory and architecture.tensor_memory is not None:
+            amounts["tensor_memory"] = (resources.tensor_memory, architecture.tensor_memory)
+        return amounts
     vgprs = needed_vgprs(resources, architecture, scalar_where)
     amounts = {"registers": (vgprs, architecture.max_vgprs)}
     if resources.sgprs is not None and architecture.sgprs_per_simd is not None:
         amounts["sgprs"] = (resources.sgprs, MAX_SGPRS)
     return {**amounts, "shared": (resources.shared, architecture.max_shared)}
+
+
+def _option(architecture: Architecture, resource: str, amount: int | None) -> str | None:
+    """Return the option of a launch that asks the compiler for at most *amount* of *resource*."""
+    if resource != "registers" or amount is None:
+        return None
+    if isinstance(architecture, CudaArchitecture):
+        return f"maxnreg={amount}"
+    granules = -(-amount // architecture.vgpr_granule) * architecture.vgpr_granule
+    return f"waves_per_eu={architecture.vgprs_per_simd // granules}"
 
 
 def _with(resources: Resources, resource: str, amount: int) -> Resources:
@@ -71,10 +84,11 @@ def programs_after(
 
 
 def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:
-    """Return, for registers and shared memory (and SGPRs), the nearest cliff on either side.
+    """Return for each resource that a kernel can use less or more of the cliff on either side.
 
-    Each resource is looked at alone: one program more needs every limiter to allow it. Where warps,
-    slots or barriers allow no more than now, no amount of anything gives one program more.
+    These are registers, shared memory, SGPRs and tensor memory, each looked at alone: a program
+    more needs every limiter to allow it. Where warps, slots or barriers allow no more than now, no
+    amount of anything gives a program more.
     """
     rules = {rule.resource: rule for rule in exact_rules(architecture)}
     found, amounts_of = occupancy(resources, architecture), _amounts(resources, architecture)
@@ -91,16 +105,8 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
         amounts = range(1 if resource == "registers" else 0, most + 1)
         allow_one_more = bisect.bisect_right(amounts, -(now + 1), key=allowed)
         allow_as_many = bisect.bisect_right(amounts, -now, key=allowed)
-        steps.append(
-            NextStep(
-                resource=resource,
-                now=used,
-                most_for_one_more=(
-                    amounts[allow_one_more - 1] if allow_one_more and not full else None
-                ),
-                least_for_one_fewer=(
-                    amounts[allow_as_many] if allow_as_many < len(amounts) else None
-                ),
-            )
-        )
+        more = amounts[allow_one_more - 1] if allow_one_more and not full else None
+        fewer = amounts[allow_as_many] if allow_as_many < len(amounts) else None
+        option = _option(architecture, resource, more if more is None or more < used else None)
+        steps.append(NextStep(resource, used, more, fewer, option))
     return tuple(steps)

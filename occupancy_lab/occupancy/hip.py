@@ -3,28 +3,19 @@
 Sources: `ihipOccupancyMaxActiveBlocksPerMultiprocessor` in ROCm's clr (hip_platform.cpp) for the
 order of the roundings, LLVM's AMDGPUBaseInfo.cpp for register files, granules and workgroup slots,
 Mesa's ac_gpu_info.c for RDNA's LDS granule, ROCm/rocm-systems#10618 for the 16 SGPRs that the trap
-handler takes from each wave. Where these disagree the one that hardware reports support is used.
+handler takes from each wave. Where these disagree, that which hardware reports support is used.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up, warp_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from occupancy_lab.gpus import HipArchitecture
-
-
-def _warps(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
-    threads = usage.num_warps * mp.warp_size
-    programs = mp.max_warps // usage.num_warps
-    return {
-        "threads": threads,
-        "programs": where(threads > mp.max_threads_per_program, 0, programs),
-    }
 
 
 def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
@@ -35,6 +26,17 @@ def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:
     return where(padded, usage.allocated_vgprs, usage.n_regs)
 
 
+def _sum_of_files(usage: Usage, mp: HipArchitecture) -> str:
+    """Return the sum of ArchVGPRs and AGPRs that n_regs is in a unified file; "" without AGPRs.
+
+    n_regs counts the ArchVGPRs rounded up to 4 (LLVM's AMDGPUUsage, ACCUM_OFFSET). In separate
+    files (gfx908) it is the larger of both.
+    """
+    if not isinstance(usage.agprs, int) or not usage.agprs or mp.agpr_file != "unified":
+        return ""
+    return f"{usage.n_regs - usage.agprs} ArchVGPRs + {usage.agprs} AGPRs = "
+
+
 def _registers(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, Any]:
     vgprs = needed_vgprs(usage, mp, where)
     vgprs_per_wave = round_up(vgprs, mp.vgpr_granule)
@@ -42,6 +44,7 @@ def _registers(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, 
     waves = mp.simds * waves_per_simd
     programs = where(vgprs > mp.max_vgprs, 0, waves // usage.num_warps)
     return {
+        "sum_of_files": _sum_of_files(usage, mp),
         "vgprs": vgprs,
         "vgprs_per_wave": vgprs_per_wave,
         "waves_per_simd": waves_per_simd,
@@ -83,7 +86,7 @@ def _programs(usage: Usage, mp: HipArchitecture, where: Where) -> Mapping[str, A
 RULES = (
     Rule(
         "warps",
-        _warps,
+        warp_slots,
         (
             "{simds} SIMDs x {max_waves_per_simd} waves = {max_warps} waves per {multiprocessor}",
             "{max_warps} waves / {num_warps} waves per program = {programs} programs",
@@ -93,7 +96,7 @@ RULES = (
         "registers",
         _registers,
         (
-            "{vgprs} VGPRs a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
+            "{sum_of_files}{vgprs} VGPRs a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
             (
                 "{vgprs_per_simd} VGPRs per SIMD / {vgprs_per_wave} = {waves_per_simd} waves;"
                 " x {simds} SIMDs = {waves} per {multiprocessor}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import Grid
 from occupancy_lab.values import LaunchPlan, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from occupancy_lab.kernel import Kernel, MemoryStep
     from occupancy_lab.values import Config, Problem
@@ -21,7 +23,7 @@ def plan_launch(
     programs_per_multiprocessor: int | None,
     multiprocessors: int | None,
 ) -> LaunchPlan:
-    """Return the launch of *kernel*; a persistent one fills the GPU once, at most a program a row.
+    """Return the launch of *kernel*; a persistent kernel fills the GPU once, one row per program.
 
     Parts that need an unknown number (None) of programs or multiprocessors are None.
     """
@@ -35,6 +37,26 @@ def plan_launch(
     if kernel.grid is Grid.PERSISTENT:
         num_programs = None if resident is None else min(work, resident)
     return LaunchPlan(work, num_programs, resident)
+
+
+MAX_DIMENSIONS = 3
+
+
+def plan_grid(grid: Sequence[int], resident_programs: int | None) -> LaunchPlan:
+    """Return the launch of any kernel over *grid*, in 1 to 3 dimensions, each program its own work.
+
+    *resident_programs* is what the whole GPU holds at once, as a Calculation has it: whole clusters
+    where the kernel has several CTAs per program; None where it is not known. A grid with a 0 in it
+    launches nothing.
+
+    Raises InputError for a grid that no launch takes.
+    """
+    sizes = tuple(grid)
+    if not 1 <= len(sizes) <= MAX_DIMENSIONS or any(size < 0 for size in sizes):
+        msg = f"the grid is {sizes}; it has 1 to {MAX_DIMENSIONS} dimensions, each 0 or more"
+        raise InputError(msg)
+    programs = math.prod(sizes)
+    return LaunchPlan(programs, programs, resident_programs, sizes)
 
 
 def traffic(steps: Iterable[MemoryStep], problem: Problem) -> Traffic:

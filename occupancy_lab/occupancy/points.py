@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import InputError, shortened
 from occupancy_lab.files import plain_rows, read_texts, write_csv
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import check_num_warps
+from occupancy_lab.occupancy.calculator import check_launched_warps
+from occupancy_lab.occupancy.clusters import whole_clusters
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.occupancy.tutorial import tutorial_rules
@@ -21,18 +22,20 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from occupancy_lab.gpus import Architecture
+    from occupancy_lab.gpus import Architecture, Gpu
 
 REQUIRED = ("target", "n_regs", "shared", "num_warps")
-OPTIONAL = ("sgprs", "static_shared", "barriers", "allocated_vgprs")
+LIMITED = ("sgprs", "barriers", "tensor_memory")
+"""Columns that a table may have, each with a limit of its own name."""
+OPTIONAL = (*LIMITED, "static_shared", "allocated_vgprs", "num_ctas")
 FIRST_LINE = 2
 """The line of the file on which the first row is."""
 LIMITS = ("warps", "registers", "shared", "programs")
-"""The limits that every table has; "sgprs" and "barriers" join them when their column is given."""
+"""The limits that every table has."""
 
 
 class _Columns:
-    """The usage of many kernels: Resources' fields, each an array; None for an absent column."""
+    """The usage of many kernels: fields of Resources, each an array; None for an absent column."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         def column(name: str) -> Any:
@@ -42,7 +45,9 @@ class _Columns:
         self.shared = column("shared")
         self.num_warps = column("num_warps")
         self.sgprs = column("sgprs")
+        self.agprs = None
         self.barriers = column("barriers")
+        self.tensor_memory = column("tensor_memory")
         self.static_shared = column("static_shared") if "static_shared" in table else 0
         self.allocated_vgprs = column("allocated_vgprs")
 
@@ -53,10 +58,20 @@ def _nullable(values: np.ndarray[Any, Any], unknown: np.ndarray[Any, Any]) -> An
     return pd.arrays.IntegerArray(values.astype("int64"), unknown)
 
 
-def _evaluate(table: pd.DataFrame, architecture: Architecture) -> pd.DataFrame:
+def _clusters(table: pd.DataFrame, programs_per_multiprocessor: Any, gpu: Gpu) -> Any:
+    """Return the whole clusters of each row that *gpu* holds; empty where they are not known."""
+    import numpy as np
+
+    num_ctas = table["num_ctas"].to_numpy()
+    found = whole_clusters(num_ctas, programs_per_multiprocessor, gpu, np.where)
+    return _nullable(num_ctas if found is None else found, (num_ctas == 1) | (found is None))
+
+
+def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
+    architecture = own or gpu.architecture
     usage = _Columns(table)
     exact = programs(exact_rules(architecture), usage, architecture, np.where)
     every = {name: np.broadcast_to(limit, len(table)) for name, limit in exact.items()}
@@ -74,7 +89,7 @@ def _evaluate(table: pd.DataFrame, architecture: Architecture) -> pd.DataFrame:
     tutorial = np.minimum.reduce(list(copied.values()))
     fails = (usage.shared == 0) | (usage.n_regs == 0)
 
-    extra = [name for name in ("sgprs", "barriers") if name in table]
+    extra = [name for name in LIMITED if name in table]
     none = np.full(len(table), UNLIMITED)
     limit_columns = {
         f"limit_{name}": _nullable(every.get(name, none), every.get(name, none) == UNLIMITED)
@@ -88,6 +103,7 @@ def _evaluate(table: pd.DataFrame, architecture: Architecture) -> pd.DataFrame:
             "occupancy": least * usage.num_warps / architecture.max_warps,
             "tutorial_programs": _nullable(tutorial, fails),
             **{f"limit_{name}": limit_columns[f"limit_{name}"] for name in extra},
+            **({"resident_clusters": _clusters(table, least, gpu)} if "num_ctas" in table else {}),
         },
         index=table.index,
     )
@@ -98,12 +114,12 @@ def evaluate_points(
 ) -> pd.DataFrame:
     """Return *table* with what the exact and the tutorial's formula say of each row.
 
-    *table* has the columns target, n_regs, shared and num_warps, and may have sgprs,
-    static_shared, barriers and others; whole numbers where they are numbers. Added are
-    programs_per_multiprocessor, a limit_* column a resource (empty where it sets no limit),
-    limiter (joined by "+" on a tie), occupancy and tutorial_programs (empty where that formula
-    divides by zero); limit_sgprs and limit_barriers follow where their column was given. A column
-    that already has one of these names is replaced.
+    *table* has the columns target, n_regs, shared and num_warps, and may have those of OPTIONAL
+    and others; whole numbers where they are numbers. Added are programs_per_multiprocessor, a
+    limit_* column per resource (empty where it sets no limit), limiter (joined by "+" on a tie),
+    occupancy and tutorial_programs (empty where that formula divides by zero); limit_sgprs,
+    limit_barriers, limit_tensor_memory and resident_clusters follow where their column, num_ctas
+    for the last, was given. A column that already has one of these names is replaced.
 
     *architectures* has those of targets with limits of their own, such as a GPU at hand; the others
     are looked up.
@@ -115,10 +131,10 @@ def evaluate_points(
     own = architectures or {}
     numbered = table.reset_index(drop=True)
     parts = [
-        _evaluate(rows, own.get(str(target)) or find_gpu(str(target)).architecture)
+        _evaluate(rows, find_gpu(str(target)), own.get(str(target)))
         for target, rows in numbered.groupby("target", sort=False)
     ]
-    found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90").architecture)
+    found = pd.concat(parts) if parts else _evaluate(numbered, find_gpu("sm_90"), None)
     given = numbered.drop(columns=found.columns, errors="ignore")
     return given.join(found).set_axis(table.index)
 
@@ -133,7 +149,7 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
         msg = f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}"
         raise InputError(msg)
     for column in (*REQUIRED, *OPTIONAL):
-        # pandas gives the second of two columns of one name another one.
+        # pandas renames the second of two columns of the same name.
         if list(table.columns).count(column) > 1 or {column, f"{column}.1"} <= set(table.columns):
             msg = f"{name}: line 1: the column {column} is there twice; keep one of them"
             raise InputError(msg)
@@ -189,7 +205,7 @@ def _check_warps(table: pd.DataFrame, name: str) -> None:
         architecture = find_gpu(str(target)).architecture
         for number in warps.unique():
             try:
-                check_num_warps(int(number), architecture)
+                check_launched_warps(int(number), architecture)
             except InputError as error:
                 line = _line(warps, int(warps.eq(number).to_numpy().argmax()))
                 msg = f"{name}: line {line}: {error}"
@@ -197,7 +213,7 @@ def _check_warps(table: pd.DataFrame, name: str) -> None:
 
 
 def _unreadable(error: Exception) -> str:
-    """Say what pandas's *error* means, with the line where it tells one."""
+    """Return what pandas's *error* means, with the line where it has a number."""
     text = str(error)
     if fields := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text):
         return f"line {fields[2]}: found {fields[3]} fields, expected {fields[1]}"
@@ -207,7 +223,7 @@ def _unreadable(error: Exception) -> str:
 
 
 def read_points(file: IO[str], name: str) -> pd.DataFrame:
-    """Return the points of a CSV *file*; *name* is what errors call it.
+    """Return the points of a CSV *file*, called *name* in errors.
 
     Blank lines are left out. Raises InputError with the line number where a row cannot be read.
     """
@@ -238,7 +254,8 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
         table[column] = _whole_numbers(table[column], name, least=least, blank=None)
     for column in OPTIONAL:
         if column in table:
-            table[column] = _whole_numbers(table[column], name, least=0, blank=0)
+            least = 1 if column == "num_ctas" else 0
+            table[column] = _whole_numbers(table[column], name, least=least, blank=least)
     _check_warps(table, name)
     return read_texts(table.reset_index(drop=True))
 

@@ -1,18 +1,19 @@
-"""What a formula is made of: rules, each the limit that one resource sets.
+"""What a formula is made of: rules, each the limit that a resource sets.
 
-A rule's arithmetic is written once. Fed with whole numbers it explains one kernel; fed with numpy
-arrays it works out a table of millions. Only `where` differs between the two.
+A rule's arithmetic is written once. With whole numbers it explains a kernel; with numpy arrays it
+works out a table of millions. Only `where` differs between the two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.values import Limit, Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.values import Resources
@@ -21,47 +22,14 @@ UNLIMITED = 2**31 - 1
 """Programs where a resource sets no limit; NVIDIA's header uses the same number, INT_MAX."""
 
 
-class Usage(Protocol):
-    """What rules ask of a kernel: fields of Resources, each an int, an array of int64, or None."""
-
-    @property
-    def n_regs(self) -> Any:
-        """Registers per thread."""
-
-    @property
-    def num_warps(self) -> Any:
-        """Warps per program."""
-
-    @property
-    def shared(self) -> Any:
-        """Dynamic shared memory, bytes."""
-
-    @property
-    def static_shared(self) -> Any:
-        """Static shared memory, bytes."""
-
-    @property
-    def barriers(self) -> Any:
-        """Named barriers."""
-
-    @property
-    def sgprs(self) -> Any:
-        """Scalar registers per wave."""
-
-    @property
-    def allocated_vgprs(self) -> Any:
-        """VGPRs that the kernel descriptor asks for."""
-
-
-class Where(Protocol):
-    """`numpy.where`, or its twin for single numbers."""
-
-    def __call__(self, condition: Any, yes: Any, no: Any, /) -> Any:
-        """Return *yes* where *condition* holds, else *no*."""
+Usage = Any
+"""Resources, or what has its fields: each an int, an array of int64, or None."""
+Where = Callable[[Any, Any, Any], Any]
+"""`numpy.where`, or its twin for single numbers: the second argument where the first is true."""
 
 
 def scalar_where(condition: object, yes: int, no: int, /) -> int:
-    """Return *yes* if *condition* holds, else *no*."""
+    """Return *yes* if *condition* is true, else *no*."""
     return yes if condition else no
 
 
@@ -70,14 +38,20 @@ def round_up(number: Any, unit: int) -> Any:
     return -(-number // unit) * unit
 
 
+def warp_slots(usage: Usage, architecture: Architecture, where: Where) -> Mapping[str, Any]:
+    """Return the work of the rule of warps, which is the same for both vendors."""
+    threads = usage.num_warps * architecture.warp_size
+    fits = threads <= architecture.max_threads_per_program
+    return {"programs": where(fits, architecture.max_warps // usage.num_warps, 0)}
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The limit that one resource sets on the programs of a multiprocessor.
+    """The limit that a resource sets on the programs per multiprocessor.
 
-    `work` takes a Usage, an architecture and a Where, and gives the named numbers on the way to
-    the limit, the limit itself under "programs"; it is None where the rule does not apply.
-    `steps` says the same in words: templates over those numbers, the architecture's and the
-    usage's fields.
+    `work` takes a Usage, an architecture and a Where, and returns the named numbers on the way to
+    the limit, the limit itself under "programs"; None where the rule does not apply. `steps` are
+    the same in words: templates over those numbers, the architecture's and the usage's fields.
     """
 
     resource: str
@@ -119,7 +93,7 @@ def limits(
 
 
 def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture) -> Occupancy:
-    """Return the Occupancy of one kernel: the least of its limits."""
+    """Return the Occupancy of a kernel: the least of its limits."""
     found = limits(rules, usage, architecture)
     return Occupancy(
         programs_per_multiprocessor=min(
@@ -134,7 +108,7 @@ def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture
 def programs(
     rules: Iterable[Rule], usage: Usage, architecture: Architecture, where: Where = scalar_where
 ) -> dict[str, Any]:
-    """Return each rule's programs by resource, as ints or arrays; UNLIMITED where it sets none.
+    """Return each rule's programs by resource, as ints or arrays; UNLIMITED where it sets no limit.
 
     Rules that do not apply are left out.
     """

@@ -67,7 +67,7 @@ def used_registers(mp: HipArchitecture, rocm: Rocm = Rocm.CURRENT) -> int:
 def reported_waves(mp: HipArchitecture) -> int:
     """Return `max_threads_per_sm // warpSize` as ROCm reports them.
 
-    gfx908 reports 2560 threads a CU, 40 waves, though HIP's own occupancy call stops at 32.
+    gfx908 reports 2560 threads per CU, 40 waves, though HIP's own occupancy call stops at 32.
     """
     return 40 if mp.target_name == "gfx908" else mp.max_warps
 
@@ -181,6 +181,7 @@ CUDA_TERMS = (
     Term("shared granule", _hide_in_architecture(shared_unit=1)),
     Term("static shared", _hide_in_usage(static_shared=0)),
     Term("named barriers", _hide_in_usage(barriers=None)),
+    Term("tensor memory", _hide_in_usage(tensor_memory=None)),
     Term(
         "launch limits",
         _hide_in_architecture(

@@ -85,6 +85,19 @@ def multiplying(
     tl.store(output + rows[:, None] * stride + rows[None, :], total.to(tl.float16))
 
 
+@triton.jit
+def specializing(
+    output, source, stride, n_rows, n_cols, block_size: tl.constexpr, num_stages: tl.constexpr
+):
+    """A product of matrices in which other warps load than those that multiply."""
+    rows = tl.make_tensor_descriptor(source, [n_rows, n_cols], [stride, 1], [128, 64])
+    total = tl.zeros((128, 128), tl.float32)
+    for start in tl.range(0, n_cols, 64, num_stages=num_stages, warp_specialize=True):
+        total = tl.dot(rows.load([0, start]), rows.load([128, start]).T, total)
+    products = tl.make_tensor_descriptor(output, [n_rows, n_rows], [stride, 1], [128, 128])
+    products.store([0, 0], total.to(tl.float16))
+
+
 def nvidia_tool(name: str) -> str:
     """Return the path of one of the tools in Triton's wheel: ptxas, cuobjdump."""
     return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)

@@ -39,7 +39,7 @@ GFX9999 = Target("hip", "gfx9999", 64)
 TARGETS = (
     *("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),
     *("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102"),
-    *("gfx1151", "gfx1200", "gfx1201", "gfx1250"),
+    *("gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201", "gfx1250"),
 )
 STAGES = (1, 2, 3, 4)
 
@@ -141,7 +141,7 @@ def test_every_architecture_of_the_table_is_tried() -> None:
     """The table has no architecture that Triton compiles for and these tests leave out."""
     untried = [gpu for name, gpu in bare_gpus().items() if name not in TARGETS]
     for gpu in untried:
-        assert gpu.target.name in {"sm_70", "sm_72", "sm_88", "sm_110", "gfx1103", "gfx1150"}
+        assert gpu.target.name in {"sm_70", "sm_72", "sm_88", "sm_110"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,18 @@ import pytest
 
 from occupancy_lab.compiling.resources import (
     pipeline_shared_bytes,
+    read_resources,
     widest_load_bytes,
     widest_store_bytes,
 )
+from occupancy_lab.gpus import architectures
+from occupancy_lab.occupancy import hip, next_steps, occupancy
+from occupancy_lab.occupancy.rule import scalar_where
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from occupancy_lab.values import Resources
 
 FOLDER = Path(__file__).with_name("recorded")
 
@@ -165,3 +172,66 @@ def test_compiled_widths(sample: ModuleType, arch: str, dtype: str, item_bytes: 
     expected = min(256 // lanes * item_bytes, 16)
     assert widest_load_bytes(asm[kind], kind) == expected
     assert widest_store_bytes(asm[kind], kind) == expected
+
+
+@pytest.mark.parametrize("arch", ["90", "100"])
+def test_warps_are_those_that_are_launched(sample: ModuleType, arch: str) -> None:
+    """With warp specialization more warps are launched than asked for, as the PTX says."""
+    compiled = sample.compile_sample(
+        arch, 128, 4, num_stages=3, kernel=sample.specializing, dtype="fp16"
+    )
+    found = read_resources(compiled.asm, compiled.metadata, "cuda")
+    (threads,) = re.findall(r"\.reqntid (\d+)", compiled.asm["ptx"])
+    assert found.num_warps == int(threads) // 32 > 4
+
+
+@pytest.mark.parametrize(("arch", "num_ctas"), [("90", 1), ("90", 2), ("100", 1), ("103", 2)])
+def test_tensor_memory_and_ctas(sample: ModuleType, arch: str, num_ctas: int) -> None:
+    """Columns are those that the PTX allocates, none before sm_100; CTAs are those asked for."""
+    compiled = sample.compile_sample(
+        arch, 64, 4, kernel=sample.multiplying, dtype="fp16", num_ctas=num_ctas
+    )
+    found = read_resources(compiled.asm, compiled.metadata, "cuda")
+    allocated = re.findall(r"tcgen05\.alloc[^;]*, (\d+);", compiled.asm["ptx"])
+    assert bool(allocated) == (arch != "90")
+    assert found.tensor_memory == sum(map(int, allocated))
+    assert found.num_ctas == num_ctas
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950"])
+def test_agprs_of_mfma_kernels(sample: ModuleType, arch: str) -> None:
+    """On AMD a program is one workgroup without tensor memory, and LLVM's occupancy is met."""
+    compiled = sample.compile_sample(arch, 64, 1, kernel=sample.multiplying, dtype="fp16")
+    found = read_resources(compiled.asm, compiled.metadata, "hip")
+    assert (found.num_ctas, found.tensor_memory) == (1, None)
+    (waves,) = re.findall(r"; Occupancy: (\d+)", compiled.asm["amdgcn"])
+    (line,) = [rule for rule in hip.RULES if rule.resource == "registers"]
+    work = line.work(found, architectures()[arch], scalar_where)
+    assert found.agprs is not None
+    assert work is not None
+    assert int(waves) == min(work["waves_per_simd"], {"gfx908": 10}.get(arch, 8))
+
+
+@pytest.mark.parametrize(("arch", "num_warps"), [("90", 4), ("gfx942", 4), ("gfx1100", 8)])
+def test_the_compiler_obeys_the_option_of_a_next_step(
+    sample: ModuleType, arch: str, num_warps: int
+) -> None:
+    """With the maxnreg or waves_per_eu of a next step registers allow a program more."""
+    backend = "hip" if arch.startswith("gfx") else "cuda"
+    architecture = architectures()[arch if backend == "hip" else f"sm_{arch}"]
+
+    def compiled(**options: int) -> Resources:
+        kernel = sample.compile_sample(arch, 8192, num_warps, num_stages=3, **options)
+        found = read_resources(kernel.asm, kernel.metadata, backend)
+        return found.replace(shared=0, sgprs=None)
+
+    first = compiled()
+    (step,) = (s for s in next_steps(first, architecture) if s.resource == "registers")
+    assert step.option is not None
+    name, value = step.option.split("=")
+    then = compiled(**{name: int(value)})
+    assert then.n_regs <= (step.most_for_one_more or 0) < first.n_regs
+    found = [occupancy(each, architecture).limit("registers").programs for each in (first, then)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[1] > found[0]

@@ -48,6 +48,8 @@ st.register_type_strategy(
         shared=SHARED_BYTES,
         static_shared=st.one_of(st.just(0), SHARED_BYTES),
         barriers=st.none() | st.integers(0, 16),
+        num_ctas=st.sampled_from([1, 2, 4, 8, 16]),
+        tensor_memory=st.none() | st.integers(0, 520),
         sgprs=st.none() | st.integers(0, 108),
         allocated_vgprs=st.none() | st.integers(1, 520),
     ),

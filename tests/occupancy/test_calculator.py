@@ -56,8 +56,29 @@ def test_other_resources_count() -> None:
     (static,) = calculate_for("h100", n_regs=16, shared=0, num_warps=4, static_shared=48000)
     assert static.occupancy.limiters == ("shared",)
     assert static.occupancy.programs_per_multiprocessor == 233472 // 49152
+    (tensor,) = calculate_for("b200", n_regs=16, shared=0, num_warps=4, tensor_memory=100)
+    assert tensor.occupancy.limiters == ("tensor_memory",)
+    assert tensor.tutorial.programs_per_multiprocessor is None
     (barriers,) = calculate_for("b200", n_regs=16, shared=0, num_warps=1, barriers=16)
     assert barriers.occupancy.limiters == ("barriers",)
+
+
+def test_warps_as_launched() -> None:
+    """A program of 12 warps, 4 that compute and 8 that warp specialization adds, fits 5 times."""
+    (found,) = calculate_for("h100", n_regs=32, shared=131544 // 4, num_warps=12)
+    assert found.occupancy.limit("warps").programs == 64 // 12
+    assert found.occupancy.programs_per_multiprocessor == 5
+
+
+def test_registers_name_the_option_that_caps_them() -> None:
+    """Where registers limit, the next step names maxnreg on NVIDIA and waves_per_eu on AMD."""
+    found = calculate_for("h100,mi300x", n_regs=91, shared=0, num_warps=8)
+    options = {one.gpu.key: one.next_steps[0].option for one in found}
+    assert options == {"h100": "maxnreg=80", "mi300x": "waves_per_eu=6"}
+    (fewer,) = calculate_for("h100", n_regs=80, shared=0, num_warps=8)
+    assert fewer.occupancy.programs_per_multiprocessor == 3
+    (full,) = calculate_for("h100", n_regs=16, shared=0, num_warps=8)
+    assert [step.option for step in full.next_steps] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +94,13 @@ def test_other_resources_count() -> None:
         ("h100,mi300x", {"num_warps": 32}, "a program on gfx942 has at most 16 waves"),
         ("h100,gfx1100", {"sgprs": 5}, "sgprs is 5, and no limit of 'h100,gfx1100' depends on it"),
         ("mi300x", {"barriers": 5}, "barriers is 5, and no limit of 'mi300x' depends on it"),
+        ("h100,mi300x", {"tensor_memory": 32}, "tensor_memory is 32, and no limit of"),
+        ("h100", {"agprs": 4}, "agprs is 4, and no limit of"),
+        ("mi300x", {"agprs": 33}, "agprs is 33, more than the 32 of n_regs"),
+        ("h100", {"num_ctas": 3}, "num_ctas is 3; a program has 1, 2, 4, 8 or 16 CTAs"),
+        ("h100", {"num_ctas": 32}, "num_ctas is 32; a program has"),
+        ("h100,a100", {"num_ctas": 2}, "num_ctas is 2, and A100 SXM 80 GB has no clusters"),
+        ("mi300x", {"num_ctas": 2}, "num_ctas is 2, and MI300X has no clusters; use 1"),
         ("h1000", {}, "No GPU is called 'h1000'"),
         ("h100,,mi300x", {}, "empty part"),
     ],

@@ -55,7 +55,7 @@ def points_of(sm: CudaArchitecture) -> Points:
 
 def limits_of(sm: CudaArchitecture, points: Points) -> Points:
     """Return what the formula says of all *points* at once, and the least of its limits."""
-    found = programs(cuda.RULES, SimpleNamespace(**points), sm, np.where)
+    found = programs(cuda.RULES, SimpleNamespace(**{"tensor_memory": None, **points}), sm, np.where)
     every = {"barriers": UNLIMITED, **found}
     return every | {"active": np.minimum.reduce(np.broadcast_arrays(*every.values()))}
 
@@ -85,10 +85,45 @@ def test_points_reach_everything(ask_header: AskHeader, sm: CudaArchitecture) ->
     assert alone.any(axis=1).all()
 
 
+@pytest.mark.parametrize("name", ["sm_100", "sm_103"])
+@pytest.mark.parametrize(
+    ("columns", "programs"),
+    [(0, None), (1, 16), (32, 16), (33, 8), (64, 8), (128, 4), (129, 2), (256, 2), (512, 1)],
+)
+def test_columns_of_tensor_memory(name: str, columns: int, programs: int | None) -> None:
+    """512 columns per SM are handed out in powers of two from 32, as tcgen05.alloc takes them."""
+    resources = Resources(16, 1, 0, tensor_memory=columns)
+    limit = occupancy(resources, architectures()[name]).limit("tensor_memory")
+    assert limit.programs == programs
+    assert (limit.steps == ()) == (programs is None)
+
+
+def test_more_columns_than_there_are_fit_nowhere() -> None:
+    """A program of more than 512 columns does not run; an SM without tensor memory has no limit."""
+    resources = Resources(16, 1, 0, tensor_memory=513)
+    assert occupancy(resources, architectures()["sm_100"]).programs_per_multiprocessor == 0
+    assert "tensor_memory" not in {
+        limit.resource for limit in occupancy(resources, architectures()["sm_120"]).limits
+    }
+
+
+@given(st.integers(0, 512), st.integers(0, 512), st.sampled_from(["sm_100", "sm_103"]))
+def test_as_many_allocations_fit_as_are_handed_out(less: int, more: int, name: str) -> None:
+    """Programs that each allocate their columns fit the 512; with more columns never more do."""
+    found = [
+        occupancy(Resources(16, 1, 0, tensor_memory=columns), architectures()[name])
+        for columns in sorted((less, more))
+    ]
+    few, many = (each.programs_per_multiprocessor for each in found)
+    assert few >= many
+    allocated = max(32, 1 << (max(less, more) - 1).bit_length()) if max(less, more) else 0
+    assert many == min(32, 512 // allocated if allocated else 32)
+
+
 @given(st.from_type(Resources), st.from_type(CudaArchitecture))
 def test_one_kernel_is_worked_out_like_a_table(resources: Resources, sm: CudaArchitecture) -> None:
     """The scalar formula gives the limits, and their least, that the vectorised formula gives."""
-    fields = ("n_regs", "num_warps", "shared", "static_shared", "barriers")
+    fields = ("n_regs", "num_warps", "shared", "static_shared", "barriers", "tensor_memory")
     values = {field: getattr(resources, field) for field in fields}
     points = {key: value if value is None else np.array([value]) for key, value in values.items()}
     vectorised = limits_of(sm, points)

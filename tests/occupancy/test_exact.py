@@ -15,7 +15,10 @@ from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.values import NextStep, Resources
 
 ARCHITECTURES = st.sampled_from(list(architectures().values()))
-FIELDS = ("n_regs", "num_warps", "shared", "static_shared", "barriers", "sgprs", "allocated_vgprs")
+FIELDS = (
+    *("n_regs", "num_warps", "shared", "static_shared", "barriers", "tensor_memory"),
+    *("sgprs", "agprs", "allocated_vgprs"),
+)
 MOST_SGPRS = 108
 
 
@@ -30,7 +33,7 @@ def scan(
         usage.n_regs, usage.allocated_vgprs = np.arange(1, most + 1), None
         amounts = usage.n_regs
     else:
-        most = MOST_SGPRS if resource == "sgprs" else architecture.max_shared
+        most = {"sgprs": MOST_SGPRS, "tensor_memory": 512}.get(resource, architecture.max_shared)
         amounts = np.arange(0, most + 1)
         setattr(usage, resource, amounts)
     limits = programs(exact_rules(architecture), usage, architecture, np.where)
@@ -64,8 +67,29 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
 
         if step.least_for_one_fewer is not None:
             assert at(step.least_for_one_fewer) < now.programs_per_multiprocessor
+            if step.now < step.least_for_one_fewer:
+                assert at(step.least_for_one_fewer - 1) == now.programs_per_multiprocessor
         if step.most_for_one_more is not None and now.limiters == (step.resource,):
             assert at(step.most_for_one_more) > now.programs_per_multiprocessor
+            assert at(step.most_for_one_more + 1) <= now.programs_per_multiprocessor
+
+
+@settings(max_examples=1000)
+@given(
+    st.from_type(Resources),
+    ARCHITECTURES,
+    st.sampled_from([field for field in FIELDS if field not in {"allocated_vgprs", "agprs"}]),
+    st.integers(1, 64),
+)
+def test_more_of_a_resource_never_runs_more(
+    resources: Resources, architecture: Architecture, field: str, more: int
+) -> None:
+    """With more of any resource no more programs run; never are there more warps than slots."""
+    grown = resources.replace(**{field: (getattr(resources, field) or 0) + more})
+    now, then = occupancy(resources, architecture), occupancy(grown, architecture)
+    assert then.programs_per_multiprocessor <= now.programs_per_multiprocessor
+    assert 0 <= now.warps_per_multiprocessor <= architecture.max_warps
+    assert now.limiters
 
 
 @pytest.mark.parametrize(
@@ -80,7 +104,7 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
             "gfx942",
             Resources(91, 8, 32, sgprs=60),
             [
-                NextStep("registers", 91, 80, 129),
+                NextStep("registers", 91, 80, 129, "waves_per_eu=6"),
                 NextStep("sgprs", 60, 108, None),
                 NextStep("shared", 32, 21504, 32769),
             ],
@@ -98,7 +122,19 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
         (
             "gfx942",
             Resources(23, 8, 32, allocated_vgprs=176),
-            [NextStep("registers", 176, 128, 257), NextStep("shared", 32, 32768, None)],
+            [
+                NextStep("registers", 176, 128, 257, "waves_per_eu=4"),
+                NextStep("shared", 32, 32768, None),
+            ],
+        ),
+        (
+            "sm_100",
+            Resources(40, 4, 0, tensor_memory=128),
+            [
+                NextStep("registers", 40, 96, 129),
+                NextStep("shared", 0, 45568, 57345),
+                NextStep("tensor_memory", 128, 64, 129),
+            ],
         ),
     ],
 )

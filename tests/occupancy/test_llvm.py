@@ -123,21 +123,26 @@ def test_equals_llvm_on_fresh_kernels(
         check(compile_row(mp.target_name, cols, config, waves_per_eu))
 
 
-def assembly(clobbered: list[str], arch: str) -> Iterator[tuple[int, int, int]]:
-    """Compile one kernel for each text of registers; give each's SGPRs, VGPRs and occupancy."""
+def translated(text: str, arch: str) -> str:
+    """Return the assembly that the installed Triton's LLVM makes of *text*."""
     llvm = pytest.importorskip("triton._C.libtriton").llvm
     triton = pytest.importorskip("triton")
+    # The arguments that later versions of Triton added are switches, off.
+    switches = [True, False] + [False] * (version(triton.__version__) >= (3, 8))
+    llvm.init_targets()
+    said: str = llvm.translate_to_asm(text, "amdgcn-amd-amdhsa", arch, "", [], *switches)
+    return said
+
+
+def assembly(clobbered: list[str], arch: str) -> Iterator[tuple[int, int, int]]:
+    """Compile a kernel for each text of registers; give each's SGPRs, VGPRs and occupancy."""
     kernels = (
         f'define amdgpu_kernel void @kernel{number}() #0 {{ call void asm sideeffect "",'
         f' "{registers}"() ret void }}'
         for number, registers in enumerate(clobbered)
     )
     text = "\n".join((*kernels, 'attributes #0 = { "amdgpu-flat-work-group-size"="1,256" }'))
-    # The arguments that later versions of Triton added are switches, off.
-    switches = [True, False] + [False] * (version(triton.__version__) >= (3, 8))
-    llvm.init_targets()
-    said = llvm.translate_to_asm(text, "amdgcn-amd-amdhsa", arch, "", [], *switches)
-    for kernel in said.split(".amdhsa_kernel ")[1:]:
+    for kernel in translated(text, arch).split(".amdhsa_kernel ")[1:]:
         numbers = dict(re.findall(r"; (Total\w+|NumVgprs|Occupancy): +(\d+)", kernel))
         vgprs = numbers.get("TotalNumVgprs", numbers["NumVgprs"])
         yield int(numbers["TotalNumSgprs"]), int(vgprs), int(numbers["Occupancy"])
@@ -162,3 +167,33 @@ def test_equals_llvm_at_every_number_of_registers(mp: HipArchitecture) -> None:
     for sgprs, vgprs, occupancy in found:
         resources = Resources(vgprs, 1, 0, sgprs=sgprs)
         assert occupancy == expected(resources, mp, triton.__version__), (sgprs, vgprs)
+
+
+@pytest.mark.parametrize("mp", HIP, ids=lambda mp: mp.target_name)
+def test_equals_llvm_at_every_share_of_lds(mp: HipArchitecture) -> None:
+    """Programs of one wave per SIMD are as many by LDS as LLVM says waves are; 64 to 320 KiB."""
+    waves_of_a_program = mp.simds
+    threads = waves_of_a_program * mp.warp_size
+    shares = [share for share in (1, 2, 4, 5, 8) if mp.max_shared % (share * mp.shared_unit) == 0]
+    kernels = (
+        f"@lds{share} = internal addrspace(3) global [{mp.max_shared // share} x i8] undef\n"
+        f"define amdgpu_kernel void @kernel{share}() #0 {{"
+        f" store volatile i8 0, ptr addrspace(3) @lds{share} ret void }}"
+        for share in shares
+    )
+    attributes = f'attributes #0 = {{ "amdgpu-flat-work-group-size"="{threads},{threads}" }}'
+    said = translated("\n".join((*kernels, attributes)), mp.target_name)
+    found = [int(waves) for waves in re.findall(r"; Occupancy: +(\d+)", said)]
+    resources = [
+        Resources(1, waves_of_a_program, mp.max_shared // share, sgprs=None) for share in shares
+    ]
+    pools = mp.shared_per_multiprocessor // mp.max_shared
+    expected_waves = [
+        min(
+            RULES["shared"].work(usage, mp, scalar_where)["programs"],
+            LLVMS_MAX_WAVES.get(mp.target_name, mp.max_waves_per_simd),
+        )
+        for usage in resources
+    ]
+    assert found == expected_waves
+    assert pools in {1, 2}

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, MemoryStep, load_kernel
-from occupancy_lab.occupancy.planning import plan_launch, traffic
-from occupancy_lab.values import Config, LaunchPlan, Problem, Traffic
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
+from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
 
 PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")
 BLOCKS, NAIVE = load_kernel("vector_add"), load_kernel("softmax_naive")
 CONFIG = Config(1024, 8, 4)
+H200 = find_gpu("h200")
 COUNTS = st.integers(1, 64)
 
 
@@ -125,3 +129,37 @@ def test_the_floor_is_bytes_over_bandwidth() -> None:
     assert moved.floor_us(2.0) == 500_000.0
     assert moved.floor_us(3350.0) == pytest.approx(298.507, abs=1e-3)
     assert moved.floor_us(None) is None
+
+
+GRIDS = st.lists(st.integers(0, 40), min_size=1, max_size=3)
+
+
+@given(GRIDS, st.integers(1, 2000))
+def test_a_grid_is_launched_in_waves(grid: list[int], resident: int) -> None:
+    """Programs of a grid in 1 to 3 dimensions take the waves that workers take for its points."""
+    plan = plan_grid(grid, resident)
+    points = len(list(product(*map(range, grid))))
+    assert (plan.grid, plan.num_programs, plan.work) == (tuple(grid), points, points)
+    assert plan.waves == points / resident
+    assert (plan.rounds, plan.last_round) == simulate(points, resident)
+    assert all(plan.work_of(program) == range(program, program + 1) for program in range(points))
+
+
+def test_a_grid_of_clusters() -> None:
+    """A grid of clusters counts clusters: an H200 holds 248 of 4 CTAs, and 512 take 3 waves."""
+    plan = plan_grid((16, 32), calculate(Resources(32, 8, 0, num_ctas=4), H200).resident_programs)
+    assert (plan.num_programs, plan.resident_programs) == (512, 248)
+    assert (plan.rounds, plan.last_round) == (3, 512 - 2 * 248)
+
+
+def test_a_grid_on_an_unknown_gpu() -> None:
+    """Where it is not known what the GPU holds, the programs are known and the waves are not."""
+    plan = plan_grid((7,), None)
+    assert (plan.num_programs, plan.waves, plan.rounds, plan.last_round) == (7, None, None, None)
+
+
+@pytest.mark.parametrize("grid", [(), (1, 2, 3, 4), (4, -1)])
+def test_a_grid_that_no_launch_takes(grid: tuple[int, ...]) -> None:
+    """A grid of no or of four dimensions, or with a negative size, is refused as it is."""
+    with pytest.raises(InputError, match=r"the grid is .*; it has 1 to 3 dimensions"):
+        plan_grid(grid, 1056)

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
+from occupancy_lab.occupancy.clusters import clusters
 from occupancy_lab.occupancy.points import calculate_points, evaluate_points, read_points
 from occupancy_lab.values import Resources
 
-TARGETS = st.sampled_from(["h100", "sm_75", "sm_120", "cuda:90:32", "mi300x", "gfx1201", "gfx908"])
-COLUMNS = ("n_regs", "shared", "num_warps", "sgprs", "static_shared", "barriers")
+TARGETS = st.sampled_from(
+    ["h100", "h200", "b200", "sm_75", "sm_120", "cuda:90:32", "mi300x", "gfx1201", "gfx908"]
+)
+COLUMNS = (
+    *("n_regs", "shared", "num_warps", "sgprs", "static_shared", "barriers"),
+    *("tensor_memory", "num_ctas"),
+)
 HEADER = "target,n_regs,shared,num_warps"
 
 
@@ -32,13 +38,15 @@ def by_hand(target: str, resources: Resources) -> dict[str, object]:
     found = occupancy(resources, architecture)
     limits = {limit.resource: limit.programs for limit in found.limits}
     said = tutorial_occupancy(resources, architecture).programs_per_multiprocessor
-    names = ("warps", "registers", "shared", "programs", "sgprs", "barriers")
+    names = ("warps", "registers", "shared", "programs", "sgprs", "barriers", "tensor_memory")
+    whole = clusters(resources.num_ctas, found.programs_per_multiprocessor, find_gpu(target))
     return {
         "programs_per_multiprocessor": found.programs_per_multiprocessor,
         "limiter": "+".join(found.limiters),
         "occupancy": found.occupancy,
         "tutorial_programs": said,
         **{f"limit_{name}": limits.get(name) for name in names},
+        "resident_clusters": None if whole is None else whole.resident,
     }
 
 
@@ -47,7 +55,14 @@ def by_hand(target: str, resources: Resources) -> dict[str, object]:
 def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> None:
     """Every added cell is what the formulas give for one kernel, and rows keep their order."""
     points = [
-        (target, resources.replace(sgprs=resources.sgprs or 0, barriers=resources.barriers or 0))
+        (
+            target,
+            resources.replace(
+                sgprs=resources.sgprs or 0,
+                barriers=resources.barriers or 0,
+                tensor_memory=resources.tensor_memory or 0,
+            ),
+        )
         for target, resources in rows
     ]
     table = pd.DataFrame(
@@ -91,11 +106,23 @@ def test_optional_columns_count_and_bring_their_limits() -> None:
     assert table["limit_shared"].isna().tolist() == [True, False]
 
 
+def test_tensor_memory_and_clusters_have_columns() -> None:
+    """Tensor memory limits programs where an SM has any; clusters are told where they are known."""
+    text = f"{HEADER},tensor_memory,num_ctas\nb200,32,0,12,256,\nh200,32,0,8,,4\nh100,32,0,8,,4\n"
+    table = evaluate_points(read(text)).astype(object)
+    assert table["limiter"].tolist() == ["tensor_memory", "warps+registers", "warps+registers"]
+    assert table["programs_per_multiprocessor"].tolist() == [2, 8, 8]
+    assert table["limit_tensor_memory"].isna().tolist() == [False, True, True]
+    assert table["resident_clusters"].isna().tolist() == [True, False, True]
+    assert table["resident_clusters"].tolist()[1] == 248
+
+
 def test_no_points_give_no_rows() -> None:
     """A file with a header alone gives a table with every column and no row."""
-    table = evaluate_points(read(f"{HEADER},sgprs\n"))
+    table = evaluate_points(read(f"{HEADER},sgprs,num_ctas\n"))
     assert len(table) == 0
-    assert {"programs_per_multiprocessor", "limiter", "limit_sgprs"} <= set(table.columns)
+    added = {"programs_per_multiprocessor", "limiter", "limit_sgprs", "resident_clusters"}
+    assert added <= set(table.columns)
 
 
 def test_a_table_keeps_its_index() -> None:
@@ -171,6 +198,7 @@ GOOD = "sm_90,32,16,8"
         ([f"{HEADER},barriers", f"{GOOD},-", f"{GOOD},1"], "line 2: barriers is -"),
         ([f"{HEADER},static_shared", f"{GOOD},-5"], "line 2: static_shared is -5"),
         ([HEADER, GOOD, "sm_90,32,16,3"], "line 3: num_warps is 3; Triton takes a power of two"),
+        ([f"{HEADER},num_ctas", f"{GOOD},0"], "line 2: num_ctas is 0, expected a whole number"),
         ([HEADER, GOOD, "mi300x,32,16,32"], "line 3: num_warps is 32; a program on gfx942 has at"),
         ([HEADER, "sm_90,True,16,8"], "line 2: n_regs is True, expected a whole number from 0"),
         ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},True"], "line 3: sgprs is True"),

@@ -27,8 +27,10 @@ def test_killed_measured_sweeps_keep_their_times(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_killed_sweeps_on_the_gpu_here(tmp_path: Path) -> None:
-    """On a real GPU, 20 kills -9 lose no time that was measured, and change nothing compiled."""
-    commands = [
-        (*TOOL, "sweep", *MEASURED, "--kernel", name) for name in ("softmax", "softmax_row")
-    ]
-    assert kill_again_and_again(commands, tmp_path / "runs", 20, seed=1).kills == 20
+    """On a real GPU, kills -9 lose no time that was measured, and change nothing compiled.
+
+    A run takes many seconds to start there, so these kills are few: tests/kill_sweep.py does more.
+    """
+    tally = kill_again_and_again([(*TOOL, "sweep", *MEASURED)], tmp_path / "runs", 5, seed=1)
+    assert tally.kills == 5
+    assert tally.kept > 0, "every kill came before anything was measured"

@@ -1,0 +1,149 @@
+"""Whole clusters: what an H200's driver counts and runs at once, and how a formula behaves."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.clusters import clusters, whole_clusters
+from occupancy_lab.values import Resources
+
+H200 = find_gpu("h200")
+RECORDED = Path(__file__).with_name("recorded")
+POWERS = (1, 2, 4, 8, 16)
+GROUPS = st.lists(st.integers(1, 9).map(lambda tpcs: 2 * tpcs), min_size=1, max_size=12)
+
+
+def recorded(name: str) -> list[dict[str, int]]:
+    """Return the rows of a file that was recorded on H200s, where several gave the same."""
+    rows = csv.DictReader((RECORDED / name).read_text(encoding="utf-8").splitlines())
+    return [{name: int(value) for name, value in row.items()} for row in rows]
+
+
+def test_equals_the_driver_and_what_ran_at_once() -> None:
+    """At every number of CTAs per SM and every size the clusters are those of an H200."""
+    rows = recorded("h200_clusters.csv")
+    assert len(rows) > 100
+    for row in rows:
+        found = whole_clusters(row["num_ctas"], row["ctas_per_sm"], H200)
+        assert found == row["driver"] == row["resident"], row
+
+
+def test_equals_the_driver_on_tritons_own_kernels() -> None:
+    """48 kernels that Triton 3.6.0 compiled have the programs and clusters of an H200's driver."""
+    rows = recorded("h200_triton_clusters.csv")
+    assert len(rows) == 48
+    for row in rows:
+        asked = Resources(row["n_regs"], row["num_warps"], row["shared"], num_ctas=row["num_ctas"])
+        found = calculate(asked.replace(barriers=1), H200)
+        assert found.occupancy.programs_per_multiprocessor == row["programs_per_sm"], row
+        assert found.resident_programs == row["clusters"], row
+
+
+@pytest.mark.parametrize(
+    ("num_ctas", "programs", "resident"), [(4, 8, 248), (2, 8, 528), (4, 4, 124), (2, 3, 198)]
+)
+def test_steps_lead_to_the_clusters(num_ctas: int, programs: int, resident: int) -> None:
+    """The steps go through every group of SMs, and their sum is what the driver answers."""
+    found = clusters(num_ctas, programs, H200)
+    assert found is not None
+    assert found.resident == resident
+    *groups, total = found.steps
+    assert (
+        sum(
+            int(count) * int(each)
+            for count, each in re.findall(r"(\d+) groups? .* = (\d+) clusters", "\n".join(groups))
+        )
+        == resident
+    )
+    assert total.startswith(f"{resident} clusters in all, {resident * num_ctas} CTAs in ")
+
+
+def test_no_more_than_eight_ctas_of_clusters_share_an_sm() -> None:
+    """Where 16 CTAs fit an SM, a launch with clusters gets 8 of the places, as the steps say."""
+    found = clusters(2, 16, H200)
+    assert found is not None
+    assert found.resident == 528
+    assert found.steps[0] == "16 CTAs fit an SM, which takes 8 of a launch with clusters"
+
+
+def placed(num_ctas: int, ctas_per_sm: int, sms: int) -> int:
+    """Return the clusters that a group of *sms* SMs takes, each CTA on an SM of its own."""
+    free, clusters = [ctas_per_sm] * sms, 0
+    while num_ctas <= sms and sorted(free)[-num_ctas]:
+        for sm in sorted(range(sms), key=free.__getitem__)[-num_ctas:]:
+            free[sm] -= 1
+        clusters += 1
+    return clusters
+
+
+@given(GROUPS, st.integers(1, 16), st.integers(0, 40))
+def test_clusters_are_those_that_can_be_placed(
+    gpcs: list[int], num_ctas: int, programs: int
+) -> None:
+    """A GPU holds the clusters that placing one after the other in each group finds."""
+    gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
+    by_hand = sum(placed(num_ctas, min(programs, 8), sms) for sms in gpcs)
+    assert whole_clusters(num_ctas, programs, gpu) == by_hand
+
+
+@given(GROUPS, st.lists(st.tuples(st.integers(1, 16), st.integers(0, 40)), min_size=1, max_size=20))
+def test_arrays_are_worked_out_like_numbers(gpcs: list[int], points: list[tuple[int, int]]) -> None:
+    """A table of clusters has in each row what the row's own numbers give."""
+    gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
+    num_ctas, programs = np.array(points).T
+    found = whole_clusters(num_ctas, programs, gpu, np.where)
+    assert found.tolist() == [whole_clusters(size, fit, gpu) for size, fit in points]
+
+
+@given(GROUPS, st.sampled_from(POWERS[1:]), st.integers(1, 40))
+def test_the_next_step_changes_the_ctas_and_less_does_not(
+    gpcs: list[int], num_ctas: int, programs: int
+) -> None:
+    """With the num_ctas of the next step more CTAs run, or fewer; with those between, as many."""
+    gpu = dataclasses.replace(H200, gpcs=tuple(gpcs))
+    found = clusters(num_ctas, programs, gpu)
+    assert found is not None
+    assert found.next_step is not None
+
+    def ctas(size: int) -> int:
+        return int(size * whole_clusters(size, programs, gpu))
+
+    more, fewer = found.next_step.most_for_one_more, found.next_step.least_for_one_fewer
+    for size in POWERS:
+        if size < num_ctas and size > (more or 0):
+            assert ctas(size) <= ctas(num_ctas)
+        if num_ctas < size < (fewer or 32):
+            assert ctas(size) >= ctas(num_ctas)
+    assert more is None or ctas(more) > ctas(num_ctas)
+    assert fewer is None or ctas(fewer) < ctas(num_ctas)
+
+
+@pytest.mark.parametrize("name", ["h100", "b200", "sm_90", "gfx1250"])
+def test_what_nobody_knows_is_none(name: str) -> None:
+    """Where the groups of SMs are not known no number is given, and who knows it is."""
+    found = calculate(Resources(32, 4, 0, num_ctas=2), find_gpu(name))
+    assert found.clusters is not None
+    assert (found.clusters.resident, found.resident_programs) == (None, None)
+    assert (found.clusters.steps, found.clusters.next_step) == ((), None)
+    assert "driver" in found.clusters.source
+
+
+def test_a_gpu_holds_clusters_of_a_calculation() -> None:
+    """Resident programs are whole clusters, fewer than the CTAs that fit, and their GPU's doubt."""
+    found = calculate(Resources(32, 8, 0, num_ctas=4), H200)
+    assert found.occupancy.programs_per_multiprocessor == 8
+    assert found.resident_programs == 248 < 8 * 132 // 4
+    assert found.to_dict()["clusters"]["resident"] == 248
+    assert sum(H200.gpcs or ()) == H200.multiprocessors
+    assert "gpcs" in H200.doubtful
+    assert calculate(Resources(32, 8, 0), H200).clusters is None
