@@ -7,7 +7,6 @@ needs a GPU, torch or Triton.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 import operator
@@ -229,20 +228,6 @@ class BoundLaunch:
     """The parameters that are constexpr."""
     options: Mapping[str, Plain]
     """Compiler options that the launch passes."""
-
-    def with_keywords(self, changes: Mapping[str, Plain]) -> BoundLaunch:
-        """Return it with *changes* to what the launch passes by name."""
-        options = {
-            name: value
-            for name, value in changes.items()
-            if name in self.options or name not in self.arguments
-        }
-        return dataclasses.replace(
-            self,
-            launch=dataclasses.replace(self.launch, keywords={**self.launch.keywords, **changes}),
-            arguments={name: changes.get(name, value) for name, value in self.arguments.items()},
-            options={**self.options, **options},
-        )
 
 
 def bound_launch(function: Any, launch: Launch) -> BoundLaunch:

@@ -11,8 +11,8 @@ import torch
 from processes import is_running
 
 from occupancy_lab.compiling.script import Ran, Run, Script, device_of, names_script
-from occupancy_lab.dry_run import dry_run
 from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.workers.child import Child
@@ -291,14 +291,6 @@ def test_a_launch_has_its_place(ask: Callable[..., Ran], script: Path) -> None:
         *("add", "add", "copy", "copy", "double", "double", "double", "double"),
     ]
     assert [one.call for one in launches] == [1, 4, 5, 6, 7, 7, 9, 9]
-
-
-def test_changed_keywords_are_options_or_arguments(ask: Callable[..., Ran]) -> None:
-    """A launch with other keywords has them among its options or its arguments."""
-    bound = ask("several").launches[4].bound.with_keywords({"num_warps": 8, "BLOCK": 64})
-    assert bound.options["num_warps"] == bound.launch.keywords["num_warps"] == 8
-    assert bound.arguments["BLOCK"] == bound.launch.keywords["BLOCK"] == 64
-    assert "BLOCK" not in bound.options
 
 
 def test_a_launch_has_its_arguments(ask: Callable[..., Ran]) -> None:
