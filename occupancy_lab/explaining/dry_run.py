@@ -23,7 +23,7 @@ from occupancy_lab.errors import (
 from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import check_num_warps, chosen_gpus
-from occupancy_lab.kernel import is_triton_function, load_function
+from occupancy_lab.kernel import Variant, is_triton_function, load_function, variants
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
 from occupancy_lab.signature import read_launches
 from occupancy_lab.text.document import Answer

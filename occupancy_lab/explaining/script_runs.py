@@ -39,17 +39,12 @@ def script_runs(script: Script) -> Iterator[tuple[ScriptLaunch, DryRun]]:
 def _stand_in(bound: BoundLaunch) -> Any:
     """Return what has the name and the parameters of a kernel, as a JITFunction has them."""
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    arguments, constexprs = bound.arguments, bound.constexprs
     return SimpleNamespace(
         __name__=bound.kernel,
-        params=[
-            SimpleNamespace(name=name, is_constexpr=name in bound.constexprs)
-            for name in bound.arguments
-        ],
+        params=[SimpleNamespace(name=name, is_constexpr=name in constexprs) for name in arguments],
         signature=inspect.Signature(
-            [
-                inspect.Parameter(name, either, default=bound.arguments[name])
-                for name in bound.arguments
-            ]
+            [inspect.Parameter(name, either, default=value) for name, value in arguments.items()]
         ),
     )
 
