@@ -18,20 +18,18 @@ from occupancy_lab.errors import (
     CompileError,
     DoesNotFitError,
     InputError,
-    OccupancyLabError,
     quoted,
 )
 from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import check_num_warps, chosen_gpus
-from occupancy_lab.kernel import innermost, is_triton_function, load_function
-from occupancy_lab.launch import launch_of
+from occupancy_lab.kernel import Variant, is_triton_function, load_function, variants
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
 from occupancy_lab.signature import read_launches
 from occupancy_lab.text.document import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
 
@@ -42,83 +40,11 @@ if TYPE_CHECKING:
 from occupancy_lab.text.document import Document
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One launch of those that a launch line stands for: an autotuner tries several."""
-
-    function: Any
-    """The JITFunction."""
-    launch: Launch
-    tuned: Mapping[str, Any] = field(default_factory=dict)
-    """What the autotuner's configuration sets, by name; empty where nothing is tuned."""
-
-
-def variants(
-    kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], grid: Any = None
-) -> Iterator[Variant]:
-    """Return the launches of `kernel[grid](*arguments, **keywords)`.
-
-    An autotuner gives one for each configuration that its `prune_configs_by` leaves, heuristics
-    are worked out, and both may be wrapped around each other, as Triton runs them.
-
-    Raises InputError where *kernel* is no function of Triton, or an argument is missing.
-    """
-    try:
-        yield from _variants(kernel, tuple(arguments), dict(keywords), grid, {})
-    except OccupancyLabError:
-        raise
-    except Exception as error:
-        # Heuristics, prune_configs_by and hooks are the user's own code.
-        name = getattr(innermost(kernel), "__name__", kernel)
-        msg = f"what sets the constexprs of {name} fails: {type(error).__name__}: {error}"
-        raise InputError(msg) from error
-
-
-def _variants(
-    kernel: Any,
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any],
-    grid: Any,
-    tuned: dict[str, Any],
-) -> Iterator[Variant]:
-    _check_kernel(kernel)
-    kind = type(kernel).__name__
-    if kind == "Autotuner":
-        for setting in _configurations(kernel, arguments, keywords):
-            yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
-    elif kind == "Heuristics":
-        named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
-        for name, work_out in vars(kernel)["values"].items():
-            named[name] = keywords[name] = work_out(named)
-        yield from _variants(kernel.fn, arguments, keywords, grid, tuned)
-    else:
-        yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned)
-
-
 def _check_kernel(kernel: Any) -> None:
     if not is_triton_function(kernel):
         name = getattr(kernel, "__name__", kernel)
         msg = f"{quoted(name)} is no function that triton.jit made"
         raise InputError(msg)
-
-
-def _configurations(
-    tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Return what each configuration of an autotuner sets, with its pre_hook called before it."""
-    tuner.nargs = dict(zip(tuner.arg_names, arguments, strict=False))
-    try:
-        configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
-        for configuration in configurations:
-            setting = configuration.all_kwargs()
-            if twice := sorted(keywords.keys() & configuration.kwargs.keys()):
-                msg = f"{', '.join(twice)} is tuned, and given too; leave it to the autotuner"
-                raise InputError(msg)
-            if configuration.pre_hook is not None:
-                configuration.pre_hook({**tuner.nargs, **keywords, **setting})
-            yield setting
-    finally:
-        tuner.nargs = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
