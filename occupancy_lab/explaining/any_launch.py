@@ -120,7 +120,7 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _outcome(run: LaunchRecord | Untried) -> tuple[str, ...]:
     if isinstance(run, Untried):
         return (*["-"] * len(HEADERS), run.status)
-    return (*_numbers(run), limiter_words(run.calculation))
+    return (*numbers(run), limiter_words(run.calculation))
 
 
 def _best_of(records: Sequence[LaunchRecord]) -> Iterator[LaunchRecord]:
@@ -346,30 +346,31 @@ def _what_to_try(tried: tuple[Tried, ...]) -> Section:
     )
 
 
-HEADERS = ("registers", "spilled B", "shared B", "programs", "occupancy")
+HEADERS = ("registers", "spilled B", "shared B", "fit")
+"""What `numbers` are: of the last, programs per multiprocessor and the occupancy."""
 
 
 def _neighbours_table(tried: Tried, *, title: bool) -> Table:
-    rows = [("as launched", *_numbers(tried.record))]
+    rows = [("as launched", *numbers(tried.record))]
     for one in tried.neighbours:
         if one.record is None:
             rows.append((one.words, *["-"] * (len(HEADERS) - 1), one.status))
         elif not one.reason:
-            rows.append((one.words, *_numbers(one.record)))
+            rows.append((one.words, *numbers(one.record)))
     word = tried.record.calculation.architecture.multiprocessor_word
-    headers = (f"per {word}: programs" if name == "programs" else name for name in HEADERS)
+    headers = (f"programs per {word}" if name == "fit" else name for name in HEADERS)
     caption = f"**{tried.title}**" if title else ""
     return Table(("", *headers), tuple(rows), caption)
 
 
-def _numbers(record: LaunchRecord) -> tuple[str, ...]:
+def numbers(record: LaunchRecord) -> tuple[str, ...]:
+    """Return what a table says of a launch under HEADERS."""
     resources, held = record.calculation.resources, record.calculation.occupancy
     return (
         str(resources.n_regs),
         known(resources.local_bytes),
         str(resources.shared + resources.static_shared),
-        str(held.programs_per_multiprocessor),
-        percent(held.occupancy),
+        f"{held.programs_per_multiprocessor} ({percent(held.occupancy)})",
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.script import names_script
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.advice import find_alternatives, what_to_try
 from occupancy_lab.explaining.case import Case, gpu_to_measure, with_times
@@ -20,6 +21,7 @@ from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
 from occupancy_lab.explaining.short import write_short
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -127,10 +129,10 @@ def explain(cols: Integer, **asked: Any) -> Explanation: ...
 
 
 @overload
-def explain(cols: None = None, **asked: Any) -> DryRun: ...
+def explain(cols: None = None, **asked: Any) -> DryRun | ScriptExplanation: ...
 
 
-def explain(cols: Integer | None = None, **asked: Any) -> Explanation | DryRun:
+def explain(cols: Integer | None = None, **asked: Any) -> Explanation | DryRun | ScriptExplanation:
     """Compile a kernel and explain how it sits on each GPU: a matrix's launch, or any.
 
     With *cols* the rest are `explain_matrix`'s arguments; without they are `explain_launch`'s, or
@@ -159,6 +161,13 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | DryRun:
         what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
         msg = f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature"
         raise InputError(msg)
+    kernel = asked["kernel"]
+    if isinstance(kernel, str) and names_script(kernel):
+        unused = sorted(asked.keys() - _arguments(explain_script) - {"kernel"})
+        if unused:
+            msg = f"{unused[0]} has no use for {kernel}, which makes its launches itself"
+            raise InputError(msg)
+        return explain_script(kernel, **{name: asked[name] for name in asked if name != "kernel"})
     return explain_launch(**asked)
 
 

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
+from occupancy_lab.compiling.script import Script
+from occupancy_lab.errors import CompileError, DoesNotFitError
+from occupancy_lab.explaining.any_launch import HEADERS, numbers
 from occupancy_lab.explaining.dry_run import DryRun, Launcher
+from occupancy_lab.explaining.neighbours import rank
+from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
+from occupancy_lab.text.words import count, known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.compiling.recorder import ScriptLaunch
-    from occupancy_lab.compiling.script import Script
+    from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.values import Resources, Target
 
 
-def script_runs(script: Script) -> Iterator[tuple[ScriptLaunch, DryRun]]:
+def script_runs(
+    script: Script,
+) -> Iterator[tuple[ScriptLaunch, DryRun | CompileError | DoesNotFitError]]:
     """Return the first launch of each launch line that *script* came by, and the line's dry run.
 
-    The script must be open while an explanation is made: its process compiles the neighbours. A
-    line of which nothing compiles and fits raises what its first launch fails with.
+    The script must be open while an explanation is made: its process compiles the neighbours. Of a
+    line of which nothing compiles and fits it is what its first launch fails with.
     """
     lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
     for _, pairs in lines:
@@ -33,7 +46,11 @@ def script_runs(script: Script) -> Iterator[tuple[ScriptLaunch, DryRun]]:
         function = _stand_in(first.bound)
         found = [Variant(function, one.bound.launch, one.tuned) for one in launches.values()]
         compiler: Any = _ScriptCompiler(script, launches)
-        yield first, Launcher([(script.gpu, False)], compiler, triton_version()).run(found)
+        launcher = Launcher([(script.gpu, False)], compiler, triton_version())
+        try:
+            yield first, launcher.run(found)
+        except (CompileError, DoesNotFitError) as error:
+            yield first, error
 
 
 def _stand_in(bound: BoundLaunch) -> Any:
@@ -73,3 +90,117 @@ class _ScriptCompiler:
 
         nearest = min(self._launches, key=distance)
         return self._script.resources(nearest, changes(nearest))
+
+
+FEW_LINES = 2
+"""Launch lines whose explanations fit below the table of all."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScriptExplanation(Answer):
+    """What the launches of a script compile to on each GPU, and how they would sit there."""
+
+    name: str
+    """The script, as file.py:function."""
+    lines: tuple[tuple[ScriptLaunch, DryRun | CompileError | DoesNotFitError], ...]
+    """The first launch of each launch line and what became of the line, GPU after GPU."""
+    pages: tuple[Document, ...]
+    """The explanation of each line that compiles, in the same order."""
+
+    @property
+    def runs(self) -> tuple[DryRun, ...]:
+        """What became of each launch line that compiles."""
+        return tuple(run for _, run in self.lines if isinstance(run, DryRun))
+
+    def to_document(self, *, full: bool = False) -> Document:
+        """Return the table of all launch lines and, of few or with *full*, each explanation."""
+        rows = tuple(row for first, run in self.lines for row in _rows(first, run))
+        headers = ("launch line", "GPU", "launches", "programs", "waves", *HEADERS)
+        table = Section("", (Table(headers, rows),), tuple(map(_failure, self.lines)))
+        table = dataclasses.replace(table, sentences=tuple(filter(None, table.sentences)))
+        sections = [table]
+        if full or len(self.pages) <= FEW_LINES:
+            for page in self.pages:
+                answer = Section(page.title, (), page.answer)
+                sections += [answer, *page.sections]
+        else:
+            sections.append(Section("", (), ("`--full` explains each.",)))
+        return Document(
+            f"{literal(self.name)}: {count(len(self.lines), 'launch line')}",
+            ("Nothing was launched: its GPU tensors had shapes and no values.",),
+            tuple(sections),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return each launch line with its rows and words as plain values."""
+        pages = iter(self.pages)
+        return {
+            "script": self.name,
+            "lines": [
+                {
+                    "kernel": first.bound.kernel,
+                    "place": first.place,
+                    "launches": first.times,
+                    "rows": [one.to_dict() for one in run.runs] if isinstance(run, DryRun) else [],
+                    "reason": None if isinstance(run, DryRun) else str(run),
+                    "document": next(pages).to_dict() if isinstance(run, DryRun) else None,
+                }
+                for first, run in self.lines
+            ],
+        }
+
+
+def _rows(
+    first: ScriptLaunch, run: DryRun | CompileError | DoesNotFitError
+) -> Iterator[tuple[str, ...]]:
+    """Return the row of a launch line, of tuned configurations that which keeps most warps."""
+    name = f"{literal(first.bound.kernel)}, {literal(Path(first.place).name)}"
+    if not isinstance(run, DryRun):
+        yield name, "", str(first.times), *["-"] * (len(HEADERS) + 2)
+        return
+    record = max(run.records, key=rank)
+    plan = record.plan
+    waves = None if plan is None else plan.waves
+    tuned = f" (best of {len(run.runs)})" if len(run.runs) > 1 else ""
+    yield (
+        f"{name}{tuned}",
+        record.gpu.key,
+        str(first.times),
+        known(record.launch.num_programs),
+        "-" if waves is None else f"{waves:.2f}",
+        *numbers(record),
+    )
+
+
+def _failure(line: tuple[ScriptLaunch, DryRun | CompileError | DoesNotFitError]) -> str:
+    first, run = line
+    if isinstance(run, DryRun):
+        return ""
+    return f"{literal(first.bound.kernel)}, {literal(first.place)}: {literal(str(run))}."
+
+
+def explain_script(
+    name: str,
+    *,
+    gpu: AskedGpus | None = None,
+    cache: bool = True,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> ScriptExplanation:
+    """Run `file.py:function` without a GPU and explain each launch that it makes.
+
+    Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and no values.
+
+    Raises InputError, with the line of the script, for what cannot be done so, and where it makes
+    no launch.
+    """
+    directory = store_directory() if cache else None
+    lines, pages = [], []
+    for one, _ in chosen_gpus(gpu):
+        options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
+        with Script(name, one, directory, **options) as script:
+            for first, run in script_runs(script):
+                lines.append((first, run))
+                if isinstance(run, DryRun):
+                    pages.append(run.to_document())
+    return ScriptExplanation(name, tuple(lines), tuple(pages))
