@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 DEVICE = "cuda"
-TUTORIALS = Path(".carry/tutorials")
+TUTORIALS = Path("tutorials")
 """Where the tutorials of the installed Triton's version lie: their python/tutorials."""
 
 
