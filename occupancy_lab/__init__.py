@@ -1,86 +1,105 @@
-"""occupancy-lab: how a Triton kernel will sit on a GPU, and why, before it is launched."""
+"""occupancy-lab: how a Triton kernel will sit on a GPU, and why, before it is launched.
+
+Whatever takes a kernel takes its name, the path of a Python file with a `KERNEL`, or a `Kernel`;
+whatever takes GPUs takes a name, a `Gpu`, or several of them. A dtype is its name or torch's, and a
+number is an int or whatever counts as one. `repr` of what is given back is one line, `str` is the
+page, and `to_markdown`, `to_json` and `to_dict` are there too.
+"""
 
 from __future__ import annotations
 
+import sys
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from occupancy_lab.comparing import Comparison, compare
-    from occupancy_lab.errors import (
-        BinaryError,
-        CompileError,
-        DoesNotFitError,
-        DriverError,
-        InputError,
-        OccupancyLabError,
-        TargetError,
-    )
-    from occupancy_lab.explaining import Explanation, explain
-    from occupancy_lab.gpus import Gpu, find_gpu, present_gpus
-    from occupancy_lab.kernel import Kernel, load_kernel
-    from occupancy_lab.sweeping import sweep
-    from occupancy_lab.tuning import Tuning, config_pruner, tune
-    from occupancy_lab.values import Config, Occupancy, Problem, Resources
+    # The one list of the public names: `_homes` reads it.
+    from occupancy_lab.calibrating.calibrate import Calibrated as Calibrated
+    from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate_here
+    from occupancy_lab.comparing import Comparison as Comparison
+    from occupancy_lab.comparing import compare as compare
+    from occupancy_lab.errors import BinaryError as BinaryError
+    from occupancy_lab.errors import CompileError as CompileError
+    from occupancy_lab.errors import DoesNotFitError as DoesNotFitError
+    from occupancy_lab.errors import DriverError as DriverError
+    from occupancy_lab.errors import InputError as InputError
+    from occupancy_lab.errors import OccupancyLabError as OccupancyLabError
+    from occupancy_lab.errors import TargetError as TargetError
+    from occupancy_lab.evaluating import Evaluation as Evaluation
+    from occupancy_lab.evaluating import evaluate as evaluate
+    from occupancy_lab.explaining import Calculations as Calculations
+    from occupancy_lab.explaining import Explanation as Explanation
+    from occupancy_lab.explaining import calculate_occupancy as calculate_occupancy
+    from occupancy_lab.explaining import explain as explain
+    from occupancy_lab.explaining import explain_matrix as explain_matrix
+    from occupancy_lab.explaining.dry_run import DryRun as DryRun
+    from occupancy_lab.explaining.dry_run import dry_run as dry_run
+    from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
+    from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture
+    from occupancy_lab.gpus import Gpu as Gpu
+    from occupancy_lab.gpus import HipArchitecture as HipArchitecture
+    from occupancy_lab.gpus import PresentGpu as PresentGpu
+    from occupancy_lab.gpus import find_gpu as find_gpu
+    from occupancy_lab.gpus import present_gpus as present_gpus
+    from occupancy_lab.kernel import OPTIONS as OPTIONS
+    from occupancy_lab.kernel import Grid as Grid
+    from occupancy_lab.kernel import Kernel as Kernel
+    from occupancy_lab.kernel import MemoryStep as MemoryStep
+    from occupancy_lab.kernel import ProgramRow as ProgramRow
+    from occupancy_lab.kernel import kernel_names as kernel_names
+    from occupancy_lab.kernel import load_kernel as load_kernel
+    from occupancy_lab.launch import Launch as Launch
+    from occupancy_lab.launch import Pointer as Pointer
+    from occupancy_lab.launch import tensor as tensor
+    from occupancy_lab.measuring.side_by_side import SideBySide as SideBySide
+    from occupancy_lab.measuring.side_by_side import measure_side_by_side as measure_side_by_side
+    from occupancy_lab.measuring.verify import Verification as Verification
+    from occupancy_lab.measuring.verify import verify_here as verify_here
+    from occupancy_lab.occupancy.calculator import Calculation as Calculation
+    from occupancy_lab.record import LaunchRecord as LaunchRecord
+    from occupancy_lab.record import Record as Record
+    from occupancy_lab.reporting import Page as Page
+    from occupancy_lab.reporting import make_report as make_report
+    from occupancy_lab.reporting.output import to_html as to_html
+    from occupancy_lab.reporting.output import write_markdown as write_markdown
+    from occupancy_lab.sweeping import sweep as sweep
+    from occupancy_lab.sweeping.recorded import read_table as read_table
+    from occupancy_lab.sweeping.recorded import recorded_table as recorded_table
+    from occupancy_lab.tuning import Tuning as Tuning
+    from occupancy_lab.tuning import config_pruner as config_pruner
+    from occupancy_lab.tuning import tune as tune
+    from occupancy_lab.values import Config as Config
+    from occupancy_lab.values import Measurement as Measurement
+    from occupancy_lab.values import Occupancy as Occupancy
+    from occupancy_lab.values import Prediction as Prediction
+    from occupancy_lab.values import Problem as Problem
+    from occupancy_lab.values import Resources as Resources
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "occupancy_lab.comparing": ("Comparison", "compare"),
-    "occupancy_lab.errors": (
-        "BinaryError",
-        "CompileError",
-        "DoesNotFitError",
-        "DriverError",
-        "InputError",
-        "OccupancyLabError",
-        "TargetError",
-    ),
-    "occupancy_lab.explaining": ("Explanation", "explain"),
-    "occupancy_lab.gpus": ("Gpu", "find_gpu", "present_gpus"),
-    "occupancy_lab.kernel": ("Kernel", "load_kernel"),
-    "occupancy_lab.sweeping": ("sweep",),
-    "occupancy_lab.tuning": ("Tuning", "config_pruner", "tune"),
-    "occupancy_lab.values": ("Config", "Occupancy", "Problem", "Resources"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "BinaryError",
-    "Comparison",
-    "CompileError",
-    "Config",
-    "DoesNotFitError",
-    "DriverError",
-    "Explanation",
-    "Gpu",
-    "InputError",
-    "Kernel",
-    "Occupancy",
-    "OccupancyLabError",
-    "Problem",
-    "Resources",
-    "TargetError",
-    "Tuning",
-    "compare",
-    "config_pruner",
-    "explain",
-    "find_gpu",
-    "load_kernel",
-    "present_gpus",
-    "sweep",
-    "tune",
-]
+@cache
+def _homes() -> dict[str, str]:
+    """Return the module of each public name, as the imports for type checkers have them."""
+    import ast
+    import inspect
+
+    source = ast.parse(inspect.getsource(sys.modules[__name__]))
+    imports = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom)]
+    return {one.name: str(node.module) for node in imports for one in node.names if one.asname}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import occupancy_lab` itself is free."""
-    if name not in _HOME_OF:
+    if name == "__all__":
+        return sorted(_homes())
+    if name.startswith("_") or name not in _homes():
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    found = globals()[name] = getattr(import_module(_homes()[name]), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *_homes()})

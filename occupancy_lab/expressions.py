@@ -1,8 +1,9 @@
 """Expressions that a user writes over named values, such as 'num_warps == 8 and occupancy > 0.5'.
 
 The grammar is a part of Python's: names, numbers, texts, True, False and None; == != < <= > >=,
-`in` and `not in` a list, `is None`; and, or, not; + - * / // % and parentheses. There is no call,
-attribute or subscript, so that an expression can do nothing but give a value.
+`in` and `not in` a list, `is None`; and, or, not; + - * / // % ** and parentheses; min, max and
+cdiv (a quotient rounded up). There is no other call, attribute or subscript, so that an expression
+can do nothing but give a value.
 
 What is not known is None: so is the result of arithmetic and comparisons with it, and `and`, `or`
 and `not` follow SQL's logic of three values. `us is None` and `us == None` ask for it.
@@ -28,7 +29,11 @@ Value: TypeAlias = float | str | None
 """A number, a text or a truth; None is not known."""
 
 MAX_LENGTH = 1000
+"""Characters: some 30 conditions, more than one writes and far fewer than Python's parser takes."""
 MAX_DEPTH = 50
+"""Levels of parentheses and operators: Python's own parser stops at 200 parentheses."""
+MAX_BITS = 1024
+"""The most bits of a power of whole numbers: those of the greatest float."""
 
 
 class Kind(enum.Enum):
@@ -39,6 +44,23 @@ class Kind(enum.Enum):
     CONDITION = "a condition"
 
 
+def _power(base: float, exponent: float) -> Any:
+    """Return a power; raises OverflowError where it has more than 1024 bits or is not real."""
+    if isinstance(base, int) and isinstance(exponent, int):
+        bits = base.bit_length() * exponent
+        if bits > MAX_BITS:
+            raise OverflowError
+    found = base**exponent
+    if isinstance(found, complex):
+        raise OverflowError
+    return found
+
+
+def _cdiv(dividend: float, divisor: float) -> float:
+    """Return the quotient rounded up, as triton.cdiv does."""
+    return -(-dividend // divisor)
+
+
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,7 +68,9 @@ _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: _power,
 }
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"min": min, "max": max, "cdiv": _cdiv}
 _COMPARISONS: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -87,8 +111,8 @@ class Expression:
         return value
 
 
-def parse(text: str) -> Expression:
-    """Return the expression that *text* is.
+def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expression:
+    """Return the expression that *text* is; errors show *example*.
 
     Raises InputError where it is none, longer than 1000 characters or nested deeper than 50.
     """
@@ -101,10 +125,12 @@ def parse(text: str) -> Expression:
             body = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
-        msg = f"{quoted(text)} is no expression ({reason}); one is 'num_warps == 8 and shared > 0'"
+        msg = f"{quoted(text)} is no expression ({reason}); one is {example!r}"
         raise InputError(msg) from error
     _check_depth(text, body)
-    names = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+    nodes = list(ast.walk(body))
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
     return Expression(text, frozenset(names), body)
 
 
@@ -118,7 +144,7 @@ def _check_depth(text: str, body: ast.expr) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which of *known* is most like *name*, or, where none is, which there are."""
+    """Return which of *known* is most like *name*, or, where none is, which there are."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}"
@@ -131,7 +157,7 @@ class _Checker:
         self._text = text
         self._names = names
 
-    def kind(self, node: ast.expr) -> Kind | None:  # noqa: PLR0911 - one for each kind of node
+    def kind(self, node: ast.expr) -> Kind | None:  # noqa: C901, PLR0911 - one for each kind of node
         """Return the kind of *node*, None for None.
 
         Raises InputError where it has none.
@@ -149,13 +175,17 @@ class _Checker:
                 return self._all(Kind.NUMBER, part)
             case ast.BinOp(left, sign, right) if type(sign) in _ARITHMETIC:
                 return self._all(Kind.NUMBER, left, right)
+            case ast.Call(ast.Name(name), [_, _, *_] as parts, []) if name in _FUNCTIONS:
+                if name == "cdiv" and len(parts) > 2:  # noqa: PLR2004 - what a division takes
+                    self._refuse("cdiv takes two numbers")
+                return self._all(Kind.NUMBER, *parts)
             case ast.Compare(left, signs, parts):
                 for one, compared, other in zip([left, *parts[:-1]], signs, parts, strict=True):
                     self._comparison(one, compared, other)
                 return Kind.CONDITION
         return self._refuse(
             f"{self._words(node)} has no place in it; there are names, numbers, texts, comparisons,"
-            " and, or, not, in [...], + - * / // % and parentheses"
+            " and, or, not, in [...], + - * / // % **, parentheses, min, max and cdiv"
         )
 
     def _refuse(self, why: str) -> NoReturn:
@@ -217,7 +247,7 @@ class _Checker:
             )
 
 
-def _evaluate(  # noqa: PLR0911 - one for each kind of node
+def _evaluate(  # noqa: C901, PLR0911 - one for each kind of node
     node: ast.expr, values: Mapping[str, Value]
 ) -> Any:
     match node:
@@ -234,6 +264,8 @@ def _evaluate(  # noqa: PLR0911 - one for each kind of node
         case ast.BinOp(left, sign, right):
             operation = _ARITHMETIC[type(sign)]
             return _calculate(operation, _evaluate(left, values), _evaluate(right, values))
+        case ast.Call(ast.Name(name), parts):
+            return _calculate(_FUNCTIONS[name], *(_evaluate(part, values) for part in parts))
         case ast.BoolOp(ast.And(), parts):
             return _and([_evaluate(part, values) for part in parts])
         case ast.BoolOp(_, parts):
@@ -265,12 +297,12 @@ def _known(compare: Callable[[Any, Any], bool], left: Value, right: Value) -> bo
     return None if left is None or right is None else compare(left, right)
 
 
-def _calculate(calculate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return a number; None where it has no value that is finite, or one of the two is None."""
-    if left is None or right is None:
+def _calculate(calculate: Callable[..., Any], *numbers: Any) -> Any:
+    """Return a number; None where it has no value that is finite, or one of *numbers* is None."""
+    if None in numbers:
         return None
     try:
-        found = calculate(left, right)
+        found = calculate(*numbers)
     except (ZeroDivisionError, OverflowError):
         return None
     return None if isinstance(found, float) and not math.isfinite(found) else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import os
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from occupancy_lab.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import TextIO
 
     import pandas as pd
@@ -27,8 +28,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 def write_file(path: Path, content: bytes) -> None:
     """Write *content* to *path* as `replace_file` does, but to the file that a link leads to.
 
-    What is no regular file, as a pipe is,
-    and what is in a directory that takes no other file, is written directly.
+    A pipe and the like, and a file in a directory that takes no other file, are written directly.
 
     Raises OSError where it cannot be written.
     """
@@ -70,8 +70,15 @@ def export(path: Path, content: str | bytes) -> None:
 
     Raises InputError where it cannot be written.
     """
-    try:
+    with refused(path):
         write_file(path, content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def refused(path: Path) -> Iterator[None]:
+    """Raise InputError where the block cannot write to *path*."""
+    try:
+        yield
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror}"
         raise InputError(msg) from error
@@ -117,7 +124,7 @@ def _check_place(path: Path, directory: Path) -> None:
         msg = f"{path} cannot be written: there is no directory {directory}"
         raise InputError(msg)
     if not os.access(path if path.exists() else directory, os.W_OK):
-        msg = f"{path} cannot be written: there is no permission to"
+        msg = f"{path} cannot be written: permission denied"
         raise InputError(msg)
 
 

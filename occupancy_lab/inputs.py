@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+import itertools
+import operator
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from occupancy_lab.errors import DoesNotFitError, InputError, quoted
-from occupancy_lab.gpus import find_gpu, find_gpus, present_gpus
-from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.values import ITEM_BYTES
+from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted
+from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
+from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
+from occupancy_lab.values import ITEM_BYTES, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
+    from typing import SupportsIndex, TypeAlias
 
-    from occupancy_lab.gpus import Architecture, Gpu
-    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.gpus import Architecture
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import Config, Problem, Resources
+    from occupancy_lab.values import Config, Resources
+
+    Integer: TypeAlias = SupportsIndex
+    """An int, or a whole number of numpy's or torch's."""
+    Integers: TypeAlias = SupportsIndex | str | Iterable[SupportsIndex]
+    """One or several; a text has commas between them."""
+    AskedDtype: TypeAlias = Any
+    """A name, "float16" or "torch.float16", or torch's dtype."""
+    AskedKernel: TypeAlias = str | os.PathLike[str] | Kernel
+    """A name, the path of a Python file, or a Kernel."""
+    AskedGpus: TypeAlias = str | Gpu | PresentGpu | Iterable[str | Gpu | PresentGpu]
+    """Names, Gpus, or several of them; a text has commas between names."""
 
 DEFAULT_ROWS = 4096
 """The rows of the tutorial's benchmark."""
@@ -135,6 +152,12 @@ def check_stages(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
         raise DoesNotFitError(msg, needed=needed, available=available)
 
 
+def check_launch(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
+    """Raise what `check_config` and `check_stages` raise, before a compile."""
+    check_config(kernel, problem, config, gpu)
+    check_stages(kernel, problem, config, gpu)
+
+
 def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
     """Raise DoesNotFitError, saying what would fit, where a GPU holds not one program."""
     resources, occupancy = calculation.resources, calculation.occupancy
@@ -172,13 +195,172 @@ def _what_would_fit(resources: Resources, architecture: Architecture, num_stages
     return f"{architecture.max_shared} B would fit"
 
 
-def chosen_kernel(name: str) -> Kernel:
-    """Return the kernel called *name*; InputError where there is none or Triton compiles none."""
-    kernel = load_kernel(name)
-    if kernel.function is None:
-        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
+def whole_number(name: str, asked: Any) -> int:
+    """Return *asked*, the argument *name*, as an int.
+
+    Raises InputError for what is no whole number: a bool, a float and a text are none.
+    """
+    if "bool" not in str(getattr(asked, "dtype", type(asked).__name__)):
+        with contextlib.suppress(TypeError):
+            return operator.index(asked)
+    msg = f"{name} is {_shown(asked)}; give a whole number"
+    raise InputError(msg)
+
+
+def whole_numbers(name: str, asked: Integers) -> tuple[int, ...]:
+    """Return each number of *asked*, the argument *name*: a number, several, or a text with commas.
+
+    Raises InputError where one is no whole number.
+    """
+    if isinstance(asked, str):
+        try:
+            return tuple(int(part) for part in asked.split(",") if asked)
+        except ValueError as error:
+            msg = f"{name} is {quoted(asked)}; give whole numbers with commas between them"
+            raise InputError(msg) from error
+    try:
+        numbers = tuple(asked)  # type: ignore[arg-type] # a number is none, as this finds out
+    except TypeError:
+        numbers = (asked,)  # type: ignore[assignment]
+    return tuple(whole_number(name, one) for one in numbers)
+
+
+def chosen_knobs(**asked: Integer | None) -> dict[str, int | None]:
+    """Return each knob as an int, and None where the kernel is to choose."""
+    return {
+        name: None if number is None else whole_number(name, number)
+        for name, number in asked.items()
+    }
+
+
+def _shown(asked: Any) -> str:
+    """Return *asked* as an error shows it: a text in quotes, all else by its type where long."""
+    if isinstance(asked, str):
+        return quoted(asked)
+    text = repr(asked)
+    return text if len(text) <= LONGEST_QUOTE else f"a {type(asked).__name__}"
+
+
+def _dtype_name(asked: AskedDtype) -> str:
+    kind = type(asked)
+    if (kind.__module__, kind.__name__) == ("torch", "dtype"):
+        asked = str(asked)
+    if not isinstance(asked, str):
+        msg = f"dtype is {_shown(asked)}; give one of {', '.join(ITEM_BYTES)}, or torch's dtype"
         raise InputError(msg)
-    return kernel
+    return asked.strip().removeprefix("torch.")
+
+
+def chosen_problem(rows: Integer, cols: Integer, dtype: AskedDtype) -> Problem:
+    """Return the problem that is asked for; InputError unless `check_problem` takes it."""
+    problem = Problem(whole_number("rows", rows), whole_number("cols", cols), _dtype_name(dtype))
+    check_problem(problem)
+    return problem
+
+
+def chosen_problems(rows: Integers, cols: Integers, dtype: Any) -> tuple[Problem, ...]:
+    """Return the problem of each dtype, number of rows and of columns, as `chosen_problem` does."""
+    asked = itertools.product(
+        several(dtype), whole_numbers("rows", rows), whole_numbers("cols", cols)
+    )
+    return tuple(chosen_problem(one_rows, one_cols, one) for one, one_rows, one_cols in asked)
+
+
+def several(asked: Any) -> tuple[Any, ...]:
+    """Return each item once: of a text with commas, of an iterable, or itself alone."""
+    if isinstance(asked, str):
+        return tuple(dict.fromkeys(part.strip() for part in asked.split(",")))
+    return tuple(dict.fromkeys(asked)) if isinstance(asked, Iterable) else (asked,)
+
+
+class NamedKernel(NamedTuple):
+    """A kernel, and how another process finds it."""
+
+    name: str | None
+    """What `load_kernel` finds it by; None for an object that only this process has."""
+    kernel: Kernel
+
+    def check_name(self, purpose: str) -> None:
+        """Raise InputError where *purpose*, which is another process's work, cannot find it."""
+        if self.name is None:
+            msg = (
+                f"{purpose} runs in a process of its own, which finds a kernel by its name or its"
+                f" file, and {self.kernel.name} is only an object here; give the path of a Python"
+                " file that holds it as KERNEL"
+            )
+            raise InputError(msg)
+
+
+def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = False) -> None:
+    """Raise InputError where other processes cannot do what is asked of them with *kernel*."""
+    if other_triton and measure:
+        msg = "--measure launches what the Triton here compiles, and --triton names another one"
+        raise InputError(msg)
+    if other_triton:
+        kernel.check_name("another Triton")
+    if measure:
+        kernel.check_name("a measurement")
+
+
+def chosen_kernel(
+    asked: AskedKernel, check_file: Callable[[str], None] = lambda _name: None
+) -> NamedKernel:
+    """Return the kernel that *asked* is, names or finds at a path.
+
+    *check_file* is called with a name or path before the file is imported.
+
+    Raises InputError where there is none, or Triton compiles none.
+    """
+    found = found_kernel(asked, check_file)
+    if found.kernel.function is None:
+        msg = f"{found.kernel.name} is made of torch operations: Triton compiles nothing of it"
+        raise InputError(msg)
+    return found
+
+
+def found_kernel(
+    asked: AskedKernel, check_file: Callable[[str], None] = lambda _name: None
+) -> NamedKernel:
+    """Return the kernel as `chosen_kernel` does, one that Triton does not compile too."""
+    if isinstance(asked, Kernel):
+        return NamedKernel(_name_of(asked), asked)
+    path = os.fspath(asked) if isinstance(asked, str | os.PathLike) else None
+    if isinstance(path, str):
+        check_file(path)
+        return NamedKernel(path, load_kernel(path))
+    # A JITFunction comes here, as long as nothing tells how it is launched.
+    msg = (
+        f"kernel is {_shown(asked)}; give the name of a kernel, the path of a Python file with a"
+        " KERNEL, or a Kernel"
+    )
+    raise InputError(msg)
+
+
+def chosen_kernels(
+    asked: AskedKernel | Iterable[AskedKernel],
+    check_file: Callable[[str], None] = lambda _name: None,
+) -> tuple[NamedKernel, ...]:
+    """Return each kernel of a list, or of a text with commas, once, as `chosen_kernel` does."""
+    found = tuple(dict.fromkeys(chosen_kernel(one, check_file) for one in several(asked)))
+    names = [name or kernel.name for name, kernel in found]
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"two kernels are both called {name}; give each Kernel a name of its own"
+            raise InputError(msg)
+    return found
+
+
+def _name_of(kernel: Kernel) -> str | None:
+    """Return what `load_kernel` finds *kernel* by, where it came from there."""
+    if kernel.name in kernel_names() and load_kernel(kernel.name) is kernel:
+        return kernel.name
+    for module in [module for name, module in sys.modules.items() if name.startswith(USER_KERNEL)]:
+        if getattr(module, "KERNEL", None) is kernel:
+            return module.__file__
+        for name, one in getattr(module, "KERNELS", {}).items():
+            if one is kernel:
+                return f"{module.__file__}:{name}"
+    return None
 
 
 def chosen_config(
@@ -190,19 +372,44 @@ def chosen_config(
     return dataclasses.replace(default, **given)
 
 
-def chosen_gpus(names: str | Iterable[str] | None) -> tuple[tuple[Gpu, bool], ...]:
-    """Return the GPUs of a list, or of a text with commas, each with whether it is here.
+def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
+    """Return each GPU of *asked* once: Gpus and names, or a text with commas between names.
+
+    Raises InputError for an unknown name, for none at all, and for two GPUs of one key.
+    """
+    found: dict[str, Gpu] = {}
+    several = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else asked
+    for one in several:
+        for gpu in find_gpus(one) if isinstance(one, str) else (_as_gpu(one),):
+            if found.setdefault(gpu.key, gpu) != gpu:
+                msg = f"two GPUs that differ are both called {gpu.key}; give each its own key"
+                raise InputError(msg)
+    if not found:
+        msg = "gpu names none; give one or more, such as h100,mi300x"
+        raise InputError(msg)
+    return tuple(found.values())
+
+
+def _as_gpu(asked: Any) -> Gpu:
+    if isinstance(asked, PresentGpu):
+        return asked.gpu
+    if not isinstance(asked, Gpu):
+        msg = f"gpu is {_shown(asked)}; give a name, such as h100, or a Gpu"
+        raise InputError(msg)
+    return asked
+
+
+def chosen_gpus(asked: AskedGpus | None) -> tuple[tuple[Gpu, bool], ...]:
+    """Return the GPUs that `asked_gpus` finds, each with whether it is here.
 
     `explain` says what None is.
     """
-    if names is not None and not isinstance(names, str):
-        names = ",".join(names)
     here = present_gpus()
-    if names is None and here:
+    if asked is None and here:
         return ((here[0].gpu, True),)
     targets_here = {present.gpu.target for present in here[:1]}
-    asked = find_gpus(DEFAULT_GPUS if names is None else names)
-    return tuple((gpu, gpu.target in targets_here) for gpu in asked)
+    found = asked_gpus(DEFAULT_GPUS if asked is None else asked)
+    return tuple((gpu, gpu.target in targets_here) for gpu in found)
 
 
 def gpu_measured(key: str, devices: Collection[str]) -> Gpu:

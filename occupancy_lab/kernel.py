@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, listed, quoted
-from occupancy_lab.launch import INT64_MAX, Launch, Pointer
+from occupancy_lab.launch import INT64_MAX, Launch, Pointer, launch_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
     from occupancy_lab.values import Config, Problem
@@ -113,6 +113,9 @@ Triton 3.9 warns unless `enable_fp_fusion` is given and 3.10 will change its def
 change registers; the value is the default of 3.6 to 3.8.
 """
 
+USER_KERNEL = "occupancy_lab_user_kernel_"
+"""What the names of modules begin with that `load_file` makes of kernel files."""
+
 
 def kernel_names() -> tuple[str, ...]:
     """Return the names of the kernels that come with the lab."""
@@ -182,6 +185,13 @@ def load_function(name: str) -> tuple[Any, str]:
     return kernel.function, kernel.name
 
 
+def innermost(function: Any) -> Any:
+    """Return the JITFunction that autotune and heuristics are around in *function*, or itself."""
+    while type(function).__name__ in {"Autotuner", "Heuristics"}:
+        function = function.fn
+    return function
+
+
 def is_triton_function(found: object) -> bool:
     """Tell whether *found* is what `@triton.jit`, or autotune or heuristics around it, makes."""
     return type(found).__name__ in {
@@ -190,6 +200,72 @@ def is_triton_function(found: object) -> bool:
         "InterpretedFunction",
         "JITFunction",
     } and hasattr(found, "fn")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One launch of those that a launch line stands for: an autotuner tries several."""
+
+    function: Any
+    """The JITFunction."""
+    launch: Launch
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    """What the autotuner's configuration sets, by name; empty where nothing is tuned."""
+
+
+def variants(
+    kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], grid: Any = None
+) -> Iterator[Variant]:
+    """Return the launches of `kernel[grid](*arguments, **keywords)`.
+
+    An autotuner gives one for each configuration that its `prune_configs_by` leaves, heuristics
+    are worked out, and both may be wrapped around each other, as Triton runs them.
+
+    Raises InputError where *kernel* is no function of Triton, or an argument is missing.
+    """
+    return _variants(kernel, tuple(arguments), dict(keywords), grid, {})
+
+
+def _variants(
+    kernel: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    grid: Any,
+    tuned: dict[str, Any],
+) -> Iterator[Variant]:
+    kind = type(kernel).__name__
+    if not is_triton_function(kernel):
+        msg = f"{quoted(getattr(kernel, '__name__', kernel))} is no function that triton.jit made"
+        raise InputError(msg)
+    if kind == "Autotuner":
+        for setting in _configurations(kernel, arguments, keywords):
+            yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
+    elif kind == "Heuristics":
+        named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
+        for name, work_out in vars(kernel)["values"].items():
+            named[name] = keywords[name] = work_out(named)
+        yield from _variants(kernel.fn, arguments, keywords, grid, tuned)
+    else:
+        yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned)
+
+
+def _configurations(
+    tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Return what each configuration of an autotuner sets, with its pre_hook called before it."""
+    tuner.nargs = dict(zip(tuner.arg_names, arguments, strict=False))
+    try:
+        configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
+        for configuration in configurations:
+            setting = configuration.all_kwargs()
+            if twice := sorted(keywords.keys() & configuration.kwargs.keys()):
+                msg = f"{', '.join(twice)} is tuned, and given too; leave it to the autotuner"
+                raise InputError(msg)
+            if configuration.pre_hook is not None:
+                configuration.pre_hook({**tuner.nargs, **keywords, **setting})
+            yield setting
+    finally:
+        tuner.nargs = None
 
 
 def triton_functions(module: ModuleType) -> tuple[str, ...]:
@@ -230,7 +306,7 @@ def load_file(path: Path) -> ModuleType:
     if not path.is_file():
         msg = f"there is no file {path}"
         raise InputError(msg)
-    module_name = f"occupancy_lab_user_kernel_{path.stem}"
+    module_name = f"{USER_KERNEL}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         msg = f"{path} is no Python file"

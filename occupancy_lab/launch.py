@@ -129,6 +129,9 @@ class Launch:
     read_bytes: int | None = field(default=None, kw_only=True)
     """Bytes that the launch has to read from global memory; None where nobody said."""
     written_bytes: int | None = field(default=None, kw_only=True)
+    typical: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """The types of arguments that have no value of their own, by name: any of the type stands for
+    them."""
 
     @property
     def num_programs(self) -> int | None:
@@ -138,7 +141,7 @@ class Launch:
     @property
     def is_plain(self) -> bool:
         """Whether another process can be sent it."""
-        return all(map(_is_plain, (*self.arguments, *self.keywords.values())))
+        return all(map(is_plain, (*self.arguments, *self.keywords.values())))
 
     def warm_up(self, function: Any, **options: Any) -> Any:
         """Have Triton compile it for its active driver's target, and return the CompiledKernel.
@@ -212,9 +215,36 @@ def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
     return {name: given[name] if name in given else defaults[name] for name in parameters}
 
 
-def _is_plain(value: Any, depth: int = 2) -> bool:
+@dataclass(frozen=True, slots=True)
+class BoundLaunch:
+    """A launch with what it is to its kernel, as plain values: what is known without the kernel."""
+
+    kernel: str
+    """The kernel's name."""
+    launch: Launch
+    arguments: Mapping[str, Plain]
+    """The launch's arguments by the names of the kernel's parameters."""
+    constexprs: tuple[str, ...]
+    """The parameters that are constexpr."""
+    options: Mapping[str, Plain]
+    """Compiler options that the launch passes."""
+
+
+def bound_launch(function: Any, launch: Launch) -> BoundLaunch:
+    """Return *launch* with what it is to *function*; raises InputError as `Launch.bound` does."""
+    return BoundLaunch(
+        function.__name__,
+        launch,
+        launch.bound(function),
+        tuple(parameter.name for parameter in function.params if parameter.is_constexpr),
+        launch.options(function),
+    )
+
+
+def is_plain(value: Any, depth: int = 2) -> bool:
+    """Tell whether another process can be sent *value*, with tuples in tuples *depth* deep."""
     if type(value) is tuple:
-        return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
+        return depth > 0 and all(is_plain(item, depth - 1) for item in value)
     return value is None or type(value) in {bool, int, float, str, Pointer, Descriptor, Dtype}
 
 
@@ -483,7 +513,7 @@ def _pointer(value: Any) -> Pointer:
     base = getattr(value, "base", value)  # a tensor that triton.reinterpret wraps
     if hasattr(base, "untyped_storage"):
         storage = int(base.untyped_storage().nbytes())
-        if type(base).__name__ == "FakeTensor" or base.device.type == "meta":
+        if type(base).__name__ == "FakeTensor" or base.is_meta:
             return Pointer(
                 name, storage, base.storage_offset() * base.element_size() % ALIGNMENT == 0
             )
@@ -514,6 +544,8 @@ def launch_of(
 def _called(grid: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
     try:
         return grid(arguments)
+    except InputError:
+        raise
     except Exception as error:
         msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
         raise InputError(msg) from error

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
+from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import DoesNotFitError
-from occupancy_lab.inputs import check_config, check_fits, check_problem, check_stages
+from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
-from occupancy_lab.throughput.predict import predict
+from occupancy_lab.throughput.predict import predict, predict_launch
+from occupancy_lab.values import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Prediction,
         Problem,
         Resources,
-        Traffic,
         TutorialOccupancy,
     )
 
@@ -81,12 +83,12 @@ class Record:
 
     @property
     def occupancy(self) -> Occupancy:
-        """How many programs a multiprocessor holds."""
+        """The programs that fit a multiprocessor at once, and why no more do."""
         return self.calculation.occupancy
 
     @property
     def tutorial(self) -> TutorialOccupancy:
-        """How many the tutorial's formula says it holds."""
+        """The programs that fit by the tutorial's formula."""
         return self.calculation.tutorial
 
     @property
@@ -201,14 +203,13 @@ def make_record(  # noqa: PLR0913 - the values that a record starts from
     DoesNotFitError where the GPU holds not one program of it.
     """
     check_problem(problem)
-    check_config(kernel, problem, config, gpu)
-    check_stages(kernel, problem, config, gpu)
+    check_launch(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 
 
 def compile_record(  # noqa: PLR0913 - the values that a record starts from
-    name: str,
+    name: str | None,
     kernel: Kernel,
     problem: Problem,
     config: Config,
@@ -216,15 +217,22 @@ def compile_record(  # noqa: PLR0913 - the values that a record starts from
     *,
     compiler: Compiler,
     present: bool = False,
+    environment: Environment | None = None,
 ) -> Record:
     """Return the record of *kernel* as *compiler* compiles it; `load_kernel` finds it by *name*.
 
-    With *present* the GPU is here and Triton's own driver is used. Raises as `make_record` does.
+    Without a *name* this process compiles it. With *present* the GPU is here and Triton's own
+    driver is used. The Triton is that of *environment*, None is this process's. Raises as
+    `make_record` does.
     """
-    check_config(kernel, problem, config, gpu)
-    check_stages(kernel, problem, config, gpu)
-    resources = compiler.resources(name, kernel, problem, config, gpu.target, present=present)
-    return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
+    environment = environment or Environment(sys.executable, triton_version())
+    check_launch(kernel, problem, config, gpu)
+    resources = compiler.resources(
+        *(name, kernel, problem, config, gpu.target),
+        present=present and environment.is_running,
+        python=environment.python,
+    )
+    return record_of(kernel, problem, config, gpu, resources, triton=environment.triton)
 
 
 def record_of(  # noqa: PLR0913 - the values that a record is made of
@@ -278,6 +286,10 @@ class LaunchRecord:
     """Every compiler option for this GPU with the value that it has unasked."""
     calculation: Calculation
     triton_version: str
+    prediction: Prediction | None = None
+    """How long the launch should take; None where its bytes, or what it does, leave it open."""
+    least_us: float | None = None
+    """The time of a plain copy of as many bytes, us; None where its bytes are not known."""
 
     @property
     def gpu(self) -> Gpu:
@@ -295,6 +307,12 @@ class LaunchRecord:
         if self.launch.grid is None:
             return None
         return plan_grid(self.launch.grid, self.calculation.resident_programs)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Bytes that the launch has to move; None where nobody said how many."""
+        read, written = self.launch.read_bytes, self.launch.written_bytes
+        return None if read is None and written is None else Traffic(read or 0, written or 0)
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known."""
@@ -317,6 +335,8 @@ class LaunchRecord:
             "occupancy": occupancy.occupancy,
             "num_programs": self.launch.num_programs,
             "waves": None if plan is None else plan.waves,
+            "predicted_us": None if self.prediction is None else self.prediction.us,
+            "least_us": self.least_us,
             "triton_version": self.triton_version,
         }
 
@@ -325,7 +345,10 @@ class LaunchRecord:
         grid = self.launch.grid
         return {
             **{name: _json_value(value) for name, value in self.row().items()},
-            "arguments": {name: _json_value(value) for name, value in self.arguments.items()},
+            "arguments": {
+                name: self.launch.typical.get(name, _json_value(value))
+                for name, value in self.arguments.items()
+            },
             "grid": None if grid is None else list(grid),
             **self.calculation.to_dict(),
         }
@@ -401,7 +424,7 @@ def launch_record(
     """
     calculation = calculate(resources, gpu)
     check_fits(calculation)
-    return LaunchRecord(
+    record = LaunchRecord(
         kernel=function.__name__,
         launch=launch,
         arguments=launch.bound(function),
@@ -411,3 +434,9 @@ def launch_record(
         calculation=calculation,
         triton_version=triton,
     )
+    if record.traffic is None or record.plan is None:
+        return record
+    prediction, least = predict_launch(
+        resources, record.traffic, calculation.occupancy, record.plan, gpu
+    )
+    return dataclasses.replace(record, prediction=prediction, least_us=least)

@@ -20,7 +20,7 @@ from occupancy_lab.occupancy import Rocm
 from occupancy_lab.reporting.launches import problem_words
 from occupancy_lab.reporting.output import write_markdown
 from occupancy_lab.reporting.page import Chapter, Page
-from occupancy_lab.text.words import article, listed
+from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,8 +60,8 @@ def _taken(steps: Steps) -> str:
     mp = steps.gpu.architecture
     word = mp.multiprocessor_word
     return (
-        f"{_from_to(steps.n_regs)} {mp.register_word}s a thread and {_from_to(steps.shared)} B of"
-        f" {mp.shared_word}, with {_from_to(steps.programs)} programs {article(word)} {word}"
+        f"{_from_to(steps.n_regs)} {mp.register_word}s per thread and {_from_to(steps.shared)} B of"
+        f" {mp.shared_word}, with {_from_to(steps.programs)} programs per {word}"
     )
 
 
@@ -105,7 +105,7 @@ def _with(formulas: Sequence[Formula], rocm: Rocm) -> list[Formula]:
 
 
 SHOWN_WARPS = 4
-"""With 4 warps a program what num_stages takes limits the programs on either vendor's GPUs."""
+"""With 4 warps per program what num_stages takes limits the programs on either vendor's GPUs."""
 
 
 def vendors_page(vendors: Vendors | None = None) -> Page:

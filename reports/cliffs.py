@@ -17,7 +17,7 @@ EXACT, TUTORIAL, INK = "#0072b2", "#d55e00", "#57606a"
 
 
 def programs(n_regs: int) -> tuple[int, int]:
-    """Return the exact and the tutorial's programs an SM of an H100."""
+    """Return the exact and the tutorial's programs per SM of an H100."""
     resources = Resources(n_regs, NUM_WARPS, SHARED)
     architecture = find_gpu("h100").architecture
     said = tutorial_occupancy(resources, architecture).programs_per_multiprocessor
@@ -42,9 +42,9 @@ def draw(path: Path) -> None:
         arrowprops={"arrowstyle": "->", "color": INK},
     )
     axes.set(
-        xlabel="registers a thread",
-        ylabel="programs an SM",
-        title="H100, 8 warps a program: registers cost programs in cliffs",
+        xlabel="registers per thread",
+        ylabel="programs per SM",
+        title="H100, 8 warps per program: registers cost programs in cliffs",
         xlim=(16, 128),
         ylim=(0, 16.5),
     )

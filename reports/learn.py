@@ -1,16 +1,24 @@
-"""Writes learn.ipynb, the notebook for newcomers: `python reports/learn.py` remakes it.
+"""Runs and writes learn.ipynb, the notebook for newcomers: `python reports/learn.py` remakes it.
 
-Its text holds no numbers: they come from the cells below it.
+Its text holds no numbers: they come from the cells below it. The file is the same, byte for byte,
+with the same Triton and pandas.
 """
 
 from __future__ import annotations
 
+import ast
 import json
-from itertools import chain
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import pandas as pd
+import triton
 
 NOTEBOOK = Path(__file__).with_name("learn.ipynb")
+STORE = "OCCUPANCY_LAB_CACHE_DIR"
 
 STEPS = (
     (
@@ -168,8 +176,8 @@ takes registers too.""",
     (
         """\
 Where many programs are resident, they already hide each other's waiting, and stages only add
-instructions. Where few are, as with many warps a program, enough stages help. Recorded microseconds
-by num_stages, down, and num_warps, across:""",
+instructions. Where few are, as with many warps per program, enough stages help. Recorded
+microseconds by num_stages, down, and num_warps, across:""",
         """\
 loops = here[here["kernel"] == "softmax"]
 by_stages = loops.pivot_table(index="num_stages", columns="num_warps", values="us")
@@ -181,8 +189,8 @@ by_stages""",
 
 One way to launch is a program for every row. The other, which stages need, is persistent: as many
 programs as the GPU holds at once, each of which loops over rows. How many it holds is the smallest
-of several limits, and each limit rounds in the hardware's own way: see the limits and the launch in
-this explanation, and the tutorial's formula between them.""",
+of several limits, and each limit rounds in the hardware's own way: see the launch and the limits in
+this explanation.""",
         """occupancy_lab.explain(COLS, gpu=GPU, num_warps=16, num_stages=1)""",
     ),
     (
@@ -245,28 +253,74 @@ beside.assign(off=beside["predicted_us"] / beside["us"] - 1)""",
 """What is said, in markdown, and the code below it that shows it."""
 
 
-def cell(number: int, kind: str, source: str) -> dict[str, Any]:
-    """Return a cell of a notebook that was never run.
+def run(source: str, names: dict[str, Any]) -> Any:
+    """Run a cell with *names* and leave its own there; return what it shows, its last line."""
+    *statements, last = ast.parse(source).body
+    assert isinstance(last, ast.Expr)  # noqa: S101 - every cell above ends in what it shows
+    exec(compile(ast.Module(statements, []), "cell", "exec"), names)  # noqa: S102 - a cell is code
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # noqa: S307 - as above
+
+
+def results() -> tuple[list[Any], dict[str, Any]]:
+    """Return what the cells show, run from the top, and the names that they leave.
+
+    They run with nothing compiled before and no calibration, as at a newcomer's.
+    """
+    names: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as store, mock.patch.dict(os.environ, {STORE: store}):
+        return [run(code, names) for _, code in STEPS], names
+
+
+def output(shown: Any) -> dict[str, Any]:
+    """Return what a notebook keeps of a cell that shows *shown*, without the number of the run."""
+    forms = {"text/html": "_repr_html_", "text/markdown": "_repr_markdown_"}
+    found = {form: getattr(shown, name)() for form, name in forms.items() if hasattr(shown, name)}
+    if "text/markdown" not in found:
+        found["text/plain"] = repr(shown)
+    return {
+        "data": {form: text.splitlines(keepends=True) for form, text in found.items()},
+        "execution_count": None,
+        "metadata": {},
+        "output_type": "execute_result",
+    }
+
+
+def notebook(shown: list[Any]) -> str:
+    """Return the notebook whose cells show *shown*, as the text of its file.
 
     https://nbformat.readthedocs.io/en/latest/format_description.html
     """
-    outputs = {"execution_count": None, "outputs": []} if kind == "code" else {}
-    lines = source.splitlines(keepends=True)
-    return {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, **outputs, "source": lines}
-
-
-def notebook() -> str:
-    """Return the notebook as the text of its file."""
-    cells = chain.from_iterable((("markdown", text), ("code", code)) for text, code in STEPS)
+    cells: list[dict[str, Any]] = []
+    for (text, code), result in zip(STEPS, shown, strict=True):
+        ran = {"execution_count": None, "outputs": [output(result)]}
+        for kind, source, outputs in (("markdown", text, {}), ("code", code, ran)):
+            cells.append(
+                {
+                    "cell_type": kind,
+                    "id": f"cell-{len(cells)}",
+                    "metadata": {},
+                    **outputs,
+                    "source": source.splitlines(keepends=True),
+                }
+            )
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     document = {
-        "cells": [cell(number, kind, source) for number, (kind, source) in enumerate(cells)],
-        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "cells": cells,
+        "metadata": {
+            "kernelspec": kernel,
+            "language_info": {"name": "python"},
+            "made_with": made_with(),
+        },
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def made_with() -> dict[str, str]:
+    """Return the versions that what the cells show depends on."""
+    return {"pandas": pd.__version__, "triton": triton.__version__}
 
 
 if __name__ == "__main__":
-    NOTEBOOK.write_text(notebook(), encoding="utf-8")
+    NOTEBOOK.write_text(notebook(results()[0]), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Records what the driver of the NVIDIA GPU at hand says of a grid of compiled kernels.
 
 `python reports/record_driver.py` writes reports/data/driver-<gpu>.csv: registers, local memory and
-programs an SM as the driver gives them, and for some configurations whether a cooperative launch
+programs per SM as the driver gives them, and for some configurations whether a cooperative launch
 is accepted at the predicted number of programs and at one more.
 """
 

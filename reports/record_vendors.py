@@ -1,6 +1,6 @@
 """Records what the tutorial's kernel compiles to on GPUs of both vendors; no GPU is needed.
 
-`python reports/record_vendors.py` writes reports/data/vendors.csv, a row a configuration and GPU,
+`python reports/record_vendors.py` writes reports/data/vendors.csv, a row per configuration and GPU,
 with what was read of the binary and nothing that is worked out from it. `python
 reports/amd_nvidia.py` makes the page of these rows; its predictions rest on the calibrations in
 reports/data too, so make the page again when one of them changes.

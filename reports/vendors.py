@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 FILE = Path(__file__).with_name("data") / "vendors.csv"
-"""What reports/record_vendors.py writes, a row a configuration and GPU."""
+"""What reports/record_vendors.py writes, a row per configuration and GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Vendors:
 
     @property
     def num_warps(self) -> tuple[int, ...]:
-        """The warps a program that were tried."""
+        """The warps per program that were tried."""
         return tuple(sorted({one.config.num_warps for one in self.every}))
 
     @property
@@ -137,7 +137,7 @@ def what_was_compiled(vendors: Vendors) -> Chapter:
 def side_by_side(vendors: Vendors) -> Chapter:
     """Set the GPUs side by side, and the same kernel on each of them."""
     limits = tuple(_limits_row(gpu) for gpu in vendors.gpus)
-    multiprocessor = ("GPU", "multiprocessor", "warps", "registers", "shared B", "a program B")
+    multiprocessor = ("GPU", "multiprocessor", "warps", "registers", "shared B", "B per program")
     launched = [
         _launched_row(record)
         for problem in vendors.problems
@@ -226,9 +226,9 @@ def _over_warps(vendors: Vendors, num_stages: int) -> Table:
     return Table(
         ("GPU", *(f"num_warps {number}" for number in vendors.num_warps)),
         rows,
-        f"{problem_words(widest)}, num_stages {num_stages}: registers a thread, + its 4-byte words"
-        " of local memory where there are any, and **the programs that one multiprocessor holds**"
-        " with what limits them:",
+        f"{problem_words(widest)}, num_stages {num_stages}: registers per thread, + its 4-byte"
+        " words of local memory where there are any, and **the programs that one multiprocessor"
+        " holds** with what limits them:",
         prose=True,
     )
 

@@ -20,7 +20,7 @@ from occupancy_lab.occupancy.tutorial import HIP_TERMS, Term, missing_terms, pro
 from occupancy_lab.reporting.launches import config_words, problem_words
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import article, count, listed
+from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -239,6 +239,6 @@ def _case(claims: Claims, case: Verdict[Claim]) -> str:
         f"**{claims.claimant.name}, {claims.gpu.title}**: {problem_words(record.problem)},"
         f" {config_words(record.kernel.name, record.config)},"
         f" {count(taken.n_regs, mp.register_word)}, {taken.sgprs or 0} SGPRs, {taken.shared} B. It"
-        f" says {count(case.said.programs_per_multiprocessor, 'program')} {article(word)} {word}"
+        f" says {count(case.said.programs_per_multiprocessor, 'program')} per {word}"
         f" where {case.truth} fit: {reasons}."
     )

@@ -45,17 +45,17 @@ class Steps:
 
     @property
     def n_regs(self) -> tuple[int, ...]:
-        """Registers a thread."""
+        """Registers per thread."""
         return tuple(record.resources.n_regs for record in self.records)
 
     @property
     def shared(self) -> tuple[int, ...]:
-        """Shared memory a program, bytes."""
+        """Shared memory per program, bytes."""
         return tuple(record.resources.shared for record in self.records)
 
     @property
     def programs(self) -> tuple[int, ...]:
-        """Programs that a multiprocessor holds."""
+        """Programs that fit per multiprocessor."""
         return tuple(record.occupancy.programs_per_multiprocessor for record in self.records)
 
     @property
@@ -80,7 +80,7 @@ class Steps:
 
     @property
     def more_regs(self) -> float:
-        """Registers a thread with the most stages over those with the fewest."""
+        """Registers per thread with the most stages over those with the fewest."""
         return self.n_regs[-1] / self.n_regs[0]
 
 
@@ -216,9 +216,9 @@ def draw_stages(shown: Sequence[Steps]) -> Figure:
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         registers, shared = figure.subplots(1, 2)
         _draw(registers, [(steps, steps.n_regs) for steps in shown])
-        registers.set_ylabel("registers a thread (VGPRs a lane)")
+        registers.set_ylabel("registers per thread (VGPRs per lane)")
         _draw(shared, [(steps, [size / KIB for size in steps.shared]) for steps in shown])
-        shared.set_ylabel("shared memory (LDS) a program, KiB")
+        shared.set_ylabel("shared memory (LDS) per program, KiB")
         kernel = f"{problem_words(record.problem)}, num_warps {record.config.num_warps}"
         title = f"What num_stages takes: {kernel}"
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)

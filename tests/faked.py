@@ -12,9 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from occupancy_lab.measuring.process import TimedLaunches, measurements_to_json
+from occupancy_lab.measuring.process import Batch
 from occupancy_lab.values import Conditions, Measurement
 from occupancy_lab.workers.child import Child, serve
+from occupancy_lab.workers.messages import from_line, to_line
 
 CONDITIONS = Conditions(
     device="NVIDIA H200",
@@ -30,10 +31,10 @@ _calls = itertools.count(1)
 
 
 def answer(line: str) -> str:
-    """Return made-up measurements of the request *line*."""
-    request = TimedLaunches.from_json(line)
+    """Return made-up measurements of the batch *line*."""
+    batch = from_line(Batch, line)
     time.sleep(float(os.environ.get("FAKED_SECONDS", "0.1")))
-    return measurements_to_json([_measured(request.runs) for _ in request.launches])
+    return to_line([_measured(batch.runs) for _ in batch.launches])
 
 
 def _measured(runs: int) -> Measurement:

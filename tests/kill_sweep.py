@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from occupancy_lab.measuring.process import TimedLaunches, measurements_from_json
+from occupancy_lab.measuring.process import Batch
 from occupancy_lab.sweeping import COLUMNS
+from occupancy_lab.values import Measurement
+from occupancy_lab.workers.messages import from_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,10 +94,10 @@ class Place:
 
 
 def _times(entry: dict[str, str]) -> Iterator[tuple[Name, str]]:
-    request = TimedLaunches.from_json(entry["request"])
-    problem = request.problem
+    batch: Batch = from_line(Batch, entry["request"])
+    problem = batch.problem
     for launch, one in zip(
-        request.launches, measurements_from_json(entry["measurements"]), strict=True
+        batch.launches, from_line(tuple[Measurement, ...], entry["measurements"]), strict=True
     ):
         if launch.config is not None:
             numbers = (launch.config.block_size, launch.config.num_warps, launch.config.num_stages)

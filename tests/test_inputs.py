@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.gpus import bare_gpus, find_gpu
+from occupancy_lab.gpus import PresentGpu, bare_gpus, find_gpu
 from occupancy_lab.inputs import (
+    asked_gpus,
     check_config,
+    check_elsewhere,
     check_fits,
     check_num_warps,
     check_problem,
     check_stages,
+    chosen_kernel,
+    chosen_kernels,
+    chosen_knobs,
+    chosen_problem,
+    chosen_problems,
     next_power_of_two,
+    whole_number,
+    whole_numbers,
 )
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy.calculator import calculate
@@ -261,3 +275,141 @@ def test_other_limits_are_named() -> None:
     """Where neither memory nor registers are in the way, the message names what is."""
     with pytest.raises(DoesNotFitError, match="for want of sgprs"):
         check_fits(calculate(Resources(32, 16, 0, sgprs=400), find_gpu("mi300x")))
+
+
+KERNEL_FILE = Path(SOFTMAX.run.__code__.co_filename)
+
+
+@pytest.mark.parametrize("asked", [781, np.int32(781), np.uint64(781), torch.tensor(781)])
+def test_whole_numbers_of_every_kind(asked: Any) -> None:
+    """An int is what counts as one; several come as a list, an array or a text with commas."""
+    found = whole_number("cols", asked)
+    assert (type(found), found) == (int, 781)
+    assert whole_numbers("cols", asked) == (781,)
+    assert whole_numbers("cols", [asked, 7]) == (781, 7)
+
+
+@pytest.mark.parametrize("asked", ["781,7", np.array([781, 7]), (781, 7), torch.tensor([781, 7])])
+def test_several_whole_numbers(asked: Any) -> None:
+    """A text with commas and an array are as good as a tuple."""
+    assert whole_numbers("cols", asked) == (781, 7)
+
+
+NOT_WHOLE = [
+    *(True, np.True_, 781.0, np.float32(781), None, "781", "many", [781], 1j, b"781"),
+    *(torch.tensor([True])[0], torch.tensor(781.0)),
+]
+
+
+@pytest.mark.parametrize("asked", NOT_WHOLE, ids=repr)
+@pytest.mark.parametrize("name", ["rows", "cols"])
+def test_what_is_no_whole_number_is_named(name: str, asked: Any) -> None:
+    """A bool, a float and a text are refused in one sentence that names the argument."""
+    with pytest.raises(InputError, match=rf"^{name} is .*; give a whole number$"):
+        chosen_problem(**{"rows": 1, "cols": 1, name: asked}, dtype="float32")
+
+
+@pytest.mark.parametrize("asked", ["1,x", "1,,2", "1.5", [1, 2.0], [True], 1.5])
+def test_lists_of_what_is_no_whole_number(asked: Any) -> None:
+    """One bad number of several is refused too."""
+    with pytest.raises(InputError, match=r"^num_warps is .*; give (a whole number|whole numbers)"):
+        whole_numbers("num_warps", asked)
+
+
+@pytest.mark.parametrize("asked", [torch.float16, "float16", "torch.float16", " float16 "])
+def test_dtypes_of_torch(asked: Any) -> None:
+    """A dtype is torch's, or its name with torch's or without."""
+    assert chosen_problem(4096, 781, asked) == Problem(4096, 781, "float16")
+    both = chosen_problems(4096, 781, [asked, torch.bfloat16])
+    assert [one.dtype for one in both] == ["float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("asked", [torch.float64, "torch.int32", 16, None, float, np.float16])
+def test_other_dtypes_are_refused(asked: Any) -> None:
+    """What is no dtype of the lab is refused, with those that are."""
+    with pytest.raises(InputError, match=r"^dtype .*give one of float32, float16, bfloat16"):
+        chosen_problem(1, 1, asked)
+
+
+def test_kernels_of_the_lab_and_of_files_keep_their_names(tmp_path: Path) -> None:
+    """A Kernel is found by its name or its file where it comes from there, and else by nothing."""
+    assert chosen_kernel(SOFTMAX) == chosen_kernel("softmax") == ("softmax", SOFTMAX)
+    file = tmp_path / "mine.py"
+    shutil.copy(KERNEL_FILE, file)
+    found = chosen_kernel(file)
+    assert found.name == str(file)
+    assert chosen_kernel(found.kernel) == found
+    assert chosen_kernel(dataclasses.replace(SOFTMAX)).name is None
+    with pytest.raises(InputError, match=r"^a measurement runs .*softmax is only an object here"):
+        check_elsewhere(
+            chosen_kernel(dataclasses.replace(SOFTMAX)), other_triton=False, measure=True
+        )
+
+
+def test_a_file_is_checked_before_it_is_imported(tmp_path: Path) -> None:
+    """What checks a kernel's file is asked first, and of no object."""
+    asked: list[str] = []
+    with pytest.raises(InputError, match="there is no file"):
+        chosen_kernels([SOFTMAX, tmp_path / "none.py"], asked.append)
+    assert asked == [str(tmp_path / "none.py")]
+
+
+@pytest.mark.parametrize("asked", [781, None, torch.float32, SOFTMAX.function, [SOFTMAX], b"x"])
+def test_what_is_no_kernel_is_refused(asked: Any) -> None:
+    """What is no name, path or Kernel is refused: a JITFunction alone tells no launch."""
+    with pytest.raises(InputError, match=r"^kernel is .*; give the name of a kernel, the path"):
+        chosen_kernel(asked)
+
+
+def test_several_kernels() -> None:
+    """Several kernels come as a list or with commas, each once; two of one name are refused."""
+    names = ["softmax", "softmax_row"]
+    assert [one.name for one in chosen_kernels("softmax, softmax_row,softmax")] == names
+    assert [one.name for one in chosen_kernels([SOFTMAX, "softmax_row"])] == names
+    with pytest.raises(InputError, match="two kernels are both called softmax"):
+        chosen_kernels(["softmax", dataclasses.replace(SOFTMAX)])
+
+
+def test_gpus_by_name_and_by_object() -> None:
+    """GPUs are names, Gpus or both, each once, in their order."""
+    mi300x = find_gpu("mi300x")
+    here = PresentGpu(H100, "NVIDIA H100", {}, 0, H100)
+    for asked in ("h100,mi300x", ["h100", mi300x], (H100, "mi300x", H100), [here, mi300x]):
+        assert asked_gpus(asked) == (H100, mi300x)
+    assert asked_gpus(here) == asked_gpus(H100) == (H100,)
+
+
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [
+        ([], "gpu names none"),
+        (90, "gpu is 90; give a name, such as h100, or a Gpu"),
+        (["h100", None], "gpu is None"),
+        ("h100,,", "has an empty part"),
+        ([H100, dataclasses.replace(H100, multiprocessors=114)], "both called h100"),
+    ],
+)
+def test_what_is_no_gpu_is_refused(asked: Any, part: str) -> None:
+    """What names no GPU is refused in one sentence."""
+    with pytest.raises(InputError, match=part):
+        asked_gpus(asked)
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.binary(max_size=4)
+)
+
+
+@given(ANYTHING | st.lists(ANYTHING, max_size=3) | st.dictionaries(ANYTHING, ANYTHING, max_size=2))
+def test_anything_is_taken_or_refused(asked: Any) -> None:
+    """Whatever an argument is, the answer is what was meant, or one sentence."""
+    for function in (
+        asked_gpus,
+        chosen_kernel,
+        chosen_kernels,
+        lambda one: whole_numbers("cols", one),
+        lambda one: chosen_problem(1, 1, one),
+        lambda one: chosen_knobs(num_warps=one),
+    ):
+        with contextlib.suppress(InputError):
+            function(asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import importlib.metadata
 import json
 import shutil
@@ -12,19 +14,144 @@ import venv
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import occupancy_lab
+from occupancy_lab.compiling import environment
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "occupancy_lab" / "gpus" / "data"
 
 
 def test_every_export_exists() -> None:
-    """Each name of __all__ can be imported, and nothing is lost from the list of homes."""
-    assert sorted(occupancy_lab.__all__) == sorted(occupancy_lab._HOME_OF)
+    """Each name of __all__ can be imported and has words."""
+    assert len(occupancy_lab.__all__) > 40
+    assert set(occupancy_lab.__all__) <= set(dir(occupancy_lab))
     for name in occupancy_lab.__all__:
-        assert getattr(occupancy_lab, name).__name__ == name
+        found = getattr(occupancy_lab, name)
+        assert getattr(found, "__name__", name) == name
+        assert found.__doc__
+
+
+def test_what_a_kernel_file_needs_is_exported() -> None:
+    """Whatever the lab's own kernels are made of is there under the package's own name."""
+    for name in occupancy_lab.kernel_names():
+        source = (ROOT / "kernels" / f"{name}.py").read_text()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("occupancy_lab."):
+                names = {alias.name for alias in node.names}
+                if not node.module.startswith("occupancy_lab.kernels"):
+                    assert names <= set(occupancy_lab.__all__)
+
+
+def test_type_checkers_see_the_exports(tmp_path: Path) -> None:
+    """A user's mypy --strict takes every public name from the package."""
+    names = ", ".join(occupancy_lab.__all__)
+    (tmp_path / "use.py").write_text(f"from occupancy_lab import {names}\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", ROOT / ".mypy_cache"]
+    done = subprocess.run(
+        [*command, tmp_path / "use.py"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert "does not explicitly export" not in done.stdout
+    assert "has no attribute" not in done.stdout
+    assert done.returncode == 0, done.stdout
+
+
+ASKED = {
+    "rows": np.int64(4096),
+    "dtype": torch.float16,
+    "gpu": occupancy_lab.find_gpu("h100"),
+    "num_warps": np.int32(8),
+}
+AS_TEXT = {"rows": 4096, "dtype": "float16", "gpu": "h100", "num_warps": 8}
+
+
+def own_kernel() -> occupancy_lab.Kernel:
+    """Return a Kernel that this process alone has."""
+    return dataclasses.replace(occupancy_lab.load_kernel("softmax"), name="own")
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_arguments_of_every_kind_are_explained(cache: bool) -> None:  # noqa: FBT001 - a parameter
+    """A Kernel, a Gpu, torch's dtype and numpy's numbers give what their names give."""
+    named = occupancy_lab.explain(781, **AS_TEXT).records[0]
+    found = occupancy_lab.explain(np.int64(781), **ASKED, kernel=named.kernel).records[0]
+    assert found == named
+    own = occupancy_lab.explain(781, **ASKED, kernel=own_kernel(), cache=cache)
+    assert own.records[0].resources == named.resources
+    assert own.records[0].prediction == named.prediction
+    assert repr(own) == "<Explanation: own, 4096 x 781 float16, on H100 SXM>"
+    assert str(own) == own.to_markdown()
+    assert "`occupancy_lab.tune(kernel=KERNEL, cols=781, dtype='float16', gpu='h100')`" in str(own)
+    assert "the tutorial's" not in str(own)
+    assert json.loads(own.to_json())["records"][0]["kernel"] == "own"
+
+
+def test_arguments_of_every_kind_are_swept_tuned_and_compared() -> None:
+    """A sweep, a tuning and a comparison take the same arguments, a Kernel of one's own too."""
+    asked = {**ASKED, "num_stages": np.array([1, 2])}
+    table = occupancy_lab.sweep([np.int64(781)], **asked, kernel=own_kernel())
+    named = occupancy_lab.sweep(781, **AS_TEXT, num_stages="1,2")
+    assert (table["status"] == "ok").all()
+    assert table.drop(columns="kernel").equals(named.drop(columns="kernel"))
+    tuning = occupancy_lab.tune(781, **asked, kernel=[own_kernel(), "softmax_row"])
+    assert set(tuning.table["kernel"]) == {"own", "softmax_row"}
+    assert repr(tuning) == "<Tuning: 4096 x 781 float16 on H100 SXM>"
+    comparison = occupancy_lab.compare(781, **asked, kernel=own_kernel())
+    assert [one.config.num_stages for one in comparison.records] == [1, 2]
+    assert "1674" not in repr(comparison)
+
+
+def test_what_does_not_compile_here_is_a_row() -> None:
+    """A Kernel of one's own that Triton cannot compile is a row with the reason."""
+    own = own_kernel()
+    broken = dataclasses.replace(
+        own, constexprs=lambda *asked: {**own.constexprs(*asked), "BLOCK_SIZE": 1000}
+    )
+    (row,) = occupancy_lab.sweep(781, gpu="h100", kernel=broken, num_warps=8, num_stages=1).to_dict(
+        "records"
+    )
+    assert row["status"] == "compile failed"
+    assert row["reason"]
+
+
+def test_a_kernel_of_this_process_is_not_sent_to_another() -> None:
+    """Another Triton cannot compile an object of this process, and the sentence says what can."""
+    with pytest.raises(occupancy_lab.InputError, match="give the path of a Python file that holds"):
+        occupancy_lab.explain(781, kernel=own_kernel(), gpu="h100", triton=OTHER)
+
+
+OTHER = "0.0"
+
+
+@pytest.fixture(autouse=True)
+def _another_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have a Python whose Triton is said to be 0.0, and is the one that is here."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    other = environment.Environment(str(python), OTHER)
+    monkeypatch.setattr(environment, "triton_python", lambda _version: str(python))
+    monkeypatch.setattr(environment, "_ask", lambda _python, _wanted: other.triton)
+
+
+def test_another_triton_explains_sweeps_and_tunes() -> None:
+    """What another Triton compiled says so in every row and on every page, and so do commands."""
+    explanation = occupancy_lab.explain(781, gpu="h100,mi300x", triton=OTHER)
+    assert {one.triton_version for one in explanation.records} == {OTHER}
+    text = explanation.to_markdown()
+    assert f"{explanation.records[0].resources.n_regs} (Triton 0.0)" in text
+    assert "--gpu h100 --triton 0.0` ranks all 30 configurations" in text
+    table = occupancy_lab.sweep(
+        781, gpu="h100", num_warps=(4, 8), num_stages=(1, 4), triton=OTHER, jobs=1
+    )
+    here = occupancy_lab.sweep(781, gpu="h100", num_warps=(4, 8), num_stages=(1, 4))
+    assert set(table["triton_version"]) == {OTHER}
+    assert table.drop(columns="triton_version").equals(here.drop(columns="triton_version"))
+    tuning = occupancy_lab.tune(781, gpu="h100", num_warps=8, num_stages="1,2", triton=OTHER)
+    assert "Compiled with Triton 0.0." in str(tuning)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

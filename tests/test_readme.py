@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import readme
 
 from occupancy_lab.compiling import triton_version
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHOWN_WITH = "3.7.1"
-"""The Triton that made the output in the README; other versions give other registers."""
 
 
 def blocks(language: str) -> list[str]:
@@ -81,21 +80,23 @@ def test_python_example_runs() -> None:
     assert done.stdout.count("\n") == 2
 
 
-@pytest.mark.skipif(triton_version() != SHOWN_WITH, reason=f"shown with Triton {SHOWN_WITH}")
-def test_shown_output_is_printed(tmp_path: Path) -> None:
-    """Each passage of output in the README is one of what the tool prints with an empty store."""
-    (console,) = blocks("console")
-    command, _, shown = console.removeprefix("$ ").partition("\n")
-    printed = shell(command, OCCUPANCY_LAB_CACHE_DIR=str(tmp_path)).stdout
-    for passage in shown.split("...\n"):
-        assert passage.strip("\n") in printed
+@pytest.mark.parametrize("name", readme.PARTS)
+def test_numbers_are_what_the_script_writes(name: str) -> None:
+    """Each part of the README that holds numbers is what its script makes of the tool and data."""
+    if name in readme.COMPILED and triton_version() != readme.SHOWN_WITH:
+        pytest.skip(f"made with Triton {readme.SHOWN_WITH}")
+    assert readme.fill(README, name) == README
 
 
-def test_accuracy_is_what_evaluate_says() -> None:
-    """The sentence on the held-out shapes is the one that `evaluate` prints today."""
-    from occupancy_lab.evaluating.evaluation import run
+def test_script_overwrites_what_was_typed() -> None:
+    """A number that somebody changes by hand is made right again."""
+    typed = README.replace("median error 4", "median error 1")
+    assert typed != README
+    assert readme.fill(typed, "checks") == README
 
-    evaluation, _ = run(uses=("held out",))
-    said = next(line for line in evaluation.to_markdown().splitlines() if line.startswith("- "))
-    quoted = " ".join(README.replace("  > ", " ").split())
-    assert said.removeprefix("- ") in quoted
+
+def test_no_time_or_share_is_typed() -> None:
+    """Times, bandwidths, sizes and shares stand in the parts that the script makes alone."""
+    parts = r"<!-- (\w+): python reports/readme.py -->.*?<!-- end of \1 -->"
+    by_hand = re.sub(parts, "", README, flags=re.DOTALL)
+    assert not re.findall(r"[0-9] ?(?:us|MB|GB|GB/s|%)(?!\w)", by_hand)

@@ -1,6 +1,6 @@
 """Kernels that a calibration times beside the softmaxes: rows copied, with work on the way.
 
-Each comes as one program a row and as a loop over rows. The work is a chosen number of reductions
+Each comes as one program per row and as a loop over rows. The work is a chosen number of reductions
 over the row and of elementwise steps.
 """
 
@@ -49,7 +49,7 @@ def rows_kernel(
     REDUCTIONS: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """The work on row `program_id`."""
+    """Do the work on row `program_id`."""
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
@@ -70,7 +70,7 @@ def loop_kernel(
     STEPS: tl.constexpr,
     num_stages: tl.constexpr,
 ):
-    """The work on rows `program_id`, `program_id + num_programs`, ..."""
+    """Do the work on rows `program_id`, `program_id + num_programs`, ..."""
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=num_stages):
@@ -92,16 +92,11 @@ def run_empty(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tenso
     return x
 
 
-def rows_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `rows_kernel` takes by position."""
+def work_arguments(grid: Grid, problem: Problem) -> tuple[Pointer | int, ...]:
+    """Return what `rows_kernel` or, for a persistent *grid*, `loop_kernel` takes by position."""
     matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix, matrix, problem.cols, problem.cols)
-
-
-def loop_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `loop_kernel` takes by position."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix, matrix, problem.cols, problem.rows, problem.cols)
+    sizes = (problem.rows, problem.cols) if grid is Grid.PERSISTENT else (problem.cols,)
+    return (matrix, matrix, problem.cols, *sizes)
 
 
 def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
@@ -125,38 +120,20 @@ def reference(x: torch.Tensor, reductions: int, steps: int) -> torch.Tensor:
     return x
 
 
-def run_rows(
-    reductions: int, steps: int, x: torch.Tensor, config: Config, num_programs: int
+def run_work(
+    grid: Grid, reductions: int, steps: int, x: torch.Tensor, config: Config, num_programs: int
 ) -> torch.Tensor:
-    """Launch one program a row."""
+    """Launch one program per row, or, for a persistent *grid*, *num_programs* at most."""
     import torch
 
-    y = torch.empty_like(x)
-    rows_kernel[(x.shape[0],)](
+    rows, y = x.shape[0], torch.empty_like(x)
+    loops = grid is Grid.PERSISTENT
+    function = loop_kernel if loops else rows_kernel
+    function[(min(num_programs, rows) if loops else rows,)](
         y,
         x,
         x.stride(0),
-        x.shape[1],
-        num_warps=config.num_warps,
-        **work_constexprs(reductions, steps, Problem(*x.shape), config),
-        **OPTIONS,
-    )
-    return y
-
-
-def run_loop(
-    reductions: int, steps: int, x: torch.Tensor, config: Config, num_programs: int
-) -> torch.Tensor:
-    """Launch *num_programs* programs, or one a row where that is fewer."""
-    import torch
-
-    y = torch.empty_like(x)
-    loop_kernel[(min(num_programs, x.shape[0]),)](
-        y,
-        x,
-        x.stride(0),
-        x.shape[0],
-        x.shape[1],
+        *(x.shape if loops else x.shape[1:]),
         num_warps=config.num_warps,
         **work_constexprs(reductions, steps, Problem(*x.shape), config),
         **OPTIONS,
@@ -182,18 +159,18 @@ def default_config(problem: Problem, max_shared: int) -> Config:
 
 
 def work_kernel(grid: Grid, reductions: int, steps: int) -> Kernel:
-    """Return the kernel with *reductions* and *steps*, as one program a row or as a loop."""
+    """Return the kernel with *reductions* and *steps*, as one program per row or as a loop."""
     loops = grid is Grid.PERSISTENT
     return Kernel(
         name=f"{'loop' if loops else 'rows'}-{reductions}-{steps}",
         title=f"Rows copied, {reductions} reductions and {steps} steps on the way",
         grid=grid,
         function=loop_kernel if loops else rows_kernel,
-        arguments=loop_arguments if loops else rows_arguments,
+        arguments=partial(work_arguments, grid),
         constexprs=partial(work_constexprs, reductions, steps),
         default_config=default_config,
         memory_steps=memory_steps,
-        run=partial(run_loop if loops else run_rows, reductions, steps),
+        run=partial(run_work, grid, reductions, steps),
         reference=partial(reference, reductions=reductions, steps=steps),
     )
 

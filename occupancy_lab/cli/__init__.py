@@ -16,19 +16,24 @@ from occupancy_lab.cli.options import (
     File,
     Ignored,
     Integers,
+    any_launch_options,
     cache_options,
     compile_timeout_option,
     debug_option,
     format_options,
     gpu_option,
-    launch_options,
+    matrix_options,
+    of_launch,
+    of_matrix,
     resume_option,
     retry_option,
     runs_option,
+    triton_option,
 )
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
+    print_answer,
     print_json,
     print_markdown,
     print_text,
@@ -39,8 +44,8 @@ from occupancy_lab.workers import signals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.comparing import Comparison
-    from occupancy_lab.explaining import Explanation
+    from occupancy_lab.sweeping.run import Swept
+    from occupancy_lab.text.document import Answer
 
 NAME = "occupancy-lab"
 LONGEST_NAME = 255
@@ -54,7 +59,9 @@ _ONE_KERNEL = (
 _ONE_FORM = Ignored(("--format",), beside="--json")
 _OF_AN_EXPLANATION = (
     *("--cols", "--rows", "--dtype", "--block-size", "--num-warps", "--num-stages", "--kernel"),
-    *("--gpu", "--measure", "--full", "--compile-timeout", "--format", "--json"),
+    *("launch", "--signature", "--constexpr", "--option", "--grid"),
+    *("--bytes-read", "--bytes-written"),
+    *("--gpu", "--triton", "--measure", "--full", "--compile-timeout", "--format", "--json"),
     *("--no-cache", "--cache-dir"),
 )
 
@@ -149,12 +156,14 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         Ignored(_OF_AN_EXPLANATION, beside="--words"),
     )
 )
-@launch_options
-@click.option(
-    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
-)
+@any_launch_options
+@matrix_options
+@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
+@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
-@click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
+@triton_option
+@click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
+@click.option("--num-stages", metavar="N", help="Pipeline stages; several of FILE.py:FUNCTION.")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
 @click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
 @click.option(
@@ -168,50 +177,49 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @compile_timeout_option
 @format_options
 @cache_options
-def explain(
+def explain(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     gpus: tuple[str, ...],
+    launch: str | None,
     form: str,
     as_json: bool,
     no_cache: bool,
     full: bool,
     **asked: Any,
 ) -> None:
-    """Compile a kernel and explain how it sits on a GPU: limits, num_programs, time, advice."""
+    """Compile a kernel and explain how it sits on a GPU: limits, programs, time, advice.
+
+    A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
+    Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
+    launches are explained. The file's code is run on import; nothing is launched.
+    """
     from occupancy_lab.explaining import explain as explain_kernel
 
+    given = of_matrix(asked) if launch is None else of_launch(launch, asked)
     explanation = explain_kernel(
-        **asked, gpu=",".join(gpus) or None, cache=not no_cache, progress=show_status
+        **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
-    _print_answer(explanation, "json" if as_json else form, full=full)
-
-
-def _print_answer(answer: Explanation | Comparison, form: str, *, full: bool = True) -> None:
-    if form == "json":
-        print_text(answer.to_json() + "\n")
-    elif form == "markdown":
-        print_text(answer.to_markdown(full=full))
-    else:
-        print_markdown(answer.to_markdown(full=full))
+    print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
 
 
 @main.command(
     ignored=(
         Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
-        Ignored(("--jobs",), beside="--scheduler"),
+        Ignored(("--jobs", "--triton"), beside="--scheduler"),
+        Ignored(("--retry-failed",), beside="--triton"),
         Ignored(("--no-resume",), beside="--no-cache"),
     )
 )
-@click.option("--cols", type=Integers(), required=True, help="Columns of the matrix.")
-@click.option("--rows", type=Integers(), default="4096", show_default=True, help="Rows of it.")
-@click.option("--dtype", default="float32", show_default=True, help="Of float32,float16,bfloat16.")
-@click.option(
-    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
-)
+@any_launch_options
+@click.option("--cols", type=Integers(), help="Columns of the matrix.")
+@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
+@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
 @gpu_option
-@click.option("--block-size", type=Integers(), default="", help="BLOCK_SIZE [default: fits a row].")
-@click.option("--num-warps", type=Integers(), default="1,2,4,8,16,32", show_default=True)
-@click.option("--num-stages", type=Integers(), default="1,2,3,4", show_default=True)
+@triton_option
+@click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")
+@click.option("--num-warps", type=Integers(), help="[default: 1,2,4,8,16,32]")
+@click.option("--num-stages", type=Integers(), help="[default: 1,2,3,4]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
 @compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
@@ -231,53 +239,78 @@ def _print_answer(answer: Explanation | Comparison, form: str, *, full: bool = T
 @resume_option
 @retry_option
 @cache_options
-def sweep(gpus: tuple[str, ...], no_cache: bool, no_resume: bool, **asked: Any) -> None:
-    """Compile a grid of configurations and give one row each; exit 1 where not one is ok."""
-    from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping.run import run
+def sweep(
+    gpus: tuple[str, ...], launch: str | None, no_cache: bool, no_resume: bool, **asked: Any
+) -> None:
+    """Compile a grid of configurations and give one row each; exit 1 where not one is ok.
 
-    with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
-        swept = run(gpu=",".join(gpus) or None, cache=not no_cache, journal=journal, **asked)
-        if asked["form"] is None:
-            print_markdown(swept.text)
-        else:
-            print_text(swept.text)
-        if swept.complaints:
-            _fail("; ".join(swept.complaints), swept.status)
+    Of FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
+    """
+    if launch is None:
+        from occupancy_lab.measuring.journal import Journal
+        from occupancy_lab.sweeping.run import run
+
+        with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
+            matrix = of_matrix(asked)
+            swept = run(gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
+            _print_swept(swept, asked["form"])
+    else:
+        from occupancy_lab.explaining.launch_table import sweep_launches
+
+        views = ("where", "sort", "top", "form", "export_csv", "export_json", "export_markdown")
+        given = of_launch(launch, asked, *views)
+        swept = sweep_launches(**given, gpu=gpus or None, cache=not no_cache, progress=show_status)
+        _print_swept(swept, asked["form"])
     sys.exit(swept.status)
 
 
+def _print_swept(swept: Swept, form: str | None) -> None:
+    if form is None:
+        print_markdown(swept.text)
+    else:
+        print_text(swept.text)
+    if swept.complaints:
+        _fail("; ".join(swept.complaints), swept.status)
+
+
 @main.command(ignored=(_ONE_FORM,))
-@launch_options
-@click.option("--kernel", default="softmax", show_default=True, help="One or several, with commas.")
+@any_launch_options
+@matrix_options
+@click.option("--kernel", help="One or several, with commas [default: softmax].")
+@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
+@click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
 @compile_timeout_option
 @format_options
 @cache_options
-def compare(  # noqa: PLR0913, PLR0917 - click passes an option each
+def compare(
     gpus: tuple[str, ...],
-    kernel: str,
-    triton: str | None,
+    launch: str | None,
     form: str,
     as_json: bool,
     no_cache: bool,
     **asked: Any,
 ) -> None:
-    """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why."""
-    from occupancy_lab.comparing import compare as compare_sides
+    """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why.
 
-    comparison = compare_sides(
-        **asked,
-        kernel=kernel.split(","),
-        gpu=",".join(gpus) or None,
-        triton=triton.split(",") if triton else None,
-        cache=not no_cache,
-        progress=lambda sentence: click.echo(sentence, err=True),
-        compiling=show_status,
-    )
-    _print_answer(comparison, "json" if as_json else form)
+    Of FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
+    """
+    common: dict[str, Any] = {
+        "gpu": gpus or None,
+        "cache": not no_cache,
+        "progress": show_status,
+    }
+    if launch is None:
+        from occupancy_lab.comparing import compare as compare_sides
+
+        comparison: Answer = compare_sides(**of_matrix(asked), **common)
+    else:
+        from occupancy_lab.explaining.launch_table import compare_launches
+
+        comparison = compare_launches(**of_launch(launch, asked), **common)
+    print_answer(comparison, "json" if as_json else form)
 
 
 @main.command(ignored=(Ignored(_ONE_KERNEL, beside="--points"),))
@@ -319,15 +352,9 @@ def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage:
     if missing:
         msg = f"give {', '.join(missing)}, or a table of them with --points"
         raise click.UsageError(msg)
-    from occupancy_lab.occupancy.calculator import calculate_for
+    from occupancy_lab.explaining.limits import calculate_occupancy
 
-    calculations = calculate_for(",".join(gpus), **usage)
-    if as_json:
-        print_json([calculation.to_dict() for calculation in calculations])
-    else:
-        from occupancy_lab.explaining import write_calculation
-
-        print_markdown(write_calculation(calculations).to_markdown())
+    print_answer(calculate_occupancy(gpus, **usage), "json" if as_json else "terminal")
 
 
 @main.command()

@@ -13,16 +13,20 @@ from occupancy_lab.cli.options import (
     Ignored,
     Names,
     Number,
+    any_launch_options,
     cache_options,
     compile_timeout_option,
     grid_options,
     launch_options,
-    problem_options,
+    matrix_options,
+    of_launch,
+    of_matrix,
     resume_option,
     retry_option,
     runs_option,
+    triton_option,
 )
-from occupancy_lab.text.printing import print_json, print_markdown, print_text, show_status
+from occupancy_lab.text.printing import print_answer, print_markdown, print_text, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,71 +58,80 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Time a kernel and what it is compared with, in turns, on the GPU of this machine."""
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.measuring.side_by_side import measure_side_by_side, side_by_side_document
+    from occupancy_lab.measuring.side_by_side import measure_side_by_side
 
     with Journal("measure", keep=not no_cache, resume=not no_resume) as journal:
         found = measure_side_by_side(
             **asked, cache=not no_cache, journal=journal, progress=show_status
         )
-        if as_json:
-            print_json(found.to_dict())
-        else:
-            print_markdown(side_by_side_document(found).to_markdown())
+        print_answer(found, "json" if as_json else "terminal")
 
 
 @click.command(
     cls=Command,
     ignored=(
         Ignored(("--runs", "--no-resume"), without="--measure"),
+        Ignored(("--retry-failed",), beside="--triton"),
         Ignored(("--no-resume",), beside="--no-cache"),
         Ignored(("--top",), beside="--json", without="--measure"),
     ),
 )
-@problem_options
+@any_launch_options
+@matrix_options
+@click.option("--kernel", help="Kernels that do the same [default: softmax,softmax_row].")
 @click.option(
     "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
 )
-@click.option(
-    "--kernel",
-    type=Names(),
-    default="softmax,softmax_row",
-    show_default=True,
-    help="Kernels that do the same.",
-)
+@triton_option
 @grid_options
 @click.option("--measure", is_flag=True, help="Launch the best predicted, and choose among them.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Of how many."
 )
 @runs_option
+@compile_timeout_option
 @_as_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @resume_option
 @retry_option
 @cache_options
-def tune(
-    *, as_json: bool, no_cache: bool, no_resume: bool, quiet: bool, top: int, **asked: Any
+def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
+    *,
+    launch: str | None,
+    as_json: bool,
+    no_cache: bool,
+    no_resume: bool,
+    quiet: bool,
+    top: int,
+    **asked: Any,
 ) -> None:
-    """Choose a configuration by prediction; with --measure launch only the best predicted."""
+    """Choose a configuration by prediction; with --measure launch only the best predicted.
+
+    Of FILE.py:FUNCTION, of those that --constexpr, --num-warps and --num-stages give.
+    """
+    form = "json" if as_json else "terminal"
+    if launch is not None:
+        from occupancy_lab.explaining.launch_table import tune_launches
+
+        given = of_launch(launch, asked, "gpu")
+        print_answer(tune_launches(top, **given, cache=not no_cache, progress=show_status), form)
+        return
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import shown_progress
     from occupancy_lab.tuning import tune as tune_kernels
-    from occupancy_lab.tuning.choice import tuning_document
 
+    matrix = of_matrix(asked)
     with Journal("tune", keep=not no_cache, resume=not no_resume) as journal:
         with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
             tuning = tune_kernels(
-                **asked,
+                **matrix,
                 top=top,
                 cache=not no_cache,
                 journal=journal,
                 progress=compiling,
                 measuring_progress=measuring,
             )
-        if as_json:
-            print_json(tuning.to_dict())
-        else:
-            print_markdown(tuning_document(tuning, top).to_markdown())
+        print_answer(tuning, form, tuning.to_document(top))
 
 
 @click.command(cls=Command)
@@ -130,12 +143,12 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
     from pathlib import Path
 
-    from occupancy_lab.calibrating.calibrate import calibrate_here, calibration_document
+    from occupancy_lab.calibrating.calibrate import calibrate_here
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.run import shown_progress
-    from occupancy_lab.workers.spread import UnfinishedError
+    from occupancy_lab.workers.distribute import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
         if export_csv is not None:
@@ -150,10 +163,7 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
             write(interrupt.finished)
             raise
         write(made.table)
-        if as_json:
-            print_json(made.to_dict())
-        else:
-            print_markdown(calibration_document(made).to_markdown())
+        print_answer(made, "json" if as_json else "terminal")
 
 
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -188,10 +198,7 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
     from occupancy_lab.evaluating.evaluation import run
 
     evaluation, broken = run(**asked)
-    if as_json:
-        print_json(evaluation.to_dict())
-    else:
-        print_markdown(evaluation.to_markdown())
+    print_answer(evaluation, "json" if as_json else "terminal")
     for sentence in broken:
         click.echo(sentence, err=True)
     sys.exit(1 if broken else 0)
@@ -246,12 +253,9 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
 @_as_json
 def verify(*, as_json: bool, **asked: Any) -> None:
     """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
-    from occupancy_lab.measuring.verify import verification_table, verify_here
+    from occupancy_lab.measuring.verify import verify_here
 
     checks = verify_here(**asked)
-    if as_json:
-        print_json([check.to_dict() for check in checks])
-    else:
-        print_markdown(verification_table(checks))
+    print_answer(checks, "json" if as_json else "terminal")
     if any(check.agrees is False for check in checks):
         sys.exit(1)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from occupancy_lab.errors import quoted
+from occupancy_lab.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,9 +98,11 @@ class Integers(click.ParamType[tuple[int, ...]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Return the numbers of *value*."""
+        from occupancy_lab.inputs import whole_numbers
+
         try:
-            return tuple(int(part) for part in str(value).split(",") if value)
-        except ValueError:
+            return whole_numbers(self.name, value)
+        except InputError:
             self.fail(f"{quoted(value)} is not whole numbers with commas between them", param, ctx)
 
 
@@ -167,6 +170,15 @@ def gpu_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME",
         help="h100, sm_90, cuda:90:32, mi300x, gfx942, ...; several with commas. "
         "Default: the GPU at hand, or h100,mi300x.",
+    )(command)
+
+
+def triton_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the option that says which Triton compiles."""
+    return click.option(
+        "--triton",
+        metavar="VERSION",
+        help="Another Triton: a version, such as 3.6.0, or the path of a Python that has it.",
     )(command)
 
 
@@ -266,8 +278,99 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         problem_options,
         click.option("--block-size", type=int, help=f"BLOCK_SIZE {own}."),
-        click.option("--num-warps", type=int, help=f"Warps a program {own}."),
+        click.option("--num-warps", type=int, help=f"Warps per program {own}."),
     )
+
+
+def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options of one matrix, where a launch of another kind may be asked."""
+    return _with_options(
+        command,
+        click.option("--cols", type=int, help="Columns of the matrix."),
+        click.option("--rows", type=int, help="Rows of it [default: 4096]."),
+        click.option("--dtype", help="float32, float16 or bfloat16 [default: float32]."),
+    )
+
+
+def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options that describe a launch of any kernel of Triton."""
+    return _with_options(
+        command,
+        click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"),
+        click.option(
+            "--signature",
+            metavar="TYPES",
+            help="Its arguments: 'X=*fp16,N=2048,stride=i32:16', or in their order.",
+        ),
+        click.option(
+            "--constexpr",
+            "constexprs",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A constexpr; repeats. Values with commas between them are a launch each.",
+        ),
+        click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A compiler option, such as maxnreg=128 or waves_per_eu=2; repeats.",
+        ),
+        click.option("--grid", metavar="SIZES", help="4096, 32x32 or 'cdiv(N, BLOCK_SIZE)'."),
+        click.option("--bytes-read", metavar="BYTES", help="A number, 24MiB, or '2 * M * N'."),
+        click.option("--bytes-written", metavar="BYTES", help="As --bytes-read."),
+    )
+
+
+DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
+"""What `any_launch_options` describe."""
+_OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout")
+_USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
+
+
+def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """Return what was *asked* of FILE.py:FUNCTION, *others* among it, as `explain_launch` takes it.
+
+    Raises UsageError for an option that a matrix has and a launch has not.
+    """
+    taken = {*_OF_ANY, *others}
+    given = {name: value for name, value in asked.items() if name in taken and _is_given(value)}
+    source = click.get_current_context().get_parameter_source
+    written = (name for name in asked if source(name) is ParameterSource.COMMANDLINE)
+    foreign = sorted(set(written) - taken)
+    if foreign:
+        msg = f"--{foreign[0].replace('_', '-')} has no use for the launch of {quoted(launch)}"
+        raise click.UsageError(msg)
+    for name in ("num_warps", "num_stages"):
+        if isinstance(given.get(name), tuple):
+            given[name] = list(given[name])
+    return {"kernel": launch, **given}
+
+
+def of_matrix(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was *asked* of a matrix, without what was left to its default.
+
+    Raises UsageError where its columns are missing, or a launch is described too.
+    """
+    described = [name for name in DESCRIBED if _is_given(asked[name])]
+    if described:
+        option = described[0].replace("_", "-").rstrip("s")
+        msg = (
+            f"--{option} describes the launch of a function of Triton; give it as FILE.py:FUNCTION"
+        )
+        raise click.UsageError(msg)
+    if asked["cols"] is None:
+        msg = "give --cols, or FILE.py:FUNCTION with its --signature"
+        raise click.UsageError(msg)
+    return {
+        name: value
+        for name, value in asked.items()
+        if name not in DESCRIBED and (name not in _USUAL or _is_given(value))
+    }
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != ()
 
 
 def grid_options(command: Callable[..., Any]) -> Callable[..., Any]:

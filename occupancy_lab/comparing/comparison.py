@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,38 +15,50 @@ from occupancy_lab.comparing.entries import (
     moves,
     slices,
 )
-from occupancy_lab.comparing.environment import find_environment
 from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.case import with_times
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
-from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.duration import predicted_words
+from occupancy_lab.explaining.explanation import Explanation, compile_case
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
 from occupancy_lab.explaining.limits import answer_in_short, occupancy_words, programs_words
+from occupancy_lab.explaining.short import bound_words, measured_words
+from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
-    check_config,
-    check_problem,
-    check_stages,
+    check_elsewhere,
+    check_launch,
     chosen_config,
     chosen_gpus,
-    chosen_kernel,
+    chosen_kernels,
+    chosen_knobs,
+    chosen_problem,
+    several,
+    whole_numbers,
 )
-from occupancy_lab.record import record_of
 from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import compared, limiter_words, listed, said_apart, said_of_each
-from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from occupancy_lab.comparing.entries import Entry, Slice
-    from occupancy_lab.comparing.environment import Environment
+    from occupancy_lab.compiling.environment import Environment
+    from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Resources
+    from occupancy_lab.inputs import (
+        AskedDtype,
+        AskedGpus,
+        AskedKernel,
+        Integer,
+        Integers,
+        NamedKernel,
+    )
+    from occupancy_lab.values import Config, Problem
 
 LEAST, MOST = 2, 6
 """Entries of one comparison: fewer compare nothing, more are a sweep."""
@@ -61,10 +72,9 @@ class Comparison(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """What is to be compiled for one entry; `kernel_name` is what the kernel was found by."""
+    """What is to be compiled for one entry."""
 
-    kernel_name: str
-    kernel: Kernel
+    kernel: NamedKernel
     problem: Problem
     config: Config
     gpu: Gpu
@@ -72,21 +82,20 @@ class _Cell:
     asked_stages: int | None
 
 
-def compare(  # noqa: PLR0913 - one argument an option of the command line, all but one by name
-    cols: int,
+def compare(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
+    cols: Integer,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    kernel: str | Iterable[str] = "softmax",
-    gpu: str | Iterable[str] | None = None,
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel | Iterable[AskedKernel] = "softmax",
+    gpu: AskedGpus | None = None,
     triton: str | Iterable[str] | None = None,
-    block_size: int | None = None,
-    num_warps: int | None = None,
-    num_stages: int | Iterable[int] | None = None,
+    block_size: Integer | None = None,
+    num_warps: Integer | None = None,
+    num_stages: Integers | None = None,
     cache: bool = True,
-    progress: Callable[[str], None] = lambda _said: None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
-    compiling: Callable[[str], None] = lambda _said: None,
+    progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Comparison:
     """Compile a kernel each way that is asked for, side by side, and say what differs and why.
 
@@ -95,52 +104,46 @@ def compare(  # noqa: PLR0913 - one argument an option of the command line, all 
     Args:
         cols: Columns of the matrix.
         rows: Rows of the matrix.
-        dtype: float32, float16 or bfloat16.
-        kernel: Kernels of the lab's own or paths of Python files, as a list or with commas.
+        dtype: float32, float16 or bfloat16, or torch's dtype.
+        kernel: Kernels, as `explain` takes one; several as a list or with commas.
         gpu: GPUs or targets, as `explain` takes them.
-        triton: Versions of Triton, or paths of Pythons or of virtual environments that have one,
-            as a list or with commas. An environment for a version is made if there is none yet.
-            None takes the Triton at hand.
+        triton: Tritons, as `explain` takes one; several as a list or with commas.
         block_size: BLOCK_SIZE; None takes each kernel's default, as for the next two.
-        num_warps: Warps a program.
+        num_warps: Warps per program.
         num_stages: Stages of the loop over rows, one number or several.
         cache: Whether to use the store of compiled resources.
-        progress: Told what takes long before it is done.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
             waits.
-        compiling: Told what is compiled before it is, and "" after it.
+        progress: Told what takes long before it is done, and "" after it.
 
     Raises:
         InputError: what is asked for makes no sense; the message says what would.
         CompileError: a Triton cannot compile a kernel for a target, or takes longer than it may.
         DoesNotFitError: a GPU holds not one program of a kernel.
     """
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
-    stages = (num_stages,) if isinstance(num_stages, int | None) else tuple(num_stages)
-    chosen = {"block_size": block_size, "num_warps": num_warps}
-    kernels = _several(kernel)
-    wanted = (sys.executable,) if triton is None else _several(triton)
+    problem = chosen_problem(rows, cols, dtype)
+    stages = (None,) if num_stages is None else several(whole_numbers("num_stages", num_stages))
+    chosen = chosen_knobs(block_size=block_size, num_warps=num_warps)
     directory = store_directory() if cache else None
-    with closing(Compiler(directory, timeout=compile_timeout, progress=compiling)) as compiler:
-        for name in kernels:
-            compiler.check_file(name)
-        cells = list(_cells(problem, kernels, gpu, tuple(dict.fromkeys(stages)), chosen))
-        _check_number(len(cells) * len(wanted))
-        environments = _environments(wanted, progress)
+    with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
+        kernels = chosen_kernels(kernel, compiler.check_file)
+        cells = list(_cells(problem, kernels, gpu, stages, chosen))
+        tritons = several(triton)
+        _check_number(len(cells) * len(tritons))
+        environments = _environments(tritons)
+        for one in kernels:
+            check_elsewhere(one, other_triton=not all(found.is_running for found in environments))
         entries = make_entries(
             [
-                (_case(cell, environment, compiler), cell.kernel_name, cell.asked_stages)
+                (_case(cell, environment, compiler), _called(cell.kernel), cell.asked_stages)
                 for cell, environment in itertools.product(cells, environments)
             ]
         )
     return Comparison(tuple(entry.record for entry in entries), write_comparison(entries))
 
 
-def _several(texts: str | Iterable[str]) -> tuple[str, ...]:
-    """Return each text of a list, or of a text with commas, once."""
-    parts = texts.split(",") if isinstance(texts, str) else texts
-    return tuple(dict.fromkeys(part.strip() for part in parts))
+def _called(kernel: NamedKernel) -> str:
+    return kernel.name or kernel.kernel.name
 
 
 def _check_number(number: int) -> None:
@@ -160,26 +163,24 @@ def _check_number(number: int) -> None:
 
 def _cells(
     problem: Problem,
-    kernels: tuple[str, ...],
-    gpu: str | Iterable[str] | None,
+    kernels: tuple[NamedKernel, ...],
+    gpu: AskedGpus | None,
     stages: tuple[int | None, ...],
     chosen: dict[str, int | None],
 ) -> Iterator[_Cell]:
     """Return what is to be compiled with each Triton, checked."""
-    gpus, found = chosen_gpus(gpu), [(name, chosen_kernel(name)) for name in kernels]
-    for (one, present), (name, kernel), number in itertools.product(gpus, found, stages):
-        config = chosen_config(kernel, problem, one, {**chosen, "num_stages": number})
-        check_config(kernel, problem, config, one)
-        check_stages(kernel, problem, config, one)
-        yield _Cell(name, kernel, problem, config, one, present, number)
+    for (one, present), kernel, number in itertools.product(chosen_gpus(gpu), kernels, stages):
+        config = chosen_config(kernel.kernel, problem, one, {**chosen, "num_stages": number})
+        check_launch(kernel.kernel, problem, config, one)
+        yield _Cell(kernel, problem, config, one, present, number)
 
 
-def _environments(wanted: tuple[str, ...], progress: Callable[[str], None]) -> list[Environment]:
+def _environments(wanted: tuple[str | None, ...]) -> list[Environment]:
     """Return the environments in the order asked for, whose Tritons must be different ones."""
-    found: dict[str, str] = {}
+    found: dict[str, str | None] = {}
     environments = []
     for text in wanted:
-        environment = find_environment(text, progress)
+        environment = find_environment(text)
         if environment.triton in found:
             msg = (
                 f"{found[environment.triton]} and {text} are both Triton {environment.triton}; give"
@@ -192,33 +193,25 @@ def _environments(wanted: tuple[str, ...], progress: Callable[[str], None]) -> l
 
 
 def _case(cell: _Cell, environment: Environment, compiler: Compiler) -> Case:
-    name, kernel, problem, config = cell.kernel_name, cell.kernel, cell.problem, cell.config
-
-    def resources(of: Config) -> Resources:
-        present = cell.present and environment.is_running
-        return compiler.resources(
-            *(name, kernel, problem, of, cell.gpu.target),
-            present=present,
-            python=environment.python,
-        )
-
-    record = record_of(
-        kernel, problem, config, cell.gpu, resources(config), triton=environment.triton
+    case = compile_case(
+        *(cell.kernel, cell.problem, cell.config, cell.gpu),
+        compiler=compiler,
+        present=cell.present,
+        environment=environment,
     )
-    single = Config(config.block_size, config.num_warps, 1)
-    return Case(record, record.resources if config == single else resources(single))
+    return with_times(case, measure=False)
 
 
 KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages", "num_stages"))
 
 
 def write_comparison(entries: tuple[Entry, ...]) -> Document:
-    """Return what is said of *entries*, which are of one problem and differ in some dimension."""
+    """Return the comparison of *entries*, which are of one problem and differ in some dimension."""
     return Document(
         _title(entries),
         tuple(answer_in_short(entry) for entry in entries),
         (
-            Section("Side by side", (_table(entries),)),
+            _side_by_side(entries),
             Section("What differs and why", sentences=_differences(entries)),
         ),
     )
@@ -240,7 +233,8 @@ def _knobs(entry: Entry) -> str:
     return " / ".join(_knob(entry, field) for _, field in KNOBS)
 
 
-def _table(entries: tuple[Entry, ...]) -> Table:
+def _side_by_side(entries: tuple[Entry, ...]) -> Section:
+    """Return what differs in a table, and in a sentence what is alike."""
     rows = compared(
         entries,
         (
@@ -248,15 +242,28 @@ def _table(entries: tuple[Entry, ...]) -> Table:
             ("kernel", lambda entry: entry.names["kernel"]),
             (" / ".join(name for name, _ in KNOBS), _knobs),
             *resource_rows(entries),
-            ("programs a multiprocessor", lambda entry: programs_words(entry.calculation)),
+            ("programs per multiprocessor", lambda entry: programs_words(entry.calculation)),
             ("limiter", lambda entry: limiter_words(entry.calculation)),
             ("occupancy", lambda entry: occupancy_words(entry.calculation)),
             ("num_programs", num_programs_words),
             ("waves of programs", waves_words),
             ("tutorial, programs", lambda entry: tutorial_programs(entry.calculation)),
+            ("predicted time", predicted_words),
+            ("bound by", bound_words),
+            ("recorded time", measured_words),
         ),
     )
-    return Table(("", *(entry.title for entry in entries)), rows)
+    alike = [(name, cells[0]) for name, *cells in rows if len(set(cells)) == 1]
+    rows = tuple(row for row in rows if len(set(row[1:])) > 1)
+    words = [
+        f"{name} {cell}"
+        for name, cell in alike
+        if cell not in {"-", "0 B"} and not name.startswith("of it")
+    ]
+    sentences = (f"Alike in all: {'; '.join(words)}.",) if words else ()
+    return Section(
+        "Side by side", (Table(("", *(entry.title for entry in entries)), rows),), sentences
+    )
 
 
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
@@ -268,7 +275,8 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     tutorial: tuple[str, ...] = ()
     if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
         tutorial = said_apart(entries, _tutorial)
-    return (*itertools.chain(*along), *stages, *plans, *tutorial)
+    unseen = said_apart(entries, unseen_stages) if "num_stages" in differing else ()
+    return (*itertools.chain(*along), *stages, *plans, *tutorial, *unseen)
 
 
 def _tutorial(entry: Entry) -> Iterator[str]:

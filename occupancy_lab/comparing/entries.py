@@ -63,7 +63,12 @@ def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, 
     ]
     differing = [name for name in DIMENSIONS if len({names[name] for names in all_names}) > 1]
     return tuple(
-        Entry(case.record, case.single_stage, names, ", ".join(names[name] for name in differing))
+        Entry(
+            *(case.record, case.single_stage, names),
+            ", ".join(names[name] for name in differing),
+            recorded=case.recorded,
+            asked_kernel=case.asked_kernel,
+        )
         for (case, _, _), names in zip(cases, all_names, strict=True)
     )
 
@@ -155,7 +160,7 @@ def _shared_pool(entry: Entry) -> str:
     architecture = entry.architecture
     reserve = ""
     if isinstance(architecture, CudaArchitecture):
-        reserve = f" with {architecture.reserved_shared} B a program for the driver"
+        reserve = f" with {architecture.reserved_shared} B per program for the driver"
     return (
         f"{_multiprocessor(entry)} {PLACE} has {architecture.shared_per_multiprocessor} B of"
         f" {architecture.shared_word}, given out {architecture.shared_unit} B at a time{reserve}"
@@ -193,7 +198,7 @@ POOLS: Mapping[str, Callable[[Entry], str | None]] = {
     "sgprs": _sgpr_file,
     "shared": _shared_pool,
 }
-"""By limit: what is said of the hardware behind it."""
+"""By limit: what the page says of the hardware behind it."""
 
 
 def _limits(part: Slice) -> Iterator[str]:
@@ -253,7 +258,7 @@ def _amounts(entry: Entry) -> dict[str, int | None]:
         unit_words(case, "registers"): resources.n_regs,
         unit_words(case, "sgprs"): resources.sgprs,
         unit_words(case, "shared"): resources.shared,
-        "B of local memory a thread": resources.local_bytes,
+        "B of local memory per thread": resources.local_bytes,
         "VGPRs spilled": resources.vgpr_spills,
         "SGPRs spilled": resources.sgpr_spills,
     }
@@ -269,7 +274,7 @@ def _step(first: Entry, other: Entry) -> str:
     if before.num_warps != after.num_warps:
         word = first.architecture.warp_word
         return (
-            f"With {count(before.num_warps, word)} a program that is {_held(first)}, with"
+            f"With {count(before.num_warps, word)} per program that is {_held(first)}, with"
             f" {count(after.num_warps, word)} {_held(other)}."
         )
     if before.programs_per_multiprocessor == after.programs_per_multiprocessor:

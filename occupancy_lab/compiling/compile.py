@@ -67,6 +67,7 @@ CUT_OFF = (ValueError, KeyError)
 """What Triton ends with where a file of its cache is cut off or gone."""
 
 
+@functools.cache
 def triton_version() -> str:
     """Return the installed Triton's version, without importing it."""
     from importlib.metadata import version

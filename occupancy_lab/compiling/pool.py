@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import re
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -16,7 +17,7 @@ from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Failure
-from occupancy_lab.workers.spread import spread
+from occupancy_lab.workers.distribute import distribute
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -37,14 +38,19 @@ _of_thread = threading.local()
 
 
 def compile_here(
-    requests: Mapping[str, Request], jobs: int, timeout: float | None
+    requests: Mapping[str, Request],
+    jobs: int,
+    timeout: float | None,
+    python: str = sys.executable,
 ) -> Generator[tuple[str, Outcome]]:
     """Compile *requests* in *jobs* processes and give each name with its outcome when it is there.
 
-    However the caller ends, no process is left behind.
+    *python* compiles with its own Triton. However the caller ends, no process is left behind.
     """
-    processes = [CompileProcess() for _ in range(min(jobs, len(requests)))]
-    return spread(requests, processes, lambda process, request: process.compile(request, timeout))
+    processes = [CompileProcess(python) for _ in range(min(jobs, len(requests)))]
+    return distribute(
+        requests, processes, lambda process, request: process.compile(request, timeout)
+    )
 
 
 def compile_on_cluster(

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.compile import resource_key, triton_version
+from occupancy_lab.compiling.compile import compile_launch, resource_key, triton_version
 from occupancy_lab.compiling.server import Import, Request
 from occupancy_lab.compiling.store import Store, make_directory
 from occupancy_lab.errors import CompileError, InputError
@@ -123,7 +123,7 @@ class Compiler:
 
     def resources(  # noqa: PLR0913 - what a compile depends on
         self,
-        name: str,
+        name: str | None,
         kernel: Kernel,
         problem: Problem,
         config: Config,
@@ -134,8 +134,9 @@ class Compiler:
     ) -> Resources:
         """Return what *kernel*, which `load_kernel` finds by *name*, takes on *target*.
 
-        With *present* the target's GPU is here, as `compile_resources` has it. *python* compiles
-        with its own Triton.
+        Without a *name* only this process has the kernel, so this process compiles it, in whatever
+        time it takes. With *present* the target's GPU is here, as `compile_resources` has it.
+        *python* compiles with its own Triton.
 
         Raises CompileError where it cannot, or takes longer than it may.
         """
@@ -151,7 +152,7 @@ class Compiler:
 
     def launch_resources(  # noqa: PLR0913 - what a compile depends on
         self,
-        name: str,
+        name: str | None,
         function: Any,
         launch: Launch,
         target: Target,
@@ -162,10 +163,15 @@ class Compiler:
     ) -> Resources:
         """Return what *launch* of *function*, which `load_function` finds by *name*, takes.
 
+        Without a *name* only this process has it, and compiles it in whatever time that takes.
         *called* is the kernel's name in words; "" takes the function's. Raises as `resources` does,
         and InputError for arguments that are not *function*'s.
         """
         called = called or function.__name__
+        if name is None:
+            store = Store(self._directory)
+            with self._said(f"compiling {called} for {target.name} ..."):
+                return compile_launch(function, launch, target, store, name=called, present=present)
         if python == sys.executable:
             stored = Store(self._directory).get(resource_key(function, launch, target))
             if stored is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.compile import compile_launch, resource_key, would_fail_again
 from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.errors import InputError, OccupancyLabError
-from occupancy_lab.kernel import load_file, load_function
+from occupancy_lab.kernel import innermost, load_file, load_function
 from occupancy_lab.launch import Launch  # noqa: TC001 - `from_line` reads the fields types
 from occupancy_lab.values import (
     Failure,
@@ -77,7 +77,8 @@ def answer(request: Request) -> Resources | Failure:
     """Return the resources that *request* compiles to, or why there are none."""
     store = Store(None if request.store is None else Path(request.store))
     try:
-        function, name = load_function(request.kernel)
+        found, name = load_function(request.kernel)
+        function = innermost(found)
         with _without_torch():
             differences = _differences(function, request)
     except OccupancyLabError as error:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.process import check_files
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating.score import METRICS, Errors, errors, percent, score
+from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
 from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
-from occupancy_lab.text.document import Document, Section, ShownAsTables, Table, literal
-from occupancy_lab.text.printing import json_text
-from occupancy_lab.text.words import count
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
+from occupancy_lab.text.words import change, count, difference, formatted
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import copy_us, predict_rows, row_config, row_problem
 
@@ -47,23 +46,23 @@ def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
     return rows.astype(types).reset_index(drop=True)
 
 
-def with_claims(
+def with_predictions(
     rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
 ) -> pd.DataFrame:
-    """Return those of *rows*, all of *gpu*, that can be predicted, with what is said of each.
+    """Return those of *rows*, all of *gpu*, that can be predicted, with the predictions.
 
     The columns predicted_us, bound, copy_us (the time of a plain copy of as many bytes) and shape
-    (a number) are added. *kernels* holds kernels that the lab does not have by their name.
+    (a number) are added. *kernels* has, by name, the kernels that are not the lab's own.
 
     Raises InputError where a kernel is neither there nor the lab's own.
     """
     known = {name: kernels.get(name) or own_kernel(name) for name in rows["kernel"].unique()}
     found = predict_rows(rows, known, gpu, basis)
-    chosen = rows.iloc[[one.place for one in found]]
+    chosen = rows.iloc[[row.place for row in found]]
     return chosen.assign(
-        predicted_us=[one.prediction.us for one in found],
-        bound=[one.prediction.bound for one in found],
-        copy_us=[copy_us(one.total_bytes, basis.constants) for one in found],
+        predicted_us=[row.prediction.us for row in found],
+        bound=[row.prediction.bound for row in found],
+        copy_us=[copy_us(row.total_bytes, basis.constants) for row in found],
         shape=chosen.groupby(SHAPE, sort=False).ngroup(),
     )
 
@@ -80,7 +79,7 @@ class Group:
     by: str
     """One of GROUPS."""
     value: str
-    errors: Errors
+    errors: TimeErrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +126,19 @@ class Result:
         return self.scores[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation(ShownAsTables):
+@dataclass(frozen=True, slots=True, repr=False)
+class Evaluation(Answer):
     """How good the predictions of a table's launches are, by GPU and use."""
 
     results: tuple[Result, ...]
 
-    def to_markdown(self) -> str:
-        """Return the evaluation in GitHub's markdown."""
-        return write_report(self).to_markdown()
+    def to_document(self) -> Document:
+        """Return the evaluation in words."""
+        return evaluation_document(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation as plain values; errors and losses are shares, 0.01 is 1%."""
         return dataclasses.asdict(self)
-
-    def to_json(self) -> str:
-        """Return the evaluation as a JSON document."""
-        return json_text(self.to_dict())
 
 
 def evaluate(
@@ -153,7 +148,7 @@ def evaluate(
     basis_of: Callable[[Gpu], Basis | None] = calibration_for,
     top: int = 10,
 ) -> Evaluation:
-    """Predict every launch of *table* that was measured, and say how good the predictions are.
+    """Predict every launch of *table* that was measured, and return how good the predictions are.
 
     Args:
         table: The columns of a measured sweep, as `read_table` and `recorded_table` give it; the
@@ -168,16 +163,16 @@ def evaluate(
     """
     rows = counted_rows(table if "use" in table else table.assign(use="all"))
     results = []
-    for name, of_gpu in rows.groupby("gpu", sort=False):
-        gpu = gpu_measured(str(name), set(of_gpu.get("device", default=())))
+    for key, of_gpu in rows.groupby("gpu", sort=False):
+        gpu = gpu_measured(str(key), set(of_gpu.get("device", default=())))
         basis = basis_of(gpu)
         if basis is None:
             continue
         for use, launches in of_gpu.groupby("use", sort=False):
-            claimed = with_claims(launches, kernels or {}, gpu, basis)
+            claimed = with_predictions(launches, kernels or {}, gpu, basis)
             if len(claimed):
                 without = len(launches) - len(claimed)
-                results.append(_result(claimed, str(use), without, gpu, basis, top))
+                results.append(make_result(claimed, str(use), without, gpu, basis, top))
     if not results:
         raise InputError(_why_nothing(rows))
     return Evaluation(tuple(results))
@@ -193,9 +188,13 @@ def _why_nothing(rows: pd.DataFrame) -> str:
     )
 
 
-def _result(  # noqa: PLR0913, PLR0917 - what a result is made of
+def make_result(  # noqa: PLR0913, PLR0917 - what a result is made of
     rows: pd.DataFrame, use: str, without: int, gpu: Gpu, basis: Basis, top: int
 ) -> Result:
+    """Return how good the predictions of *rows* are, to which `with_predictions` added them.
+
+    *without* launches could not be predicted; the *top* worst are listed.
+    """
     return Result(
         gpu=gpu.key,
         title=gpu.title,
@@ -225,12 +224,11 @@ def _groups(rows: pd.DataFrame) -> Iterator[Group]:
     known = rows.assign(spills=words)
     for by in GROUPS:
         for value, some in known.groupby(by):
-            found = errors(some["predicted_us"], some["us"])
-            yield Group(by, str(value), found)
+            yield Group(by, str(value), time_errors(some["predicted_us"], some["us"]))
 
 
 def _worst(rows: pd.DataFrame, top: int) -> Iterator[Miss]:
-    error = rows["predicted_us"] / rows["us"] - 1.0
+    error = difference(rows["predicted_us"], rows["us"])
     order = error.abs().sort_values(ascending=False, kind="stable").index[:top]
     for row in rows.assign(error=error).loc[order].to_dict("records"):
         yield Miss(
@@ -250,12 +248,11 @@ def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterat
         for name, limit in limits.items():
             metric = METRICS[name]
             if not metric.keeps(result.score, limit):
-                value = metric.read(result.score)
-                found = "not known" if value is None else f"{value:.4g}"
-                edge = "least" if metric.least else "most"
+                value = formatted(metric.read(result.score), ".4g")
                 yield (
-                    f"{result.title}, {result.use}: the {metric.words} is {found}, "
-                    f"and may be {limit:g} at {edge}"
+                    f"{result.title}, {result.use}: the {metric.words} is"
+                    f" {'not known' if value == '-' else value}, and may be {limit:g} at"
+                    f" {'least' if metric.least else 'most'}"
                 )
 
 
@@ -263,38 +260,28 @@ USES = ("tuning", "held out", CHECK)
 """What the recorded grids are for; the rest is the tutorial's benchmark."""
 
 
-def run(  # noqa: PLR0913 - one argument an option of the command line
+def run(
     *,
     file: str | None = None,
     gpus: Sequence[str] = (),
     uses: Sequence[str] = (),
     kernels: Sequence[str] = (),
     top: int = 10,
-    max_median: float | None = None,
-    max_p90: float | None = None,
-    max_mean_loss: float | None = None,
-    max_worst_loss: float | None = None,
-    min_rank: float | None = None,
+    **limits: float | None,
 ) -> tuple[Evaluation, tuple[str, ...]]:
-    """Return the evaluation of what was recorded, or of *file*, and a sentence a broken limit.
+    """Return the evaluation of what was recorded, or of *file*, and a sentence per broken limit.
 
     *gpus* and *uses* choose rows; none takes all GPUs, and what is tuning or held out where the
-    table says so, or check. *kernels* are the files of kernels that are not the lab's own.
+    table says so, or check. *kernels* are the files of kernels that are not the lab's own. *limits*
+    are max_median, max_p90, max_mean_loss, max_worst_loss and min_rank; None is no limit.
 
     Raises InputError for what cannot be read, chosen or predicted.
     """
-    limits = {
-        "median": max_median,
-        "p90": max_p90,
-        "mean_loss": max_mean_loss,
-        "worst_loss": max_worst_loss,
-        "rank": min_rank,
-    }
     check_files(kernels, store_directory())
     own = {kernel.name: kernel for kernel in map(load_kernel, kernels)}
     table = recorded_table() if file is None else read_table(file, kernels=own)
     evaluation = evaluate(choose(table, gpus, uses), kernels=own, top=top)
-    given = {name: limit for name, limit in limits.items() if limit is not None}
+    given = {name.partition("_")[2]: limit for name, limit in limits.items() if limit is not None}
     return evaluation, tuple(broken_limits(evaluation, given))
 
 
@@ -331,7 +318,7 @@ highest occupancy launches the configuration with the highest occupancy, the fir
 where several have it. It says no time."""
 
 
-def write_report(evaluation: Evaluation) -> Document:
+def evaluation_document(evaluation: Evaluation) -> Document:
     """Return *evaluation* in words."""
     return Document(
         "Predicted times, set against measured ones",
@@ -366,11 +353,7 @@ def _result_section(result: Result) -> Section:
 
 def _score_table(result: Result) -> Table:
     rows = tuple(
-        (
-            metric.words,
-            "-" if metric.goal is None else metric.form(metric.goal),
-            *(metric.write(score) for score in result.scores),
-        )
+        (metric.words, formatted(metric.goal, metric.form), *map(metric.write, result.scores))
         for metric in METRICS.values()
     )
     return Table(("", "goal", *(score.name for score in result.scores)), rows)
@@ -381,9 +364,9 @@ def _group_table(groups: tuple[Group, ...]) -> Table:
         (
             f"{group.by}: {group.value}",
             str(group.errors.launches),
-            percent(group.errors.median),
-            percent(group.errors.p90),
-            _signed(group.errors.bias),
+            f"{group.errors.median:.1%}",
+            f"{group.errors.p90:.1%}",
+            change(group.errors.bias),
         )
         for group in groups
     )
@@ -395,19 +378,13 @@ def _worst_table(worst: tuple[Miss, ...]) -> Table:
     rows = tuple(
         (
             f"{miss.kernel}, {miss.problem.rows} x {miss.problem.cols} {miss.problem.dtype}",
-            str(miss.config.block_size),
-            str(miss.config.num_warps),
-            str(miss.config.num_stages),
+            *map(str, dataclasses.astuple(miss.config)),
             f"{miss.predicted_us:.4g}",
             f"{miss.measured_us:.4g}",
-            _signed(miss.error),
+            change(miss.error),
             miss.bound,
         )
         for miss in worst
     )
     headers = ("", "BLOCK_SIZE", "warps", "stages", "predicted", "measured", "error", "bound")
     return Table(headers, rows, "The worst predicted, times in us:")
-
-
-def _signed(share: float) -> str:
-    return f"{'+' if share > 0 else ''}{percent(share)}"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.text.words import difference, formatted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class TimeErrors:
     """Errors of times; a launch's error is |predicted / measured - 1|."""
 
     launches: int
@@ -30,7 +33,7 @@ class Score:
     """How good one way of predicting is on some shapes; None is what it does not say."""
 
     name: str
-    errors: Errors | None
+    errors: TimeErrors | None
     """None for a way that ranks without a time."""
     mean_loss: float
     """Time lost by launching a shape's first choice: its time over the fastest's, minus 1."""
@@ -40,53 +43,48 @@ class Score:
     shape has two launches that are ranked."""
 
 
-def errors(claimed_us: pd.Series[Any], measured_us: pd.Series[Any]) -> Errors:
-    """Return the errors of *claimed_us*; there must be at least one."""
-    ratio = claimed_us / measured_us - 1.0
-    size = ratio.abs()
-    return Errors(
+def time_errors(predicted_us: pd.Series[Any], measured_us: pd.Series[Any]) -> TimeErrors:
+    """Return the errors of *predicted_us*; there must be at least one."""
+    off = difference(predicted_us, measured_us)
+    size = off.abs()
+    return TimeErrors(
         launches=len(size),
         median=float(size.median()),
         mean=float(size.mean()),
         p90=float(size.quantile(0.9)),
-        bias=float(ratio.median()),
+        bias=float(off.median()),
     )
 
 
-def score(name: str, rows: pd.DataFrame, claims: pd.Series[Any], *, times: bool = True) -> Score:
-    """Return the score of *claims*, a number for each of *rows*, the least for the first choice.
+def score(name: str, rows: pd.DataFrame, costs: pd.Series[Any], *, times: bool = True) -> Score:
+    """Return the score of *costs*, a number for each of *rows*, the least for the first choice.
 
     *rows* are in the grid's order, which settles ties, and have a `shape` and a measured `us`.
-    Without *times* the claims are not times and have no errors.
+    Without *times* the costs are not times and have no errors.
     """
     shape = rows["shape"]
-    first = claims.groupby(shape, sort=False).idxmin()
+    first = costs.groupby(shape, sort=False).idxmin()
     fastest = rows.groupby("shape", sort=False)["us"].min()
     loss = rows["us"].loc[first].to_numpy() / fastest.to_numpy() - 1.0
     return Score(
         name=name,
-        errors=errors(claims, rows["us"]) if times else None,
+        errors=time_errors(costs, rows["us"]) if times else None,
         mean_loss=float(loss.mean()),
         worst_loss=float(loss.max()),
-        rank_correlation=_rank_correlation(rows, claims),
+        rank_correlation=_rank_correlation(rows, costs),
     )
 
 
-def _rank_correlation(rows: pd.DataFrame, claims: pd.Series[Any]) -> float | None:
+def _rank_correlation(rows: pd.DataFrame, costs: pd.Series[Any]) -> float | None:
     """Return the mean of Spearman's correlation: Pearson's of ranks, ties sharing their mean."""
     shape = rows["shape"]
-    ranks = rows[["us"]].assign(claim=claims).groupby(shape).rank()
+    ranks = rows[["us"]].assign(cost=costs).groupby(shape).rank()
     apart = ranks - ranks.groupby(shape).transform("mean")
-    together = (apart["us"] * apart["claim"]).groupby(shape).sum()
+    together = (apart["us"] * apart["cost"]).groupby(shape).sum()
     squares = (apart**2).groupby(shape).sum()
-    size = (squares["us"] * squares["claim"]) ** 0.5
+    size = (squares["us"] * squares["cost"]) ** 0.5
     ranked = size > 0.0
     return float((together[ranked] / size[ranked]).mean()) if ranked.any() else None
-
-
-def percent(share: float) -> str:
-    """Return 0.0314 as "3.1%": measured times are not known better than that."""
-    return f"{100 * share:.1f}%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +94,14 @@ class Metric:
     words: str
     read: Callable[[Score], float | None]
     goal: float | None
-    form: Callable[[float], str] = percent
+    form: str = ".1%"
+    """Measured times are not known better than to a tenth of a percent."""
     least: bool = False
     """Whether the goal is the least that will do, not the most."""
 
     def write(self, score: Score) -> str:
         """Return the number of *score* as text, a dash where there is none."""
-        value = self.read(score)
-        return "-" if value is None else self.form(value)
+        return formatted(self.read(score), self.form)
 
     def keeps(self, score: Score, limit: float) -> bool:
         """Return whether the number of *score* is known and within *limit*."""
@@ -120,23 +118,12 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "median": Metric("median error", _error("median"), 0.03),
         "mean": Metric("mean error", _error("mean"), None),
         "p90": Metric("90th percentile of the error", _error("p90"), 0.10),
-        "mean_loss": Metric(
-            "time lost by the first choice, mean",
-            lambda one: one.mean_loss,
-            0.01,
-        ),
+        "mean_loss": Metric("time lost by the first choice, mean", attrgetter("mean_loss"), 0.01),
         "worst_loss": Metric(
-            "time lost by the first choice, worst",
-            lambda one: one.worst_loss,
-            0.05,
+            "time lost by the first choice, worst", attrgetter("worst_loss"), 0.05
         ),
-        "rank": Metric(
-            "rank correlation",
-            lambda one: one.rank_correlation,
-            0.9,
-            "{:.2f}".format,
-            least=True,
-        ),
+        "rank": Metric("rank correlation", attrgetter("rank_correlation"), 0.9, ".2f", least=True),
     }
 )
-"""The numbers of a score by name; the goals are what the prediction is meant to reach."""
+"""The numbers of a score by name; the goals are what the prediction is meant to reach. The measured
+times themselves are known to some 3 %: half of the recorded launches spread by as much."""

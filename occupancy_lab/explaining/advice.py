@@ -16,7 +16,7 @@ from occupancy_lab.explaining.timing import (
     recorded_change,
     timing,
 )
-from occupancy_lab.inputs import DEFAULT_ROWS
+from occupancy_lab.inputs import DEFAULT_ROWS, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.text.document import Section
@@ -59,8 +59,12 @@ def find_alternatives(case: Case, directory: Path | None) -> Alternatives:
     record = case.record
     if record.prediction is None:
         return Alternatives()
-    kernels = KERNELS if case.kernel_name in KERNELS else (case.kernel_name,)
-    store, ranked, missing = Store(directory), [], 0
+    kernels = [NamedKernel(case.kernel_name, record.kernel)]
+    if case.kernel_name in KERNELS:
+        kernels = [NamedKernel(name, load_kernel(name)) for name in KERNELS]
+    # What another Triton makes of them lies under keys that only it knows.
+    store = Store(directory if case.triton is None else None)
+    ranked, missing = [], 0
     tasks = [
         task
         for task in grid_tasks(kernels, record.problem, record.gpu, (), ())
@@ -89,7 +93,7 @@ def find_alternatives(case: Case, directory: Path | None) -> Alternatives:
 
 def _rows_estimate(case: Case) -> Alternative | None:
     """Return one program per row as it is predicted from the loop's instructions, uncompiled."""
-    rows, timed = ROW_KERNELS.get(case.kernel_name), timing(case)
+    rows, timed = ROW_KERNELS.get(case.kernel_name or ""), timing(case)
     if rows is None or timed is None or timed.row_programs is None:
         return None
     single = dataclasses.replace(case.record.config, num_stages=1)
@@ -115,8 +119,12 @@ def _command(command: str, case: Case, **options: object) -> str:
         "rows": None if problem.rows == DEFAULT_ROWS else problem.rows,
         "dtype": None if problem.dtype == "float32" else problem.dtype,
         "gpu": case.record.gpu.key,
+        "triton": case.triton,
         **options,
     }
+    if case.kernel_name is None:
+        given = (f"{name}={value!r}" for name, value in options.items() if value is not None)
+        return f"`occupancy_lab.{command}(kernel=KERNEL, {', '.join(given)})`"
     words = " ".join(
         f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
         for name, value in options.items()
@@ -128,7 +136,7 @@ def _command(command: str, case: Case, **options: object) -> str:
 def explain_command(case: Case, *, kernel: str | None = None, **changes: int) -> str:
     """Return the explain command of *case* with another *kernel*, cols or knobs of the launch."""
     record, name = case.record, kernel or case.kernel_name
-    found = record.kernel if kernel in {None, case.kernel_name} else load_kernel(name)
+    found = record.kernel if name == case.kernel_name else load_kernel(str(name))
     problem = dataclasses.replace(record.problem, cols=changes.pop("cols", record.problem.cols))
     usual = dataclasses.asdict(found.default_config(problem, case.architecture.max_shared))
     knobs = dataclasses.asdict(dataclasses.replace(record.config, **changes))
@@ -136,7 +144,7 @@ def explain_command(case: Case, *, kernel: str | None = None, **changes: int) ->
         "explain",
         case,
         cols=problem.cols,
-        kernel=None if name == "softmax" else name,
+        kernel=None if name in {"softmax", None} else name,
         **{knob: value for knob, value in knobs.items() if value != usual[knob]},
     )
 
@@ -192,7 +200,8 @@ def what_instead(case: Case) -> Iterator[str]:
 
 def _launch_words(one: Alternative) -> str:
     config = one.config
-    return f"{one.kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}"
+    kernel = "the same kernel" if one.kernel is None else one.kernel
+    return f"{kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}"
 
 
 def _alternative(case: Case, one: Alternative) -> str:
@@ -282,7 +291,7 @@ def _spills(case: Case) -> Iterator[Advice]:
 
 def _row_kernel(case: Case) -> Iterator[Advice]:
     """Suggest one program per row, with the warps of *case*: other warps are another launch."""
-    rows = ROW_KERNELS.get(case.kernel_name)
+    rows = ROW_KERNELS.get(case.kernel_name or "")
     if rows is None:
         return
     single = dataclasses.replace(case.record.config, num_stages=1)

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import rank
-from occupancy_lab.explaining.short import limits_with_bars
+from occupancy_lab.explaining.short import BOUNDS, limits_with_bars
 from occupancy_lab.record import LaunchRecord, Untried
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
+    basis_sentence,
     compared,
     count,
     known,
     limiter_words,
     listed,
+    microseconds,
     percent,
     said_of_each,
 )
@@ -152,12 +154,26 @@ def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
 
 
 def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
-    rows = [
-        (literal(name), *(literal(str(_constexprs(record)[name])) for record in records))
-        for name in _constexprs(records[0])
-    ]
-    rows += compared(
-        records,
+    shown = tuple(
+        row
+        for row in launch_rows(records)
+        if row[0] != "occupancy" and any(cell != "-" for cell in row[1:])
+    )
+    return Table(("the launch", *(record.title for record in records)), shown, prose=True)
+
+
+def launch_rows(records: Sequence[LaunchRecord]) -> tuple[tuple[str, ...], ...]:
+    """Return the rows of a table with a column per record; "-" where one has nothing to say."""
+    names = dict.fromkeys(name for record in records for name in _constexprs(record))
+    settings = tuple(
+        (
+            literal(name),
+            *(literal(str(_constexprs(record).get(name, "-"))) for record in records),
+        )
+        for name in names
+    )
+    return settings + compared(
+        tuple(records),
         (
             ("num_warps", _warps),
             ("num_stages", lambda record: _knob(record, "num_stages")),
@@ -170,10 +186,23 @@ def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
             ("global loads, stores", _accesses),
             ("tensor cores", _tensor_cores),
             ("tensor memory", _tensor_memory),
+            ("occupancy", _occupancy),
+            ("predicted time", _time),
+            ("bound by", _bound),
         ),
     )
-    shown = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-    return Table(("the launch", *(record.title for record in records)), shown, prose=True)
+
+
+def _occupancy(record: LaunchRecord) -> str:
+    held = record.calculation.occupancy
+    word = record.calculation.architecture.multiprocessor_word
+    return f"{percent(held.occupancy)}, {held.programs_per_multiprocessor} programs per {word}"
+
+
+def setting_words(record: LaunchRecord) -> str:
+    """Return a launch's constexprs and options: "BLOCK_M 128, num_warps 8"."""
+    settings = {**_constexprs(record), **record.options}
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _knob(record: LaunchRecord, name: str) -> str:
@@ -270,14 +299,43 @@ def _sentences(record: LaunchRecord) -> Iterator[str]:
     yield time_sentence(record)
 
 
+def _time(record: LaunchRecord) -> str:
+    prediction, least = record.prediction, record.least_us
+    if prediction is not None:
+        return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
+    return "-" if least is None else f"{microseconds(least)} or more"
+
+
+def _bound(record: LaunchRecord) -> str:
+    prediction = record.prediction
+    if prediction is None:
+        return "-"
+    words = BOUNDS[prediction.bound].format(work="program")
+    return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
+
+
 def time_sentence(record: LaunchRecord) -> str:
-    """Return what is predicted of the time, or what is missing for that."""
-    if record.launch.read_bytes is None and record.launch.written_bytes is None:
+    """Return what the predicted time rests on, or what is missing for one."""
+    if record.prediction is not None:
+        prediction = record.prediction
+        return basis_sentence(record.gpu, prediction.basis, calibrated=prediction.calibrated)
+    if record.traffic is None:
         return (
-            "No time is predicted: nobody can read from a binary how many bytes it moves;"
-            " `--bytes-read` and `--bytes-written` say it."
+            "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
+            " and `--bytes-written` do."
         )
-    return "No time is predicted."
+    if record.least_us is None:
+        return "No time is predicted: the grid, or the GPU's size or bandwidth, is not known."
+    resources = record.calculation.resources
+    why = "a binary does not say how often its loop runs"
+    if resources.tensor_instructions:
+        why = "what its tensor cores take is not modelled"
+    elif resources.num_ctas > 1:
+        why = "clusters are not modelled"
+    return (
+        "No time is predicted, only the least that is possible, that of a plain copy of as many"
+        f" bytes: {why}."
+    )
 
 
 def _what_to_try(tried: tuple[Tried, ...]) -> Section:

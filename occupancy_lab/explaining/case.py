@@ -41,9 +41,9 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another launch of the same problem, by its kernel's name or path, and its prediction."""
+    """Another launch of the same problem, by what names its kernel, and its prediction."""
 
-    kernel: str
+    kernel: str | None
     config: Config
     num_programs: int | None
     us: float
@@ -60,7 +60,7 @@ class Alternatives:
     missing: int = 0
     """How many of them are not compiled yet."""
 
-    def find(self, kernel: str, config: Config) -> Alternative | None:
+    def find(self, kernel: str | None, config: Config) -> Alternative | None:
         """Return the launch of *kernel* with *config*; None where it is not compiled."""
         same = (one for one in self.ranked if (one.kernel, one.config) == (kernel, config))
         return next(same, None)
@@ -73,16 +73,19 @@ class Case:
     record: Record
     single_stage: Resources
     recorded: Recorded = field(default=Recorded(), kw_only=True)
-    asked_kernel: str = field(default="", kw_only=True)
-    """What the kernel was asked for by, a name or a path; "" is its own name."""
+    asked_kernel: str | None = field(default="", kw_only=True)
+    """What the kernel was asked for by, a name or a path; "" is its own name, None a Kernel that
+    nothing names."""
     asked: frozenset[str] = field(default=frozenset(), kw_only=True)
     """The knobs that were asked for: block_size, num_warps, num_stages."""
+    triton: str | None = field(default=None, kw_only=True)
+    """What another Triton was asked for by; None is the Triton here."""
     alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
 
     @property
-    def kernel_name(self) -> str:
-        """What `load_kernel` finds the kernel by."""
-        return self.asked_kernel or self.record.kernel.name
+    def kernel_name(self) -> str | None:
+        """What `load_kernel` finds the kernel by; None for a Kernel that nothing names."""
+        return self.record.kernel.name if self.asked_kernel == "" else self.asked_kernel
 
     @property
     def calculation(self) -> Calculation:
@@ -134,24 +137,21 @@ def with_times(case: Case, *, measure: bool) -> Case:
         case = dataclasses.replace(case, recorded=_recorded(case))
     if not measure:
         return case
-    return dataclasses.replace(case, record=_measured(case.record, case.kernel_name))
-
-
-def _measured(record: Record, kernel: str) -> Record:
     from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 
-    launch = TimedLaunch(kernel, record.config, record.plan.num_programs or 1)
+    record = case.record
+    launch = TimedLaunch(str(case.kernel_name), record.config, record.plan.num_programs or 1)
     (measurement,) = measure_launches([(record.problem, launch)])
-    return record.with_measurement(measurement)
+    return dataclasses.replace(case, record=record.with_measurement(measurement))
 
 
 def recorded_time(
-    case: Case, kernel: str, config: Config, num_programs: int | None
+    case: Case, kernel: str | None, config: Config, num_programs: int | None
 ) -> float | None:
     """Return the time, us, recorded of another launch on the problem and the GPU of *case*."""
-    from occupancy_lab.measuring.recorded import recorded_measurement
+    from occupancy_lab.sweeping.recorded import recorded_measurement
 
-    if kernel not in kernel_names():
+    if kernel is None or kernel not in kernel_names():
         return None
     record = case.record
     found = recorded_measurement(record.gpu.key, kernel, record.problem, config, num_programs)
@@ -159,7 +159,7 @@ def recorded_time(
 
 
 def _recorded(case: Case) -> Recorded:
-    from occupancy_lab.measuring.recorded import (
+    from occupancy_lab.sweeping.recorded import (
         recorded_as_compiled,
         recorded_copy,
         recorded_measurement,

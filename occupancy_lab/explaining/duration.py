@@ -90,7 +90,7 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
     rows = compared(
         cases,
         (
-            ("predicted", _predicted_words),
+            ("predicted", predicted_words),
             ("of a plain copy's speed", copy_words),
             ("bound by", _bound_words),
             ("measured now", lambda case: time_words(case, case.record.measurement)),
@@ -101,7 +101,8 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
     return (Table(("", *(case.title for case in cases)), rows),) if rows else ()
 
 
-def _predicted_words(case: Case) -> str:
+def predicted_words(case: Case) -> str:
+    """Return the predicted time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
     prediction = case.record.prediction
     if prediction is None:
         return "-"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.advice import find_alternatives, what_to_try
 from occupancy_lab.explaining.case import Case, gpu_to_measure, with_times
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
+from occupancy_lab.explaining.dry_run import DryRun, explain_launch
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory, write_steps
@@ -19,28 +23,31 @@ from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_nex
 from occupancy_lab.explaining.short import write_short
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
-    check_problem,
+    check_elsewhere,
     chosen_config,
     chosen_gpus,
     chosen_kernel,
+    chosen_knobs,
+    chosen_problem,
+    found_kernel,
 )
-from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.document import Document, ShownAsTables
-from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.text.words import listed
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
+    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, NamedKernel
     from occupancy_lab.record import Record
+    from occupancy_lab.values import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation(ShownAsTables):
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(Answer):
     """The records of one configuration on one or several GPUs, and what they mean in words."""
 
     records: tuple[Record, ...]
@@ -49,9 +56,13 @@ class Explanation(ShownAsTables):
     short: Document | None = None
     """What fits a screen; None where `document` does."""
 
+    def to_document(self, *, full: bool = False) -> Document:
+        """Return the short explanation, or the *full* one."""
+        return self.document if full or self.short is None else self.short
+
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
-        return (self.document if full or self.short is None else self.short).to_markdown()
+        return self.to_document(full=full).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
         """Return records and words, the short and the full, as plain values."""
@@ -61,28 +72,32 @@ class Explanation(ShownAsTables):
             "document": self.document.to_dict(),
         }
 
-    def to_json(self) -> str:
-        """Return records and words as a JSON document."""
-        return json_text(self.to_dict())
 
-
-def _case(  # noqa: PLR0913 - the values that a record starts from
-    name: str,
-    kernel: Kernel,
+def compile_case(  # noqa: PLR0913 - the values that a record starts from
+    kernel: NamedKernel,
     problem: Problem,
+    config: Config,
     gpu: Gpu,
-    chosen: Mapping[str, int | None],
     *,
     compiler: Compiler,
     present: bool,
+    environment: Environment,
 ) -> Case:
-    config = chosen_config(kernel, problem, gpu, chosen)
-    record = compile_record(name, kernel, problem, config, gpu, compiler=compiler, present=present)
+    """Return the case of a launch as *compiler* compiles it, with the Triton of *environment*."""
+    record = compile_record(
+        *(*kernel, problem, config, gpu),
+        compiler=compiler,
+        present=present,
+        environment=environment,
+    )
     single, resources = Config(config.block_size, config.num_warps, 1), record.resources
     if config != single:
-        resources = compiler.resources(name, kernel, problem, single, gpu.target, present=present)
-    asked = frozenset(knob for knob, value in chosen.items() if value is not None)
-    return Case(record, resources, asked_kernel=name, asked=asked)
+        resources = compiler.resources(
+            *(*kernel, problem, single, gpu.target),
+            present=present and environment.is_running,
+            python=environment.python,
+        )
+    return Case(record, resources, asked_kernel=kernel.name)
 
 
 def write_document(cases: tuple[Case, ...]) -> Document:
@@ -107,30 +122,80 @@ def write_document(cases: tuple[Case, ...]) -> Document:
     )
 
 
-def explain(  # noqa: PLR0913 - one argument an option of the command line, all but one by name
-    cols: int,
+@overload
+def explain(cols: Integer, **asked: Any) -> Explanation: ...
+
+
+@overload
+def explain(cols: None = None, **asked: Any) -> DryRun: ...
+
+
+def explain(cols: Integer | None = None, **asked: Any) -> Explanation | DryRun:
+    """Compile a kernel and explain how it sits on each GPU: a matrix's launch, or any.
+
+    With *cols* the rest are `explain_matrix`'s arguments; without they are `explain_launch`'s, or
+    `kernel` is "file.py:function", an ordinary function whose launches are explained.
+
+    Raises:
+        InputError: what is asked for makes no sense; the message says what would.
+        CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
+        DoesNotFitError: a GPU does not fit one program of it.
+    """
+    of_matrix, of_launch = _arguments(explain_matrix), _arguments(explain_launch)
+    foreign = asked.keys() - (of_launch if cols is None else of_matrix)
+    unknown = foreign - of_matrix - of_launch
+    if unknown:
+        msg = f"explain() takes no argument {min(unknown)!r}"
+        raise TypeError(msg)
+    if cols is not None:
+        if foreign:
+            msg = (
+                f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
+                " give one of them"
+            )
+            raise InputError(msg)
+        return explain_matrix(cols, **asked)
+    if "kernel" not in asked or foreign:
+        what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
+        msg = f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature"
+        raise InputError(msg)
+    return explain_launch(**asked)
+
+
+def _arguments(function: Callable[..., Any]) -> set[str]:
+    return {*inspect.signature(function).parameters}
+
+
+def explain_matrix(  # noqa: PLR0913 - one argument per option of the command line
+    cols: Integer,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    kernel: str = "softmax",
-    gpu: str | Iterable[str] | None = None,
-    block_size: int | None = None,
-    num_warps: int | None = None,
-    num_stages: int | None = None,
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel = "softmax",
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    block_size: Integer | None = None,
+    num_warps: Integer | None = None,
+    num_stages: Integer | None = None,
     cache: bool = True,
     measure: bool = False,
     compile_timeout: float | None = COMPILE_TIMEOUT,
-    progress: Callable[[str], None] = lambda _said: None,
+    progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Explanation:
     """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
 
     Args:
         cols: Columns of the matrix.
         rows: Rows of the matrix.
-        dtype: float32, float16 or bfloat16.
-        kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
-        gpu: Names of GPUs or targets (h100, sm_90, cuda:90:32, gfx942), as a list or with commas.
-            None takes the GPU at hand, and an H100 beside an MI300X where there is none.
+        dtype: float32, float16 or bfloat16, or torch's dtype.
+        kernel: A kernel of the lab's own by its name, the path of a Python file with a `KERNEL`, or
+            a Kernel.
+        gpu: GPUs or targets by their names (h100, sm_90, cuda:90:32, gfx942), several as a list or
+            with commas; or Gpus. None takes the GPU at hand, and an H100 beside an MI300X where
+            there is none.
+        triton: A version of Triton, or the path of a Python or of a virtual environment that has
+            one. An environment for a version is made if there is none yet. None takes the Triton at
+            hand.
         block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
         num_warps: Warps per program.
         num_stages: Stages of the loop over rows.
@@ -146,21 +211,31 @@ def explain(  # noqa: PLR0913 - one argument an option of the command line, all 
         CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
         DoesNotFitError: a GPU does not fit one program of it.
     """
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
-    chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
+    problem = chosen_problem(rows, cols, dtype)
+    chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
     gpus = chosen_gpus(gpu)
     here = gpu_to_measure([one for one, _ in gpus]) if measure else None
     directory = store_directory() if cache else None
     cases = []
     with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
-        compiler.check_file(kernel)
-        found = load_kernel(kernel)
-        if found.function is None and not measure and not any(chosen.values()):
-            return Explanation((), write_steps(found, problem, [one for one, _ in gpus]))
+        found = found_kernel(kernel, compiler.check_file)
+        none_chosen = set(chosen.values()) == {None}
+        if found.kernel.function is None and none_chosen and not measure and triton is None:
+            return Explanation((), write_steps(found.kernel, problem, [one for one, _ in gpus]))
         found = chosen_kernel(kernel)
+        environment = find_environment(triton)
+        check_elsewhere(found, other_triton=not environment.is_running, measure=measure)
+        asked = frozenset(knob for knob, value in chosen.items() if value is not None)
+        other = None if environment.is_running else triton
         for one, present in gpus:
-            case = _case(kernel, found, problem, one, chosen, compiler=compiler, present=present)
+            config = chosen_config(found.kernel, problem, one, chosen)
+            case = compile_case(
+                *(found, problem, config, one),
+                compiler=compiler,
+                present=present,
+                environment=environment,
+            )
+            case = dataclasses.replace(case, asked=asked, triton=other)
             case = with_times(case, measure=one is here)
             cases.append(dataclasses.replace(case, alternatives=find_alternatives(case, directory)))
     explained = tuple(cases)

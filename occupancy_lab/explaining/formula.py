@@ -75,31 +75,33 @@ def term_reasons(
     return "; and ".join(words[term].format_map(fields) for term in terms)
 
 
-def _verdict(case: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
-    truth = case.occupancy.programs_per_multiprocessor
-    word = case.architecture.multiprocessor_word
+def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
+    truth = calculation.occupancy.programs_per_multiprocessor
+    word = calculation.architecture.multiprocessor_word
     said = copied.programs_per_multiprocessor
     if said is None:
         return (
             "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
-            f" {case.architecture.warp_word} and one stage, and raises ZeroDivisionError"
+            f" {calculation.architecture.warp_word} and one stage, and raises ZeroDivisionError"
         )
     if said == truth:
         return f"the formula is right for this kernel: {truth} programs per {word}"
     return (
         f"the formula says {said} programs per {word} where {truth} fit:"
-        f" {term_reasons(copied.missing_terms, case.architecture, rocm)}"
+        f" {term_reasons(copied.missing_terms, calculation.architecture, rocm)}"
     )
 
 
-def tutorial_sentences(case: Calculation) -> Iterator[str]:
+def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
     """Say whether the tutorial's formula is right, and what it misses where it is not."""
-    verdict = _verdict(case, case.tutorial)
+    verdict = _verdict(calculation, calculation.tutorial)
     yield f"{verdict[0].upper()}{verdict[1:]}."
-    if isinstance(case.architecture, HipArchitecture) and Rocm.OLD in known_to(case.architecture):
-        old = tutorial_occupancy(case.resources, case.architecture, Rocm.OLD)
-        verdict = _verdict(case, old, Rocm.OLD)
-        yield f"With {_old_registers(case.architecture)}, {verdict}."
+    if isinstance(calculation.architecture, HipArchitecture) and Rocm.OLD in known_to(
+        calculation.architecture
+    ):
+        old = tutorial_occupancy(calculation.resources, calculation.architecture, Rocm.OLD)
+        verdict = _verdict(calculation, old, Rocm.OLD)
+        yield f"With {_old_registers(calculation.architecture)}, {verdict}."
 
 
 def _old_registers(mp: HipArchitecture) -> str:
@@ -108,35 +110,37 @@ def _old_registers(mp: HipArchitecture) -> str:
     return f"the {OLD_REGISTERS} registers that ROCm up to 6.3 reported{doubled}"
 
 
-def the_tutorial(cases: tuple[Calculation, ...]) -> Section:
+def the_tutorial(calculations: tuple[Calculation, ...]) -> Section:
     """Set the tutorial's formula beside the exact one, and say what makes the difference."""
     rows = compared(
-        cases,
+        calculations,
         (
-            ("tutorial, registers", lambda case: _steps(case, "registers")),
-            ("tutorial, waves", lambda case: _steps(case, "warps")),
-            ("tutorial, shared memory", lambda case: _steps(case, "shared")),
+            ("tutorial, registers", lambda calculation: _steps(calculation, "registers")),
+            ("tutorial, waves", lambda calculation: _steps(calculation, "warps")),
+            ("tutorial, shared memory", lambda calculation: _steps(calculation, "shared")),
             ("tutorial, programs", tutorial_programs),
             ("exact, programs", _exact_programs),
         ),
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-    table = Table(("", *(case.title for case in cases)), rows, prose=True)
-    return Section("The tutorial's formula", (table,), said_of_each(cases, tutorial_sentences))
+    table = Table(("", *(calculation.title for calculation in calculations)), rows, prose=True)
+    return Section(
+        "The tutorial's formula", (table,), said_of_each(calculations, tutorial_sentences)
+    )
 
 
-def _steps(case: Calculation, resource: str) -> str:
-    for limit in case.tutorial.limits:
+def _steps(calculation: Calculation, resource: str) -> str:
+    for limit in calculation.tutorial.limits:
         if limit.resource == resource:
             return "; ".join(limit.steps) or "ZeroDivisionError"
     return "-"
 
 
-def tutorial_programs(case: Calculation) -> str:
-    """Return the programs a multiprocessor that the tutorial's formula says, or that it fails."""
-    said = case.tutorial.programs_per_multiprocessor
+def tutorial_programs(calculation: Calculation) -> str:
+    """Return the programs per multiprocessor that the tutorial's formula says, or that it fails."""
+    said = calculation.tutorial.programs_per_multiprocessor
     return "fails" if said is None else f"**{said}**"
 
 
-def _exact_programs(case: Calculation) -> str:
-    return f"**{case.occupancy.programs_per_multiprocessor}**"
+def _exact_programs(calculation: Calculation) -> str:
+    return f"**{calculation.occupancy.programs_per_multiprocessor}**"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.formula import the_tutorial
-from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.inputs import asked_gpus, whole_number
+from occupancy_lab.occupancy.calculator import calculate_for
+from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import (
     count,
     limiter_words,
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.inputs import AskedGpus, Integer
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Limit, NextStep
 
@@ -26,27 +29,27 @@ FIXED = ("warps", "programs", "barriers")
 """Limits that no smaller use of registers or shared memory moves."""
 
 
-def programs_words(case: Calculation) -> str:
+def programs_words(calculation: Calculation) -> str:
     """Return the programs of a multiprocessor: "8 programs per SM"."""
-    word = case.architecture.multiprocessor_word
-    return f"{count(case.occupancy.programs_per_multiprocessor, 'program')} per {word}"
+    word = calculation.architecture.multiprocessor_word
+    return f"{count(calculation.occupancy.programs_per_multiprocessor, 'program')} per {word}"
 
 
-def occupancy_words(case: Calculation) -> str:
+def occupancy_words(calculation: Calculation) -> str:
     """Return the warps resident and the occupancy: "64 of 64 warps (100%)"."""
-    held, word = case.occupancy, case.architecture.warp_word
+    held, word = calculation.occupancy, calculation.architecture.warp_word
     resident = f"{held.warps_per_multiprocessor} of {held.max_warps} {word}s"
     return f"{resident} ({percent(held.occupancy)})"
 
 
-def held_in_short(case: Calculation, title: str | None = None) -> str:
+def held_in_short(calculation: Calculation, title: str | None = None) -> str:
     """Return the answer as one clause: programs, warps, occupancy and limiters.
 
     *title* is what to call the GPU; None takes its name.
     """
     return (
-        f"**{title or case.title}**: {programs_words(case)}, {occupancy_words(case)},"
-        f" limited by {limiter_words(case)}"
+        f"**{title or calculation.title}**: {programs_words(calculation)},"
+        f" {occupancy_words(calculation)}, limited by {limiter_words(calculation)}"
     )
 
 
@@ -57,38 +60,38 @@ def answer_in_short(case: Case) -> str:
     return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
 
 
-def _row(case: Calculation, limit: Limit) -> tuple[str, str, str]:
-    word = resource_word(case, limit.resource)
+def _row(calculation: Calculation, limit: Limit) -> tuple[str, str, str]:
+    word = resource_word(calculation, limit.resource)
     if limit.programs is None:
         return word, "no limit", "none is used"
-    limiter = limit.programs == case.occupancy.programs_per_multiprocessor
+    limiter = limit.programs == calculation.occupancy.programs_per_multiprocessor
     programs = f"**{limit.programs}**, limiter" if limiter else str(limit.programs)
     return word, programs, "; ".join(limit.steps)
 
 
-def _table(case: Calculation) -> Table:
-    rows = tuple(_row(case, limit) for limit in case.occupancy.limits)
-    word = case.architecture.multiprocessor_word
+def _table(calculation: Calculation) -> Table:
+    rows = tuple(_row(calculation, limit) for limit in calculation.occupancy.limits)
+    word = calculation.architecture.multiprocessor_word
     headers = ("limit", f"programs per {word}", "because")
-    return Table(headers, rows, f"**{case.title}**", prose=True)
+    return Table(headers, rows, f"**{calculation.title}**", prose=True)
 
 
-def _limiter_sentences(case: Calculation) -> Iterator[str]:
-    held = case.occupancy
-    architecture = case.architecture
+def _limiter_sentences(calculation: Calculation) -> Iterator[str]:
+    held = calculation.occupancy
+    architecture = calculation.architecture
     yield (
-        f"The limiter is {limiter_words(case)}: {programs_words(case)},"
+        f"The limiter is {limiter_words(calculation)}: {programs_words(calculation)},"
         f" {held.warps_per_multiprocessor} of its {held.max_warps} {architecture.warp_word}s,"
         f" an occupancy of {percent(held.occupancy)}."
     )
 
 
-def the_limits(cases: tuple[Calculation, ...]) -> Section:
+def the_limits(calculations: tuple[Calculation, ...]) -> Section:
     """Explain what each resource allows, with its arithmetic, and which of them binds."""
     return Section(
         "The limits",
-        tuple(_table(case) for case in cases),
-        said_of_each(cases, _limiter_sentences),
+        tuple(_table(calculation) for calculation in calculations),
+        said_of_each(calculations, _limiter_sentences),
     )
 
 
@@ -106,16 +109,16 @@ def _fewer(step: NextStep) -> str:
     return f"{step.least_for_one_fewer} ({step.least_for_one_fewer - step.now} more)"
 
 
-def _steps_table(case: Calculation) -> Table:
-    now = case.occupancy.programs_per_multiprocessor
+def _steps_table(calculation: Calculation) -> Table:
+    now = calculation.occupancy.programs_per_multiprocessor
     rows = tuple(
         (
-            unit_words(case, step.resource),
+            unit_words(calculation, step.resource),
             str(step.now),
             _more(step),
             _fewer(step),
         )
-        for step in case.next_steps
+        for step in calculation.next_steps
     )
     headers = (
         "",
@@ -123,12 +126,12 @@ def _steps_table(case: Calculation) -> Table:
         f"at most, for {count(now + 1, 'program')}",
         f"at least, for {count(now - 1, 'program')}",
     )
-    return Table(headers, rows, f"**{case.title}**, {count(now, 'program')} now")
+    return Table(headers, rows, f"**{calculation.title}**, {count(now, 'program')} now")
 
 
-def step_sentences(case: Calculation) -> Iterator[str]:
+def step_sentences(calculation: Calculation) -> Iterator[str]:
     """Say what would let one program more in, or why nothing does."""
-    held, architecture = case.occupancy, case.architecture
+    held, architecture = calculation.occupancy, calculation.architecture
     more = held.programs_per_multiprocessor + 1
     word, warps = architecture.multiprocessor_word, f"{architecture.warp_word}s"
     shared = architecture.shared_word
@@ -146,51 +149,97 @@ def step_sentences(case: Calculation) -> Iterator[str]:
         )
         return
     needs = [
-        f"at most {step.most_for_one_more} {unit_words(case, step.resource)}"
-        for step in case.next_steps
+        f"at most {step.most_for_one_more} {unit_words(calculation, step.resource)}"
+        for step in calculation.next_steps
         if step.resource in held.limiters and step.most_for_one_more is not None
     ]
     if len(needs) == len(held.limiters):
-        after = case.next_programs or more
+        after = calculation.next_programs or more
         then = f", and then {count(after, 'program')} fit" if after > more else ""
         yield f"Program {more} takes {listed(needs)}{then}."
     else:
-        yield f"No amount of {limiter_words(case)} brings program {more}."
+        yield f"No amount of {limiter_words(calculation)} brings program {more}."
 
 
-def unit_words(case: Calculation, resource: str) -> str:
+def unit_words(calculation: Calculation, resource: str) -> str:
     """Return what an amount of a limit's resource counts: "registers per thread"."""
     words = {
-        "registers": f"{case.architecture.register_word}s per thread",
+        "registers": f"{calculation.architecture.register_word}s per thread",
         "sgprs": "SGPRs per wave",
         "tensor_memory": "columns of tensor memory per program",
     }
-    return words.get(resource, f"B of {case.architecture.shared_word} per program")
+    return words.get(resource, f"B of {calculation.architecture.shared_word} per program")
 
 
-def the_next_step(cases: tuple[Calculation, ...]) -> Section:
+def the_next_step(calculations: tuple[Calculation, ...]) -> Section:
     """Explain how many registers or bytes fewer give a program more, how many more lose one."""
     return Section(
         "The next step",
-        tuple(_steps_table(case) for case in cases),
-        said_of_each(cases, step_sentences),
+        tuple(_steps_table(calculation) for calculation in calculations),
+        said_of_each(calculations, step_sentences),
     )
 
 
-def _option_sentences(case: Calculation) -> Iterator[str]:
+class Calculations(Answer, tuple["Calculation", ...]):
+    """What the formulas say of one kernel's resources, on one or several GPUs."""
+
+    __slots__ = ()
+
+    def to_document(self) -> Document:
+        """Return the calculations in words: limits, next steps and the tutorial's formula."""
+        return write_calculation(self)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the calculations as plain values, for JSON."""
+        return [one.to_dict() for one in self]
+
+
+def calculate_occupancy(
+    gpu: AskedGpus,
+    *,
+    n_regs: Integer,
+    shared: Integer,
+    num_warps: Integer,
+    **others: Integer | None,
+) -> Calculations:
+    """Work out the occupancy of a kernel that is compiled already, on each GPU.
+
+    Args:
+        gpu: GPUs or targets, as `explain` takes them.
+        n_regs: Registers per thread (VGPRs per lane on AMD).
+        shared: Dynamic shared memory (LDS) per program, bytes: Triton's `metadata.shared`.
+        num_warps: Warps per program.
+        **others: Further fields of Resources that limits depend on: static_shared, barriers,
+            tensor_memory and num_ctas (NVIDIA), sgprs, agprs and allocated_vgprs (AMD).
+
+    Raises:
+        InputError: a GPU is not known, an amount is negative, or no program has such num_warps.
+        DoesNotFitError: a GPU holds not one such program.
+    """
+    found = calculate_for(
+        asked_gpus(gpu),
+        n_regs=whole_number("n_regs", n_regs),
+        shared=whole_number("shared", shared),
+        num_warps=whole_number("num_warps", num_warps),
+        **{name: whole_number(name, one) for name, one in others.items() if one is not None},
+    )
+    return Calculations(found)
+
+
+def _option_sentences(calculation: Calculation) -> Iterator[str]:
     """Name the option that asks the compiler for what a limiter is short of."""
-    for step in case.next_steps:
-        if step.option is not None and step.resource in case.occupancy.limiters:
+    for step in calculation.next_steps:
+        if step.option is not None and step.resource in calculation.occupancy.limiters:
             yield (
                 f"`{step.option}` in the launch asks the compiler for as many"
-                f" {unit_words(case, step.resource)}; what it would spill is not known before a"
-                " compile."
+                f" {unit_words(calculation, step.resource)}; what it would spill is not known"
+                " before a compile."
             )
 
 
-def _cluster_sentences(case: Calculation) -> Iterator[str]:
+def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
     """Say how many whole clusters the GPU holds, and which num_ctas would hold more CTAs."""
-    found = case.clusters
+    found = calculation.clusters
     if found is None:
         return
     if found.resident is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from occupancy_lab.errors import CompileError, DoesNotFitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
@@ -86,21 +86,42 @@ def changes(record: LaunchRecord) -> Iterator[tuple[str, int]]:
         yield "waves_per_eu", record.calculation.occupancy.warps_per_multiprocessor // simds + 1
 
 
-def try_neighbours(record: LaunchRecord, make: Callable[[Launch, Gpu], LaunchRecord]) -> Tried:
-    """Return *record* and its neighbours, each as *make* compiles it."""
-    found = []
-    for name, value in changes(record):
-        launch = dataclasses.replace(
-            record.launch, keywords={**record.launch.keywords, name: value}
+class Maker(Protocol):
+    """What compiles launches and works out how they sit on a GPU."""
+
+    def prepare(self, wanted: Iterable[tuple[Any, Launch, Gpu]]) -> None:
+        """Compile *wanted*, several at a time where that can be."""
+
+    def make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+        """Return the record of *launch* on *gpu*; raises where it has none."""
+
+
+def try_neighbours(
+    records: Sequence[LaunchRecord], function: Any, maker: Maker
+) -> tuple[Tried, ...]:
+    """Return *records* of launches of *function*, each with its neighbours made by *maker*."""
+    wanted = [
+        (
+            place,
+            name,
+            value,
+            dataclasses.replace(record.launch, keywords={**record.launch.keywords, name: value}),
         )
+        for place, record in enumerate(records)
+        for name, value in changes(record)
+    ]
+    maker.prepare((function, launch, records[place].gpu) for place, _, _, launch in wanted)
+    found: list[list[Neighbour]] = [[] for _ in records]
+    for place, name, value, launch in wanted:
+        record = records[place]
         try:
-            made = make(launch, record.calculation.gpu)
+            made = maker.make(function, launch, record.gpu)
         except (CompileError, DoesNotFitError) as error:
             status = "does not fit" if isinstance(error, DoesNotFitError) else "does not compile"
-            found.append(Neighbour(name, value, None, status))
+            found[place].append(Neighbour(name, value, None, status))
             continue
-        found.append(Neighbour(name, value, made, reason=_no_effect(record, made, name)))
-    return Tried(record, tuple(found))
+        found[place].append(Neighbour(name, value, made, reason=_no_effect(record, made, name)))
+    return tuple(map(Tried, records, map(tuple, found)))
 
 
 def _no_effect(record: LaunchRecord, other: LaunchRecord, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import three_to_try, what_instead
-from occupancy_lab.explaining.duration import copy_words, unknown_sentence
+from occupancy_lab.explaining.duration import copy_words, predicted_words, unknown_sentence
 from occupancy_lab.explaining.launch import resident_words, work_word
 from occupancy_lab.explaining.limits import held_in_short, step_sentences
 from occupancy_lab.inputs import TUTORIAL_KERNEL
@@ -135,14 +135,8 @@ def _registers(case: Case) -> str:
     return f"{resources.n_regs}{spills} (Triton {case.record.triton_version})"
 
 
-def _predicted(case: Case) -> str:
-    prediction = case.record.prediction
-    if prediction is None:
-        return "-"
-    return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
-
-
-def _bound(case: Case) -> str:
+def bound_words(case: Case) -> str:
+    """Return what bounds the launch and its time: "memory bandwidth, 9.62 us"; "-" for unknown."""
     prediction = case.record.prediction
     if prediction is None:
         return "-"
@@ -150,7 +144,8 @@ def _bound(case: Case) -> str:
     return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
 
 
-def _measured(case: Case) -> str:
+def measured_words(case: Case) -> str:
+    """Return the time that was measured now, or else recorded; "-" where none was."""
     now, recorded = case.record.measurement, case.recorded.launch
     if now is not None:
         return now.status if now.us is None else f"{microseconds(now.us)}, measured now"
@@ -176,10 +171,10 @@ def _launch_table(cases: tuple[Case, ...]) -> Table:
             ("num_programs", _programs),
             ("registers per thread", _registers),
             ("shared memory", lambda case: f"{case.record.resources.shared} B per program"),
-            ("predicted time", _predicted),
+            ("predicted time", predicted_words),
             ("of a plain copy's speed", copy_words),
-            ("bound by", _bound),
-            ("measured time", _measured),
+            ("bound by", bound_words),
+            ("measured time", measured_words),
         ),
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))

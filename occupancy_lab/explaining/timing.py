@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ class Timing:
         return other.us / self.prediction.us - 1
 
 
+@functools.lru_cache(maxsize=8)
 def timing(case: Case) -> Timing | None:
     """Return the timing of *case*; None where there is no prediction."""
     prediction = case.record.prediction
@@ -328,6 +330,17 @@ ROWS_REASONS = {
 """Why the part that differs most is less (-1) or more (1) with one program per row."""
 
 
+def unseen_stages(case: Case) -> Iterator[str]:
+    """Say where the prediction does not see what num_stages does."""
+    stages, shared = case.record.config.num_stages, case.architecture.shared_word
+    loops = case.record.kernel.grid is Grid.PERSISTENT and stages > 1
+    if loops and case.record.prediction is not None and not case.record.resources.async_copies:
+        yield (
+            f"The prediction does not see what num_stages {stages} loads ahead: the loop has no"
+            f" copy to {shared} that runs by itself."
+        )
+
+
 def stages_sentences(timing: Timing) -> Iterator[str]:
     """Say what num_stages does to the time here."""
     case, single = timing.case, timing.single_stage
@@ -335,10 +348,7 @@ def stages_sentences(timing: Timing) -> Iterator[str]:
     if case.record.kernel.grid is not Grid.PERSISTENT or stages == 1:
         return
     if not case.record.resources.async_copies:
-        yield (
-            f"The prediction does not see what num_stages {stages} loads ahead: the loop has no"
-            f" copy to {shared} that runs by itself."
-        )
+        yield from unseen_stages(case)
         return
     times = _times(case, timing, "single_stage")
     against = "" if single is None else f" With num_stages 1, {times}."

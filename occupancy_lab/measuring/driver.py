@@ -13,7 +13,7 @@ from occupancy_lab.errors import DriverError
 from occupancy_lab.launch import Pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, Problem, Target
@@ -37,7 +37,7 @@ class DriverKernel:
 
 
 def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target) -> DriverKernel:
-    """Load *kernel* on the NVIDIA GPU at hand and give what its driver says of it.
+    """Load *kernel* on the NVIDIA GPU at hand and return what its driver says of it.
 
     Raises DriverError where the driver refuses, CompileError where Triton does.
     """
@@ -122,81 +122,59 @@ REASONS: Mapping[int, str] = MappingProxyType(
 """nvmlClocksEventReason of nvml.h, but for an idle GPU (1) and a clock that was set (2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """One reading of a GPU; None is what its driver does not tell."""
+def read_clock(index: int = 0) -> tuple[int | None, str | None]:
+    """Return the clock of torch's device *index* in MHz, and in words what keeps it down.
 
-    sm_mhz: int | None
-    """The clock of the multiprocessors."""
-    throttle_reasons: tuple[str, ...] | None
-    """Why the clock is below what it could be; empty where nothing holds it back."""
-
-
-class _Nvml:
-    """NVML between its start and its end; what it refuses to tell is None."""
-
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-
-    def ask(self, function: str, *arguments: Any) -> Any:
-        """Return what *function* gives, None where NVML has none or refuses."""
-        try:
-            return getattr(self._nvml, function)(*arguments)
-        except (AttributeError, self._nvml.NVMLError):
-            return None
-
-    def handle(self, index: int) -> Any:
-        """Return the handle of torch's device *index*, None where NVML does not know it.
-
-        CUDA_VISIBLE_DEVICES numbers torch's devices anew, not NVML's, and a part of a GPU (MIG)
-        has a UUID of its own: the place on the PCI bus is then the whole GPU's.
-        """
-        import torch
-
-        if not torch.cuda.is_available():
-            return None
-        device: Any = torch.cuda.get_device_properties(index)
-        found = self.ask("nvmlDeviceGetHandleByUUID", f"GPU-{getattr(device, 'uuid', None)}")
-        if found is None and hasattr(device, "pci_bus_id"):
-            place = f"{device.pci_domain_id:08X}:{device.pci_bus_id:02X}"
-            place += f":{device.pci_device_id:02X}.0"
-            found = self.ask("nvmlDeviceGetHandleByPciBusId", place)
-        return found
-
-    def clocks(self, handle: Any) -> Clocks:
-        """Return the reading of the GPU behind *handle*."""
-        nvml = self._nvml
-        reasons = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-        if reasons is None:  # drivers before 535 have the older name alone
-            reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        return Clocks(
-            sm_mhz=self.ask("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
-            throttle_reasons=None if reasons is None else throttle_words(reasons),
-        )
-
-
-def throttle_words(reasons: int) -> tuple[str, ...]:
-    """Return the words of NVML's bits *reasons*, lowest bit first; unnamed bits are left out."""
-    return tuple(word for bit, word in REASONS.items() if reasons & bit)
-
-
-def read_clocks(index: int = 0) -> Clocks | None:
-    """Return a reading of torch's device *index*.
-
-    None where nvidia-ml-py (the extra `nvidia`) is not installed, where NVML does not start, and
-    where it does not know the device.
+    None is what is not known: nvidia-ml-py (the extra `nvidia`) is not installed, or NVML does not
+    start, know the device or tell. The words are None too where nothing keeps the clock down.
     """
     try:
         nvml = import_module("pynvml")
     except ImportError:
-        return None
+        return None, None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
-        return None
+        return None, None
+
+    def ask(function: str, *arguments: Any) -> Any:
+        """Return what NVML's *function* gives, None where there is none or it refuses."""
+        try:
+            return getattr(nvml, function)(*arguments)
+        except (AttributeError, nvml.NVMLError):
+            return None
+
     try:
-        reader = _Nvml(nvml)
-        handle = reader.handle(index)
-        return None if handle is None else reader.clocks(handle)
+        handle = _handle(ask, index)
+        if handle is None:
+            return None, None
+        reasons = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if reasons is None:  # drivers before 535 have the older name alone
+            reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        sm_mhz = ask("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
+        return sm_mhz, throttle_words(reasons or 0)
     finally:
         nvml.nvmlShutdown()
+
+
+def _handle(ask: Callable[..., Any], index: int) -> Any:
+    """Return NVML's handle of torch's device *index*, None where it does not know it.
+
+    CUDA_VISIBLE_DEVICES numbers torch's devices anew, not NVML's, and a part of a GPU (MIG) has a
+    UUID of its own: the place on the PCI bus is then the whole GPU's.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    device: Any = torch.cuda.get_device_properties(index)
+    found = ask("nvmlDeviceGetHandleByUUID", f"GPU-{getattr(device, 'uuid', None)}")
+    if found is None and hasattr(device, "pci_bus_id"):
+        numbers = device.pci_domain_id, device.pci_bus_id, device.pci_device_id
+        found = ask("nvmlDeviceGetHandleByPciBusId", "{:08X}:{:02X}:{:02X}.0".format(*numbers))
+    return found
+
+
+def throttle_words(reasons: int) -> str | None:
+    """Return NVML's bits *reasons* in words, lowest bit first; None for no bit that has words."""
+    return ", ".join(word for bit, word in REASONS.items() if reasons & bit) or None

@@ -19,25 +19,27 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.store import key_digest, make_directory
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import L2_STATE, TIMER, driver_version
-from occupancy_lab.measuring.process import (
-    device_names,
-    measurements_from_json,
-    measurements_to_json,
-)
+from occupancy_lab.measuring.process import device_names
 from occupancy_lab.text.printing import print_note
+from occupancy_lab.values import Measurement
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Self
 
-    from occupancy_lab.measuring.process import TimedLaunches
-    from occupancy_lab.values import Measurement, Problem
+    from occupancy_lab.measuring.process import Batch
+    from occupancy_lab.values import Problem
+
+    Kept = tuple[dt.datetime, list[Measurement]]
+    """When a batch was measured, and its measurements."""
 
 LIFETIME = dt.timedelta(hours=24)
-"""How long a measurement counts for the command that was killed after it."""
+"""How long a measurement counts for the command that was killed after it: a night and a day."""
 PASSING = frozenset({"device lost", "out of memory"})
-"""What another try may well do better: a request that ended so is measured again."""
+"""What another try may well do better: a batch that ended so is measured again."""
 _VARIABLES = ("CUDA", "HIP", "NVIDIA", "PYTORCH", "ROC", "TORCH", "TRITON", "PTXAS", "LLVM")
+"""How the environment variables begin that a time may depend on."""
 
 
 class Journal:
@@ -53,10 +55,8 @@ class Journal:
 
     def __init__(self, command: str, *, keep: bool = True, resume: bool = True) -> None:
         """Keep what *command* measures; with *keep* false nothing, with *resume* false anew."""
-        self._command = command
-        self._keep = keep
-        self._resume = resume
-        self._path: Path | None = None
+        self._command, self._keep, self._resume = command, keep, resume
+        self._path = Path()
         self._file: int | None = None
         self._kept = False
 
@@ -68,23 +68,24 @@ class Journal:
             return
         # The reader of a pipe that has seen enough ends the command with 0.
         ended_well = error is None or (isinstance(error, SystemExit) and not error.code)
-        if ended_well and self._path is not None:
+        if ended_well:
             self._path.unlink(missing_ok=True)
         elif self._kept:
-            print_note("the same command goes on from what was measured, within 24 hours")
+            hours = LIFETIME // dt.timedelta(hours=1)
+            print_note(f"the same command goes on from what was measured, within {hours} hours")
         os.close(self._file)
         self._file = None
 
     def begin(
-        self, requests: Mapping[Problem, TimedLaunches], devices: Sequence[str | None]
+        self, batches: Mapping[Problem, Batch], devices: Sequence[str | None]
     ) -> dict[Problem, list[Measurement]]:
-        """Return what is kept of *requests*, which standard error tells, and keep what comes.
+        """Return what is kept of *batches*, with a note on it, and keep what comes.
 
         *devices* are what MeasuringProcess calls the GPUs that measure.
         """
         if not self._keep:
             return {}
-        name = key_digest(_identity(self._command, requests, devices))
+        name = key_digest(_identity(self._command, batches, devices))
         self._path = store_directory() / "unfinished" / f"{name}.jsonl"
         with contextlib.suppress(OSError):
             make_directory(store_directory())
@@ -94,22 +95,22 @@ class Journal:
         if self._file is None:
             return {}
         known = _read(self._file)
-        lines = {problem: request.to_json() for problem, request in requests.items()}
+        lines = {problem: to_line(batch) for problem, batch in batches.items()}
         found = {problem: known[line] for problem, line in lines.items() if line in known}
         if found:
-            of = sum(len(request.launches) for request in requests.values())
-            print_note(_told(list(found.values()), of))
+            launches = sum(len(batch.launches) for batch in batches.values())
+            print_note(_note(found.values(), launches))
         return {problem: measurements for problem, (_, measurements) in found.items()}
 
-    def keep(self, request: TimedLaunches, measurements: list[Measurement]) -> None:
-        """Write down at once what was measured of *request*."""
-        if self._file is None or any(one.status in PASSING for one in measurements):
+    def keep(self, batch: Batch, measurements: list[Measurement]) -> None:
+        """Write down at once what was measured of *batch*."""
+        if self._file is None or any(found.status in PASSING for found in measurements):
             return
         entry = json.dumps(
             {
-                "request": request.to_json(),
+                "request": to_line(batch),
                 "when": dt.datetime.now(tz=dt.UTC).isoformat(),
-                "measurements": measurements_to_json(measurements),
+                "measurements": to_line(measurements),
             }
         )
         # A line of its own even after one that a full disk or a kill has cut short.
@@ -118,24 +119,26 @@ class Journal:
             self._kept = True
 
 
-def _told(found: Sequence[tuple[dt.datetime, list[Measurement]]], of: int) -> str:
-    launches = sum(len(measurements) for _, measurements in found)
+def _note(found: Collection[Kept], launches: int) -> str:
+    """Return the sentence that tells how many of the *launches* were *found*, and of when."""
+    kept = sum(len(measurements) for _, measurements in found)
     times = [when for when, _ in found]
     return (
-        f"{launches} of {of} launches are taken from the run that was interrupted, measured"
+        f"{kept} of {launches} launches are taken from the run that was interrupted, measured"
         f" {min(times):%Y-%m-%d %H:%M:%S} to {max(times):%H:%M:%S} UTC;"
         " --no-resume measures them anew"
     )
 
 
 def _identity(
-    command: str, requests: Mapping[Problem, TimedLaunches], devices: Sequence[str | None]
+    command: str, batches: Mapping[Problem, Batch], devices: Sequence[str | None]
 ) -> dict[str, Any]:
-    launches = [launch for request in requests.values() for launch in request.launches]
+    """Return all that a time depends on beside the launch."""
+    launches = [launch for batch in batches.values() for launch in batch.launches]
     kernels = sorted({launch.kernel for launch in launches if launch.config is not None})
     return {
         "command": command,
-        "requests": sorted(str(problem) for problem in requests),
+        "problems": sorted(map(str, batches)),
         "kernels": {name: _source(name) for name in kernels},
         "providers": sorted({launch.kernel for launch in launches if launch.config is None}),
         "devices": [*device_names(), *map(str, devices)],
@@ -181,8 +184,8 @@ def _locked(path: Path, *, anew: bool) -> int | None:
     return None
 
 
-def _read(file: int) -> dict[str, tuple[dt.datetime, list[Measurement]]]:
-    """Return when each request of *file* was measured, and its measurements."""
+def _read(file: int) -> dict[str, Kept]:
+    """Return what *file* has of each batch, by its line."""
     with open(file, encoding="utf-8", errors="replace", closefd=False) as lines:
         lines.seek(0)
         entries = [line.rstrip("\n").partition(" ") for line in lines]
@@ -194,7 +197,8 @@ def _read(file: int) -> dict[str, tuple[dt.datetime, list[Measurement]]]:
             values = json.loads(entry)
             when = dt.datetime.fromisoformat(values["when"])
             if dt.datetime.now(tz=dt.UTC) - when < LIFETIME:
-                found[values["request"]] = when, measurements_from_json(values["measurements"])
+                measured = from_line(tuple[Measurement, ...], values["measurements"])
+                found[values["request"]] = when, list(measured)
     return found
 
 

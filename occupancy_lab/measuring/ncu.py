@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,33 +22,22 @@ from occupancy_lab.errors import DriverError
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import operands
-from occupancy_lab.values import Config, Problem  # noqa: TC001 - from_line reads them
+from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.workers import child
 from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from occupancy_lab.values import Problem
+
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""
 PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 """Where NVIDIA's installers put it, from the root on."""
 
-METRICS: Mapping[str, str] = MappingProxyType(
-    {
-        "limit_registers": "launch__occupancy_limit_registers",
-        "limit_shared": "launch__occupancy_limit_shared_mem",
-        "limit_warps": "launch__occupancy_limit_warps",
-        "limit_programs": "launch__occupancy_limit_blocks",
-        "theoretical_occupancy": "sm__maximum_warps_per_active_cycle_pct",
-        "achieved_occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
-        "read_bytes": "dram__bytes_read.sum",
-        "n_regs": "launch__registers_per_thread",
-        "carveout": "launch__shared_mem_config_size",
-    }
-)
-"""Nsight Compute's names of the fields of an NcuReport."""
 FRACTIONS = frozenset({"theoretical_occupancy", "achieved_occupancy"})
+"""The fields that are no whole numbers."""
 SCALES: Mapping[str, float] = MappingProxyType(
     {"%": 0.01, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 )
@@ -59,31 +48,42 @@ NO_METRIC = "Failed to find metric"
 NO_KERNEL = "No kernels were profiled"
 
 
+def _metric(name: str) -> Any:
+    """Return a field of an NcuProfile that Nsight Compute calls *name*."""
+    return field(metadata={"metric": name})
+
+
 @dataclass(frozen=True, slots=True)
-class NcuReport:
-    """One launch as Nsight Compute describes it; None is what it did not say.
+class NcuProfile:
+    """One launch as Nsight Compute describes it; None is what it does not tell.
 
     A limit is of programs per multiprocessor.
     """
 
     num_programs: int | None
     """Programs launched."""
-    limit_registers: int | None
-    limit_shared: int | None
+    limit_registers: int | None = _metric("launch__occupancy_limit_registers")
+    limit_shared: int | None = _metric("launch__occupancy_limit_shared_mem")
     """Of the carve-out that the driver chose, not of the most shared memory there is."""
-    limit_warps: int | None
-    limit_programs: int | None
+    limit_warps: int | None = _metric("launch__occupancy_limit_warps")
+    limit_programs: int | None = _metric("launch__occupancy_limit_blocks")
     """Program slots."""
-    theoretical_occupancy: float | None
+    theoretical_occupancy: float | None = _metric("sm__maximum_warps_per_active_cycle_pct")
     """Warps that can be resident over the most that a multiprocessor holds, 0 to 1."""
-    achieved_occupancy: float | None
+    achieved_occupancy: float | None = _metric("sm__warps_active.avg.pct_of_peak_sustained_active")
     """The same of the warps that were resident, over the cycles with any."""
-    read_bytes: int | None
+    read_bytes: int | None = _metric("dram__bytes_read.sum")
     """Bytes read from DRAM, with caches that were empty before."""
-    n_regs: int | None
+    n_regs: int | None = _metric("launch__registers_per_thread")
     """Registers per thread."""
-    carveout: int | None
+    carveout: int | None = _metric("launch__shared_mem_config_size")
     """Shared memory per multiprocessor, bytes, as the driver divided it from the L1 cache."""
+
+
+METRICS: Mapping[str, str] = MappingProxyType(
+    {one.name: one.metadata["metric"] for one in fields(NcuProfile) if one.metadata}
+)
+"""Nsight Compute's names of the fields of an NcuProfile."""
 
 
 def find_ncu(root: Path = Path("/")) -> Path | None:
@@ -102,8 +102,10 @@ def _version(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path.parent.as_posix())]
 
 
-def profile(launch: OneLaunch, *, ncu: Path | None = None, timeout: float = TIMEOUT) -> NcuReport:
-    """Run *launch* once under Nsight Compute, the installed one or *ncu*, and give its report.
+def profile(
+    problem: Problem, launch: TimedLaunch, *, ncu: Path | None = None, timeout: float = TIMEOUT
+) -> NcuProfile:
+    """Run *launch* once under Nsight Compute, the installed one or *ncu*, and return its profile.
 
     Clocks are left as they are and caches are emptied before. Raises DriverError where there is
     no Nsight Compute, where it may not count or measures nothing, and after *timeout* seconds.
@@ -112,20 +114,17 @@ def profile(launch: OneLaunch, *, ncu: Path | None = None, timeout: float = TIME
     if path is None:
         msg = "Nsight Compute is not installed: there is no ncu on the PATH, nor beside CUDA"
         raise DriverError(msg)
-    return read_report(_run(_command(path, launch), timeout))
-
-
-def _command(path: Path, launch: OneLaunch) -> list[str]:
-    function: Any = chosen_kernel(launch.kernel).function
-    return [
+    function: Any = chosen_kernel(launch.kernel).kernel.function
+    command = [
         str(path),
         *("--csv", "--page", "raw", "--print-units", "base"),
         *("--clock-control", "none", "--cache-control", "all"),
         *("--target-processes", "application-only"),  # no compiler that Triton starts
         *("--kernel-name", f"regex:^{re.escape(function.__name__)}$", "--launch-count", "1"),
         *("--metrics", ",".join(sorted(METRICS.values()))),
-        *child.command("occupancy_lab.measuring.ncu", launch.to_json()),
+        *child.command("occupancy_lab.measuring.ncu", to_line(Batch(problem, (launch,)))),
     ]
+    return read_profile(_run(command, timeout))
 
 
 def _run(command: Sequence[str], timeout: float) -> str:
@@ -141,7 +140,7 @@ def _run(command: Sequence[str], timeout: float) -> str:
         raise DriverError(msg) from error
 
 
-def read_report(printed: str) -> NcuReport:
+def read_profile(printed: str) -> NcuProfile:
     """Return the report of the first kernel in a raw CSV page, other lines around it or not.
 
     Its first row names the columns, the second has the units, each other is one kernel. Raises
@@ -155,12 +154,12 @@ def read_report(printed: str) -> NcuReport:
         raise DriverError(_complaint(printed))
     kernel, units = kernels[0], rows[0] if rows[0]["ID"] == "" else {}
     numbers: dict[str, Any] = {
-        field: _number(kernel.get(metric), units.get(metric)) for field, metric in METRICS.items()
+        name: _number(kernel.get(metric), units.get(metric)) for name, metric in METRICS.items()
     }
-    for field in numbers.keys() - FRACTIONS:
-        numbers[field] = None if numbers[field] is None else round(numbers[field])
+    for name in numbers.keys() - FRACTIONS:
+        numbers[name] = None if numbers[name] is None else round(numbers[name])
     sides = re.findall(r"\d+", kernel.get("Grid Size") or "")
-    return NcuReport(num_programs=math.prod(map(int, sides)) if sides else None, **numbers)
+    return NcuProfile(num_programs=math.prod(map(int, sides)) if sides else None, **numbers)
 
 
 def _number(text: str | None, unit: str | None) -> float | None:
@@ -184,42 +183,23 @@ def _complaint(printed: str) -> str:
     own = [line for line in lines if not line.startswith("==")]
     errors = [line.removeprefix("==ERROR== ") for line in lines if line.startswith("==ERROR==")]
     warnings = [line.removeprefix("==WARNING== ") for line in lines if NO_KERNEL in line]
-    said = (errors or warnings or own[-1:] or ["it printed nothing"])[0]
-    if own and "application returned an error" in said:
-        said = own[-1]
-    return f"Nsight Compute measured nothing: {said}"
+    reason = (errors or warnings or own[-1:] or ["it printed nothing"])[0]
+    if own and "application returned an error" in reason:
+        reason = own[-1]
+    return f"Nsight Compute measured nothing: {reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneLaunch:
-    """What to launch: a kernel's name or file, the matrix, the configuration, the programs."""
-
-    kernel: str
-    problem: Problem
-    config: Config
-    num_programs: int
-
-    def to_json(self) -> str:
-        """Return the launch as one line of JSON."""
-        return to_line(self)
-
-    @classmethod
-    def from_json(cls, line: str) -> OneLaunch:
-        """Return the launch of a line that `to_json` made."""
-        launch: OneLaunch = from_line(cls, line)
-        return launch
-
-
-def launch_once(launch: OneLaunch) -> None:
+def launch_once(problem: Problem, launch: TimedLaunch) -> None:
     """Run *launch* on the current GPU, on random numbers, and wait until it is done."""
     import torch
 
-    kernel, problem = load_kernel(launch.kernel), launch.problem
+    kernel = load_kernel(launch.kernel)
     first, *others = operands(problem.rows, problem.cols, problem.dtype, kernel.operands)
     kernel.run(first, launch.config, launch.num_programs, *others)
     torch.cuda.synchronize()
 
 
 def main() -> None:
-    """Run the launch that the command line holds."""
-    launch_once(OneLaunch.from_json(sys.argv[1]))
+    """Run the launch that the command line has."""
+    batch: Batch = from_line(Batch, sys.argv[1])
+    launch_once(batch.problem, *batch.launches)

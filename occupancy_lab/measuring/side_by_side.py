@@ -13,10 +13,13 @@ from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
-    check_problem,
     chosen_config,
     chosen_kernel,
+    chosen_knobs,
+    chosen_problem,
+    whole_number,
 )
+from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import PROVIDERS
 from occupancy_lab.measuring.process import (
     DEFAULT_RUNS,
@@ -25,25 +28,27 @@ from occupancy_lab.measuring.process import (
     measure_launches,
 )
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
     cell,
     conditions_sentence,
     difference_cell,
+    formatted,
     listed,
 )
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.values import Measurement, Problem, Traffic
+from occupancy_lab.values import Measurement, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Config, LaunchPlan, Prediction
+    from occupancy_lab.values import Config, Prediction, Problem
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)
@@ -52,8 +57,8 @@ UNTIMED = Measurement("not launched", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """One of those that were timed side by side."""
+class ProviderRow:
+    """What was predicted and measured of one of ALL."""
 
     provider: str
     moved: Traffic
@@ -70,25 +75,29 @@ class Timed:
         return self.measurement.gbs(self.moved)
 
 
-@dataclass(frozen=True, slots=True)
-class SideBySide:
+@dataclass(frozen=True, slots=True, repr=False)
+class SideBySide(Answer):
     """What was measured side by side, in the order it was asked for."""
 
     gpu: Gpu
     kernel: str
     problem: Problem
-    rows: tuple[Timed, ...]
+    rows: tuple[ProviderRow, ...]
 
-    def row(self, provider: str) -> Timed | None:
+    def row(self, provider: str) -> ProviderRow | None:
         """Return the row of *provider*; None where it was not asked for."""
         return next((row for row in self.rows if row.provider == provider), None)
 
-    def share_of_copy(self, row: Timed) -> float | None:
+    def share_of_copy(self, row: ProviderRow) -> float | None:
         """Return the bandwidth of *row* over the copy's; None where one of them has no time."""
         copy = self.row(COPY)
         if copy is None or copy.gbs is None or row.gbs is None:
             return None
         return row.gbs / copy.gbs
+
+    def to_document(self) -> Document:
+        """Return what was measured, and what was predicted of it, in words."""
+        return side_by_side_document(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
@@ -99,28 +108,28 @@ class SideBySide:
             "measured": [self._row(row) for row in self.rows],
         }
 
-    def _row(self, row: Timed) -> dict[str, Any]:
+    def _row(self, row: ProviderRow) -> dict[str, Any]:
         values = dataclasses.asdict(row) | {"measurement": row.measurement.to_dict()}
         if row.prediction is not None:
             values["prediction"]["bound"] = row.prediction.bound
         return values | {"gbs": row.gbs, "share_of_copy": self.share_of_copy(row)}
 
 
-def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the command line
-    cols: int,
+def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the command line
+    cols: Integer,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    kernel: str = TUTORIAL_KERNEL,
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel = TUTORIAL_KERNEL,
     providers: Sequence[str] = (),
-    block_size: int | None = None,
-    num_warps: int | None = None,
-    num_stages: int | None = None,
-    runs: int = DEFAULT_RUNS,
+    block_size: Integer | None = None,
+    num_warps: Integer | None = None,
+    num_stages: Integer | None = None,
+    runs: Integer = DEFAULT_RUNS,
     cache: bool = True,
     journal: Journal | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
-    progress: Callable[[str], None] = lambda _said: None,
+    progress: Callable[[str], None] = lambda _sentence: None,
 ) -> SideBySide:
     """Time *kernel* and *providers* in turns on the first GPU of this machine.
 
@@ -128,11 +137,11 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         cols: Columns of the matrix.
         rows: Rows of it.
         dtype: float32, float16 or bfloat16.
-        kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
+        kernel: A kernel, as `explain` takes it, that has a name or a file.
         providers: Of ALL for a softmax, of the kernel and the copy for another kernel, in the
             order of the answer. None are all of them.
         block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
-        num_warps: Warps a program.
+        num_warps: Warps per program.
         num_stages: Stages of the loop over rows.
         runs: Launches timed of each, at the least.
         cache: Whether to use the store of compiled resources.
@@ -147,22 +156,23 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument an option of the comma
         DoesNotFitError: the GPU holds not one program of it.
     """
     gpu, devices = chosen_devices("measure")
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
-    chosen = {"block_size": block_size, "num_warps": num_warps, "num_stages": num_stages}
+    problem = chosen_problem(rows, cols, dtype)
+    chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
+    runs = whole_number("runs", runs)
     directory = store_directory() if cache else None
     with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
-        compiler.check_file(kernel)
-        found = chosen_kernel(kernel)
+        named = chosen_kernel(kernel, compiler.check_file)
+        named.check_name("a measurement")
+        name, found = str(named.name), named.kernel
         asked = _known(providers, found)
-        if KERNEL not in asked and any(chosen.values()):
+        if KERNEL not in asked and set(chosen.values()) != {None}:
             msg = (
                 f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
             )
             raise InputError(msg)
         config = chosen_config(found, problem, gpu, chosen)
-        record = compile_record(kernel, found, problem, config, gpu, compiler=compiler)
-        waiting = [_untimed(provider, kernel, record, compiler) for provider in asked]
+        record = compile_record(name, found, problem, config, gpu, compiler=compiler)
+        waiting = [_untimed(provider, name, record, compiler) for provider in asked]
     launches = [(problem, launch) for _, launch in waiting if launch is not None]
     measured = iter(measure_launches(launches, runs=runs, devices=devices, journal=journal))
     timed = (
@@ -191,38 +201,24 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 
 def _untimed(
     provider: str, kernel: str, record: Record, compiler: Compiler
-) -> tuple[Timed, TimedLaunch | None]:
+) -> tuple[ProviderRow, TimedLaunch | None]:
     """Return a row without a time, and what to launch for one; None where it does not fit."""
-    if provider == KERNEL:
-        return _planned(provider, kernel, record, record.plan)
+    plan, problem = record.plan, record.problem
+    if provider in PROVIDERS:
+        moved = Traffic(problem.matrix_bytes, problem.matrix_bytes)
+        return ProviderRow(provider, moved, UNTIMED), TimedLaunch(provider)
     if provider == TUTORIAL:
-        return _tutorial(record, compiler)
-    matrix = record.problem.matrix_bytes
-    return Timed(provider, Traffic(matrix, matrix), UNTIMED), TimedLaunch(provider)
-
-
-def _tutorial(record: Record, compiler: Compiler) -> tuple[Timed, TimedLaunch | None]:
-    """Return the tutorial's own choice, launched with as many programs as its formula gives."""
-    kernel, problem = chosen_kernel(TUTORIAL_KERNEL), record.problem
-    config = chosen_config(kernel, problem, record.gpu, {})
-    try:
-        own = compile_record(
-            TUTORIAL_KERNEL, kernel, problem, config, record.gpu, compiler=compiler
-        )
-    except DoesNotFitError as error:
-        refused = Measurement("does not fit", None, str(error))
-        return Timed(TUTORIAL, record.traffic, refused, config), None
-    return _planned(TUTORIAL, TUTORIAL_KERNEL, own, own.tutorial_plan)
-
-
-def _planned(
-    provider: str, kernel: str, record: Record, plan: LaunchPlan
-) -> tuple[Timed, TimedLaunch | None]:
+        kernel, softmax = TUTORIAL_KERNEL, load_kernel(TUTORIAL_KERNEL)
+        config = chosen_config(softmax, problem, record.gpu, {})
+        try:
+            record = compile_record(kernel, softmax, problem, config, record.gpu, compiler=compiler)
+        except DoesNotFitError as error:
+            refused = Measurement("does not fit", None, str(error))
+            return ProviderRow(provider, record.traffic, refused, config), None
+        plan = record.tutorial_plan
     # A formula that gives no number of programs is launched with 0, and the kernel says why not.
-    programs = plan.num_programs or 0
-    row = Timed(
-        provider, record.traffic, UNTIMED, record.config, programs, record.prediction_of(plan)
-    )
+    programs, prediction = plan.num_programs or 0, record.prediction_of(plan)
+    row = ProviderRow(provider, record.traffic, UNTIMED, record.config, programs, prediction)
     return row, TimedLaunch(kernel, record.config, programs)
 
 
@@ -244,7 +240,7 @@ def side_by_side_document(found: SideBySide) -> Document:
 
 
 def _answer(found: SideBySide) -> str:
-    timed = [row for row in found.rows if row.measurement.us is not None and row.provider != "copy"]
+    timed = [row for row in found.rows if row.measurement.us is not None and row.provider != COPY]
     if not timed:
         return "Nothing was measured."
     fastest = min(timed, key=lambda row: row.measurement.us or 0.0)
@@ -253,28 +249,28 @@ def _answer(found: SideBySide) -> str:
     return f"The fastest is {fastest.provider}: {cell(fastest.measurement.us)} us measured{copy}."
 
 
-def _measured(found: SideBySide, row: Timed) -> tuple[str, ...]:
-    taken, share = row.measurement, found.share_of_copy(row)
+def _measured(found: SideBySide, row: ProviderRow) -> tuple[str, ...]:
+    measured = row.measurement
     return (
         row.provider,
-        cell(taken.us),
-        "-" if taken.us is None else f"{cell(taken.us_low)} - {cell(taken.us_high)}",
-        "-" if row.gbs is None else f"{row.gbs:.0f}",
-        "-" if share is None else f"{share:.0%}",
-        "-" if taken.relative_error is None else f"{taken.relative_error:.1e}",
+        cell(measured.us),
+        "-" if measured.us is None else f"{cell(measured.us_low)} - {cell(measured.us_high)}",
+        formatted(row.gbs, ".0f"),
+        formatted(found.share_of_copy(row), ".0%"),
+        formatted(measured.relative_error, ".1e"),
     )
 
 
-def _predicted(row: Timed) -> tuple[str, ...]:
+def _predicted(row: ProviderRow) -> tuple[str, ...]:
     config, prediction = row.config, row.prediction
     predicted = None if prediction is None else prediction.us
     return (
         row.provider,
-        "-" if config is None else str(config.num_warps),
-        "-" if config is None else str(config.num_stages),
-        "-" if row.num_programs is None else str(row.num_programs),
+        formatted(None if config is None else config.num_warps),
+        formatted(None if config is None else config.num_stages),
+        formatted(row.num_programs),
         cell(predicted),
-        "-" if prediction is None else prediction.bound,
+        formatted(None if prediction is None else prediction.bound),
         cell(row.measurement.us),
         difference_cell(predicted, row.measurement.us),
     )

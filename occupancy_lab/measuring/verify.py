@@ -6,38 +6,57 @@ import dataclasses
 import itertools
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import Compiler, check_files
+from occupancy_lab.compiling.process import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.inputs import DEFAULT_ROWS, check_problem, chosen_config, chosen_kernel
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    chosen_config,
+    chosen_kernel,
+    chosen_problem,
+    whole_numbers,
+)
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_driver
-from occupancy_lab.measuring.ncu import OneLaunch, profile
+from occupancy_lab.measuring.ncu import profile
+from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.record import compile_record
-from occupancy_lab.text.document import Section, Table, literal
-from occupancy_lab.text.words import count
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
+from occupancy_lab.text.words import count, formatted
+from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu, PresentGpu
+    from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.measuring.ncu import NcuReport
+    from occupancy_lab.measuring.ncu import NcuProfile
     from occupancy_lab.record import Record
+    from occupancy_lab.values import Problem
 
 OCCUPANCY_POINTS = 0.1
-"""Percentage points that a theoretical occupancy may differ by: it is printed rounded."""
+"""Percentage points that a theoretical occupancy may differ by: Nsight Compute prints two decimals,
+and one warp more or less of 64 is 1.6 points."""
 ACHIEVED_POINTS = 1.0
-"""Percentage points that a counted occupancy may lie above the theoretical one."""
+"""Percentage points that a counted occupancy may lie above the theoretical one: below a warp's."""
 READ_AT_LEAST, READ_AT_MOST = 0.9, 1.5
 """What is read from DRAM over what has to be read: less where some of it is still in the L2 cache,
 more where the driver or another program reads beside the launch. It tells a matrix that is read
 once from one that is read twice."""
+DEFAULT_COLS = 781
+"""The columns that the tutorial explains itself with."""
+NUM_STAGES = (1, 2, 3, 4)
+"""From a loop that copies nothing ahead to the most that the tutorial launches with."""
+PROFILED = 3
+"""Configurations that Nsight Compute looks at: it takes some 3 s for each."""
+MAX_ELEMENTS_PER_THREAD = 64
+"""Above this ptxas takes many seconds for a kernel."""
 
 DRIVER, LAUNCH, NCU = "driver", "cooperative launch", "ncu"
 
@@ -62,8 +81,32 @@ class Check:
         return dataclasses.asdict(self)
 
 
+class Verification(Answer, tuple[Check, ...]):
+    """The checks, in the order in which they were made."""
+
+    __slots__ = ()
+
+    def to_document(self) -> Document:
+        """Return the checks in a table per configuration, and how many differ."""
+        groups = itertools.groupby(self, lambda check: check.config)
+        differ = sum(check.agrees is False for check in self)
+        answer = (
+            f"{count(len(self), 'check')}, {differ} {'differs' if differ == 1 else 'differ'},"
+            f" {sum(check.agrees is None for check in self)} not checked."
+        )
+        return Document(
+            "What was predicted, and what the GPU says",
+            (answer,),
+            tuple(_section(config, group) for config, group in groups),
+        )
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the checks as plain values, for JSON."""
+        return [check.to_dict() for check in self]
+
+
 def _check(  # noqa: PLR0913 - the fields of a check
-    record: Record,
+    config: Config,
     source: str,
     what: str,
     predicted: Any,
@@ -74,136 +117,107 @@ def _check(  # noqa: PLR0913 - the fields of a check
     """Return a check of two values, which must be equal unless *agrees* says whether they agree."""
     if predicted is None or found is None:
         reason = "nothing is predicted" if predicted is None else f"{source} does not say"
-        return Check(record.config, what, predicted, found, None, source, reason)
+        return Check(config, what, predicted, found, None, source, reason)
     agrees = predicted == found if agrees is None else agrees
-    return Check(record.config, what, predicted, found, agrees, source)
+    return Check(config, what, predicted, found, agrees, source)
 
 
 def driver_checks(record: Record) -> Iterator[Check]:
     """Check what the binary and the formula say against the driver's word on the loaded kernel."""
-    said = ask_driver(record.kernel, record.problem, record.config, record.gpu.target)
-    read, held = record.resources, record.occupancy.programs_per_multiprocessor
-    yield _check(record, DRIVER, "registers a thread", read.n_regs, said.n_regs)
-    yield _check(record, DRIVER, "local memory, B a thread", read.local_bytes, said.local_bytes)
-    yield _check(record, DRIVER, "static shared memory, B", read.static_shared, said.static_shared)
-    yield _check(record, DRIVER, "programs an SM", held, said.programs_per_multiprocessor)
+    driver = ask_driver(record.kernel, record.problem, record.config, record.gpu.target)
+    binary, check = record.resources, partial(_check, record.config, DRIVER)
+    programs = record.occupancy.programs_per_multiprocessor
+    yield check("registers per thread", binary.n_regs, driver.n_regs)
+    yield check("local memory, B per thread", binary.local_bytes, driver.local_bytes)
+    yield check("static shared memory, B", binary.static_shared, driver.static_shared)
+    yield check("programs per SM", programs, driver.programs_per_multiprocessor)
 
 
 def launch_checks(record: Record) -> Iterator[Check]:
     """Check that as many programs as predicted are resident at once, and not one more."""
-    held = record.plan.resident_programs or 0
-    for programs, expected in ((held, True), (held + 1, False)):
+    resident = record.plan.resident_programs or 0
+    for programs, expected in ((resident, "accepted"), (resident + 1, "refused")):
         what = f"{programs} programs at once"
         if record.kernel.grid is not Grid.PERSISTENT and programs > record.plan.work:
             reason = f"the matrix has work for {record.plan.work} programs"
-            yield Check(record.config, what, _accepted(expected), None, None, LAUNCH, reason)
+            yield Check(record.config, what, expected, None, None, LAUNCH, reason)
             continue
         taken = accepts_cooperative_launch(record.kernel, record.problem, record.config, programs)
-        yield _check(record, LAUNCH, what, _accepted(expected), _accepted(taken))
-
-
-def _accepted(taken: bool) -> str:  # noqa: FBT001 - it is what is put into words
-    return "accepted" if taken else "refused"
+        yield _check(record.config, LAUNCH, what, expected, "accepted" if taken else "refused")
 
 
 def ncu_checks(kernel: str, record: Record) -> Iterator[Check]:
     """Check the limits, the occupancy and the traffic of the launch that the plan is for."""
-    programs = record.plan.num_programs or 1
+    check, programs = partial(_check, record.config, NCU), record.plan.num_programs or 1
     try:
-        report = profile(OneLaunch(kernel, record.problem, record.config, programs))
+        found = profile(record.problem, TimedLaunch(kernel, record.config, programs))
     except DriverError as error:
         yield Check(record.config, "what was launched", None, None, None, NCU, str(error))
         return
-    yield _check(record, NCU, "programs launched", programs, report.num_programs)
-    yield _check(record, NCU, "registers a thread", record.resources.n_regs, report.n_regs)
-    yield from _limit_checks(record, report)
-    yield from _occupancy_checks(record, report)
-    yield _read_check(record, report)
+    yield check("programs launched", programs, found.num_programs)
+    yield check("registers per thread", record.resources.n_regs, found.n_regs)
+    yield from _limit_checks(record, found)
+    predicted, theoretical = 100 * record.occupancy.occupancy, found.theoretical_occupancy
+    percent = None if theoretical is None else round(100 * theoretical, 2)
+    agrees = percent is not None and abs(percent - predicted) <= OCCUPANCY_POINTS
+    yield check("theoretical occupancy, %", predicted, percent, agrees=agrees)
+    achieved = found.achieved_occupancy
+    percent = None if achieved is None else round(100 * achieved, 2)
+    agrees = percent is not None and percent <= predicted + ACHIEVED_POINTS
+    yield check("achieved occupancy, %, at most", predicted, percent, agrees=agrees)
+    # What is written may stay in the L2 cache, and what is read again may come from there.
+    reads, read = record.traffic.read_bytes, found.read_bytes
+    least = READ_AT_LEAST * min(record.problem.matrix_bytes, reads)
+    agrees = read is not None and least <= read <= READ_AT_MOST * reads
+    yield check("read from DRAM, B", reads, read, agrees=agrees)
 
 
-def _limit_checks(record: Record, report: NcuReport) -> Iterator[Check]:
+def _limit_checks(record: Record, found: NcuProfile) -> Iterator[Check]:
     allowed = {limit.resource: limit.programs for limit in record.occupancy.limits}
-    what = "programs an SM, by"
-    yield _check(record, NCU, f"{what} registers", allowed["registers"], report.limit_registers)
-    yield _check(record, NCU, f"{what} warps", allowed["warps"], report.limit_warps)
-    yield _check(record, NCU, f"{what} program slots", allowed["programs"], report.limit_programs)
-    carveout = report.carveout
+    check, what = partial(_check, record.config, NCU), "programs per SM, by"
+    yield check(f"{what} registers", allowed["registers"], found.limit_registers)
+    yield check(f"{what} warps", allowed["warps"], found.limit_warps)
+    yield check(f"{what} program slots", allowed["programs"], found.limit_programs)
+    carveout = found.carveout
     if carveout is None:
         reason = f"{NCU} does not say how much of it the driver chose"
         yield Check(record.config, f"{what} shared memory", None, None, None, NCU, reason)
         return
-    what = f"{what} {carveout} B of shared memory"
-    yield _check(record, NCU, what, _shared_limit(record, carveout), report.limit_shared)
-
-
-def _shared_limit(record: Record, carveout: int) -> int | None:
-    """Return the programs that *carveout* bytes of shared memory per SM allow.
-
-    Nsight Compute's limit is of what the driver took from the L1 cache for this launch.
-    """
+    # Nsight Compute's limit is of what the driver took from the L1 cache for this launch.
     chosen = dataclasses.replace(record.gpu.architecture, shared_per_multiprocessor=carveout)
-    return occupancy(record.resources, chosen).limit("shared").programs
+    programs = occupancy(record.resources, chosen).limit("shared").programs
+    yield check(f"{what} {carveout} B of shared memory", programs, found.limit_shared)
 
 
-def _occupancy_checks(record: Record, report: NcuReport) -> Iterator[Check]:
-    predicted = 100 * record.occupancy.occupancy
-    found = _percent(report.theoretical_occupancy)
-    agrees = found is not None and abs(found - predicted) <= OCCUPANCY_POINTS
-    yield _check(record, NCU, "theoretical occupancy, %", predicted, found, agrees=agrees)
-    found = _percent(report.achieved_occupancy)
-    agrees = found is not None and found <= predicted + ACHIEVED_POINTS
-    yield _check(record, NCU, "achieved occupancy, %, at most", predicted, found, agrees=agrees)
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else round(100 * share, 2)
-
-
-def _read_check(record: Record, report: NcuReport) -> Check:
-    """Check that the matrix came from DRAM, once, or as often as the kernel is said to read it.
-
-    What is written may stay in the L2 cache, and what is read again may come from there.
-    """
-    has_to, said, found = record.problem.matrix_bytes, record.traffic.read_bytes, report.read_bytes
-    least, most = READ_AT_LEAST * min(has_to, said), READ_AT_MOST * said
-    agrees = found is not None and least <= found <= most
-    return _check(record, NCU, "read from DRAM, B", said, found, agrees=agrees)
-
-
-DEFAULT_COLS = 781
-"""The columns that the tutorial explains itself with."""
-NUM_STAGES = (1, 2, 3, 4)
-PROFILED = 3
-"""Configurations that Nsight Compute looks at: it takes some 3 s for each."""
-ELEMENTS_A_THREAD = 64
-"""Above this ptxas takes many seconds a kernel."""
-
-
-def verify_here(  # noqa: PLR0913 - one argument an option of the command line
-    cols: int = DEFAULT_COLS,
+def verify_here(  # noqa: PLR0913 - one argument per option of the command line
+    cols: Integer = DEFAULT_COLS,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    kernel: str = "softmax",
-    num_warps: Sequence[int] = (),
-    num_stages: Sequence[int] = (),
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel = "softmax",
+    num_warps: Integers = (),
+    num_stages: Integers = (),
     ncu: bool = True,
-) -> tuple[Check, ...]:
+) -> Verification:
     """Check a grid of configurations on the first NVIDIA GPU at hand; `verify` says what.
 
     Without *num_warps* every number of warps that compiles in a moment is taken, without
     *num_stages* 1 to 4 of a persistent kernel and 1 of another. Raises InputError where there is
     no NVIDIA GPU, or what is asked makes no sense.
     """
-    present = next((one for one in present_gpus() if one.gpu.vendor == "NVIDIA"), None)
+    nvidia = (present for present in present_gpus() if present.gpu.vendor == "NVIDIA")
+    present = next(nvidia, None)
     if present is None:
         msg = "verify needs an NVIDIA GPU, and none is at hand; explain does without one"
         raise InputError(msg)
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
-    check_files([kernel], store_directory())
-    configs = grid_of_configs(chosen_kernel(kernel), problem, present.gpu, num_warps, num_stages)
-    return verify(kernel, problem, configs, present, profiled=PROFILED if ncu else 0)
+    problem = chosen_problem(rows, cols, dtype)
+    with closing(Compiler(store_directory())) as compiler:
+        found = chosen_kernel(kernel, compiler.check_file)
+    found.check_name("Nsight Compute")
+    knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
+    configs = grid_of_configs(found.kernel, problem, present.gpu, *knobs)
+    profiled = PROFILED if ncu else 0
+    return verify(str(found.name), problem, configs, present, profiled=profiled)
 
 
 def grid_of_configs(
@@ -216,7 +230,7 @@ def grid_of_configs(
     """Return every configuration of *num_warps* and *num_stages*; `verify_here` says what () is."""
     architecture = gpu.architecture
     block_size = chosen_config(kernel, problem, gpu, {}).block_size
-    threads_at_least = block_size / ELEMENTS_A_THREAD
+    threads_at_least = block_size / MAX_ELEMENTS_PER_THREAD
     powers = (1 << power for power in range(architecture.max_warps_per_program.bit_length()))
     warps = num_warps or [n for n in powers if n * architecture.warp_size >= threads_at_least]
     stages = num_stages or (NUM_STAGES if kernel.grid is Grid.PERSISTENT else (1,))
@@ -230,7 +244,7 @@ def verify(
     present: PresentGpu,
     *,
     profiled: int = PROFILED,
-) -> tuple[Check, ...]:
+) -> Verification:
     """Return the checks of each of *configs* that fits, in their order.
 
     *kernel* is what `load_kernel` finds it by. Registers, local memory, static shared memory and
@@ -252,34 +266,26 @@ def verify(
         checks += (*driver_checks(record), *launch_checks(record))
         if place in places:
             checks += ncu_checks(kernel, record)
-    return tuple(checks)
+    return Verification(checks)
 
 
 def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -> list[Record]:
-    kernel = chosen_kernel(name)
+    kernel = chosen_kernel(name).kernel
     records, refusal = [], None
     with closing(Compiler(None)) as compiler:
         for config in configs:
             try:
-                records.append(
-                    compile_record(name, kernel, problem, config, gpu, compiler=compiler)
-                )
+                record = compile_record(name, kernel, problem, config, gpu, compiler=compiler)
             except DoesNotFitError as error:
                 refusal = error
+            else:
+                records.append(record)
     if not records:
         raise refusal or InputError("there is no configuration to check; name num_warps")
     return records
 
 
 HEADERS = ("", "predicted", "found", "asked", "")
-
-
-def verification_table(checks: Iterable[Check]) -> str:
-    """Return *checks* in markdown, with a last sentence on how many differ, and a newline."""
-    checks = tuple(checks)
-    groups = itertools.groupby(checks, lambda check: check.config)
-    sections = [_section(config, group).to_markdown() for config, group in groups]
-    return "\n\n".join([*sections, _sentence(checks)]) + "\n"
 
 
 def _section(config: Config, checks: Iterable[Check]) -> Section:
@@ -295,21 +301,10 @@ def _section(config: Config, checks: Iterable[Check]) -> Section:
 
 
 def _shown(value: float | str | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return formatted(value, "g" if isinstance(value, float) else "")
 
 
 def _verdict(check: Check) -> str:
     if check.agrees is None:
         return f"not checked: {literal(str(check.reason))}"
     return "agrees" if check.agrees else "**DIFFERS**"
-
-
-def _sentence(checks: tuple[Check, ...]) -> str:
-    differ = sum(check.agrees is False for check in checks)
-    unchecked = sum(check.agrees is None for check in checks)
-    return (
-        f"{count(len(checks), 'check')}, {differ} {'differs' if differ == 1 else 'differ'},"
-        f" {unchecked} not checked."
-    )

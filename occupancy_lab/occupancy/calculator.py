@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.gpus import find_gpus
-from occupancy_lab.inputs import check_fits, check_num_warps
+from occupancy_lab.inputs import asked_gpus, check_fits, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.occupancy.clusters import MAX_NUM_CTAS, clusters
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.values import Clusters, NextStep, Occupancy, TutorialOccupancy
 
 
@@ -125,7 +125,7 @@ def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
 
 
 def calculate_for(
-    names: str,
+    asked: AskedGpus,
     *,
     n_regs: int,
     shared: int,
@@ -133,7 +133,7 @@ def calculate_for(
     num_ctas: int = 1,
     **others: int | None,
 ) -> tuple[Calculation, ...]:
-    """Return the calculation of these resources on each GPU of *names*, separated by commas.
+    """Return the calculation of these resources on each GPU, asked for as `asked_gpus` says.
 
     *num_warps* counts the warps as launched, of which warp specialization makes more. *others* are
     further fields of Resources: sgprs, agprs, static_shared, barriers, tensor_memory.
@@ -151,7 +151,7 @@ def calculate_for(
         msg = f"agprs is {agprs}, more than the {n_regs} of n_regs, which counts them too"
         raise InputError(msg)
     resources = Resources(n_regs, num_warps, shared, num_ctas=num_ctas).replace(**others)
-    gpus = find_gpus(names)
+    gpus = asked_gpus(asked)
     for gpu in gpus:
         check_launched_warps(num_warps, gpu.architecture)
         _check_num_ctas(num_ctas, gpu)
@@ -162,6 +162,7 @@ def calculate_for(
     counted |= {"agprs" for gpu in gpus if getattr(gpu.architecture, "agpr_file", None)}
     for name in ("sgprs", "agprs", "barriers", "tensor_memory"):
         if others.get(name) is not None and name not in counted:
-            msg = f"{name} is {others[name]}, and no limit of {quoted(names)} depends on it"
+            keys = quoted(",".join(gpu.key for gpu in gpus))
+            msg = f"{name} is {others[name]}, and no limit of {keys} depends on it"
             raise InputError(msg)
     return calculations

@@ -27,7 +27,7 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.text.words import article, count, limiter_words, percent, resource_word
+from occupancy_lab.text.words import count, limiter_words, percent, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -156,9 +156,9 @@ def _axis_words(calculation: Calculation, field: str) -> str:
     """Return the label of the axis over which *field* varies."""
     architecture = calculation.architecture
     return {
-        "n_regs": f"{architecture.register_word}s a thread",
-        "shared": f"{architecture.shared_word} a program (KiB)",
-        "num_warps": f"{architecture.warp_word}s a program",
+        "n_regs": f"{architecture.register_word}s per thread",
+        "shared": f"{architecture.shared_word} per program (KiB)",
+        "num_warps": f"{architecture.warp_word}s per program",
     }[field]
 
 
@@ -201,7 +201,7 @@ def _draw_curves(axes: Axes, calculation: Calculation, series: Series) -> None:
     axes.plot([series.here], [series.at_kernel[0]], "o", clip_on=False, **style)
     _scale(axes, series)
     word = calculation.architecture.multiprocessor_word
-    axes.set_ylabel(f"programs {article(word)} {word}")
+    axes.set_ylabel(f"programs per {word}")
 
 
 def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
@@ -210,9 +210,9 @@ def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
     exact, *said = curves
     alike = bool(said) and are_alike(exact, said[0])
     placer = Placer(axes, curves[:1] if alike else curves)
-    held = series.at_kernel[0]
-    words = f"this kernel\n{_amount_words(calculation, series)}: {count(held, 'program')}"
-    placer.at_point(words, (series.here, held), color=INK)
+    programs = series.at_kernel[0]
+    words = f"this kernel\n{_amount_words(calculation, series)}: {count(programs, 'program')}"
+    placer.at_point(words, (series.here, programs), color=INK)
     if alike:
         placer.at_curve("both formulas", exact, color=INK)
         return
@@ -246,10 +246,10 @@ def _limiters(calculation: Calculation, every: Iterable[Series]) -> dict[str, st
 
 
 def _headline(calculation: Calculation) -> str:
-    held, word = calculation.occupancy, calculation.architecture.multiprocessor_word
+    occupancy, word = calculation.occupancy, calculation.architecture.multiprocessor_word
     return (
-        f"{calculation.title}: {count(held.programs_per_multiprocessor, 'program')}"
-        f" {article(word)} {word}, {percent(held.occupancy)} occupancy,"
+        f"{calculation.title}: {count(occupancy.programs_per_multiprocessor, 'program')}"
+        f" per {word}, {percent(occupancy.occupancy)} occupancy,"
         f" limited by {limiter_words(calculation)}"
     )
 
@@ -259,9 +259,9 @@ def _caption(calculation: Calculation, n_regs: int) -> str:
     padded = "" if n_regs == resources.n_regs else f" ({resources.n_regs} before padding)"
     return (
         "Each panel varies one amount and leaves the others as this kernel has them:"
-        f" {count(n_regs, architecture.register_word)} a thread{padded},"
+        f" {count(n_regs, architecture.register_word)} per thread{padded},"
         f" {resources.shared} B of {architecture.shared_word} and"
-        f" {count(resources.num_warps, architecture.warp_word)} a program."
+        f" {count(resources.num_warps, architecture.warp_word)} per program."
         f" Compiled with other num_warps, a kernel takes other {architecture.register_word}s too."
     )
 
@@ -269,7 +269,7 @@ def _caption(calculation: Calculation, n_regs: int) -> str:
 def draw_curves(calculation: Calculation) -> Figure:
     """Return a figure of the programs per multiprocessor over each amount that a kernel can change.
 
-    Three panels vary the registers a thread, the shared memory a program and the warps a program,
+    Three panels vary the registers per thread, and the shared memory and the warps per program,
     each with the other two as they are, by the exact and by the tutorial's formula. Under each a
     strip names the limiters.
     """

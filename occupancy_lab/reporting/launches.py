@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.files import plain_rows
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.record import record_of
-from occupancy_lab.sweeping.measured import row_conditions
 from occupancy_lab.text.words import count
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
-from occupancy_lab.values import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,18 +40,6 @@ def row_record(row: Mapping[Any, Any], gpu: Gpu) -> Record:
     )
 
 
-def row_measurement(row: Mapping[Any, Any]) -> Measurement:
-    """Return the measurement of a row that was launched."""
-    import pandas as pd
-
-    def known(name: str) -> Any:
-        return None if pd.isna(row[name]) else row[name]
-
-    names = ("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch")
-    columns = {name: known(name) for name in names}
-    return Measurement(str(row["measured"]), row_conditions(row), known("why_not"), **columns)
-
-
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One configuration, launched with as many programs as fit."""
@@ -60,7 +47,7 @@ class Variant:
     kernel: str
     config: Config
     resources: Resources
-    held: Occupancy
+    occupancy: Occupancy
     us: float
     recorded_us: float | None = None
     """Beside a predicted time: what others measured on a GPU of the kind; None for nothing."""
@@ -93,7 +80,7 @@ def launches_of(source: Source | None, problem: Problem) -> dict[Name, Row]:
     """Return the rows of *source* for *problem* as planned, by kernel and configuration."""
     if source is None:
         return {}
-    rows = rows_of(source.planned, problem).to_dict("records")
+    rows = plain_rows(rows_of(source.planned, problem))
     return {(str(row["kernel"]), row_config(row)): row for row in rows}
 
 
@@ -103,7 +90,7 @@ def _variant(row: Row, gpu: Gpu, recorded_us: float | None) -> Variant:
         kernel=str(row["kernel"]),
         config=row_config(row),
         resources=resources,
-        held=occupancy(resources, gpu.architecture),
+        occupancy=occupancy(resources, gpu.architecture),
         us=float(row["us"]),
         recorded_us=recorded_us,
     )

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.evaluating.evaluation import counted_rows, with_claims
+from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
@@ -23,7 +23,7 @@ from occupancy_lab.throughput.predict import row_config, row_problem, row_resour
 from occupancy_lab.values import Failure, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd
 
@@ -52,14 +52,29 @@ MEASURED = TimeWords("measured", "take", "are", alike=0.0)
 PREDICTED = TimeWords("predicted", "are predicted to take", "are predicted to be", alike=0.05)
 
 
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the rows of a table are predicted with."""
+
+    basis_of: Callable[[Gpu], Basis | None] = calibration_for
+    """Gives what predictions for a GPU rest on; None where nothing can be predicted."""
+    claims: Callable[..., pd.DataFrame] = with_predictions
+    """Adds what is predicted of rows to them."""
+
+
+MODEL = Model()
+
+
 USE, EXAMPLE = "benchmark", "example"
 """The uses of rows of the tutorial's benchmark, and of PROBLEM alone."""
+COPY, NAIVE = "copy", "naive"
+"""Two of the providers that are timed beside the kernels."""
 PROBLEM = Problem(4096, 781)
 """The tutorial's own problem."""
 WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))
 """The benchmark of Triton's fused softmax tutorial."""
 ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
-"""The same with one program a row."""
+"""The same with one program per row."""
 KERNELS = {TUTORIAL_KERNEL: NUM_STAGES, ROW_KERNEL: (1,)}
 """What is compiled, and its num_stages."""
 COMPILE_TIMEOUT = 25.0
@@ -69,36 +84,43 @@ COMPILE_TIMEOUT = 25.0
 def fresh_table(
     gpu: Gpu,
     *,
-    problems: tuple[Problem, ...] = (PROBLEM, *WIDTHS),
+    problems: Sequence[Problem] = (PROBLEM, *WIDTHS),
+    kernels: Mapping[str, Sequence[int]] = KERNELS,
+    num_warps: Sequence[int] = NUM_WARPS,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> pd.DataFrame:
-    """Return every configuration of both softmaxes on *problems* as *gpu* would launch them.
+    """Return every configuration of *kernels* on *problems* as *gpu* would launch them.
 
-    It has the columns of a measured table, of which nothing was measured. *progress* is called
-    with the compiles that are done and those to do.
+    *kernels* has the num_stages of each. The table has the columns of a measured one, of which
+    nothing was measured. *progress* is called with the compiles that are done and those to do.
     """
     import pandas as pd
 
-    tasks = tasks_of(problems, gpu)
+    tasks = tasks_of(problems, gpu, kernels, num_warps)
     table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT, progress=progress)
     table[list(MEASURED_COLUMNS)] = pd.NA
     uses = [EXAMPLE if task.problem == PROBLEM else USE for task in tasks]
     return table.assign(launched=table["num_programs"], use=uses)
 
 
-def tasks_of(problems: Iterable[Problem], gpu: Gpu) -> list[Task]:
-    """Return every configuration of both softmaxes on *problems*."""
+def tasks_of(
+    problems: Iterable[Problem],
+    gpu: Gpu,
+    kernels: Mapping[str, Sequence[int]] = KERNELS,
+    num_warps: Sequence[int] = NUM_WARPS,
+) -> list[Task]:
+    """Return every configuration on *problems* of *kernels*, which has the num_stages of each."""
     return [
         task
         for problem in problems
-        for name, num_stages in KERNELS.items()
+        for name, num_stages in kernels.items()
         for task in expand(
             name,
             load_kernel(name),
             problems=[problem],
             gpus=[gpu],
             block_sizes=(),
-            num_warps=NUM_WARPS,
+            num_warps=num_warps,
             num_stages=num_stages,
         )
     ]
@@ -195,13 +217,14 @@ class Source:
 
 
 def recorded_source(
-    name: str | None, progress: Callable[[int, int], None] = lambda _done, _of: None
+    name: str | None, progress: Callable[[int, int], None] = lambda _done, _of: None, **how: Any
 ) -> Source:
     """Return what was recorded on the GPU called *name*, None for an H200.
 
     Where nothing was, or only launches to check a prediction against, it is what is predicted: of
     the launches that were recorded on another GPU of the same target, or else of the tutorial's
-    benchmark, compiled here; *progress* is called with the compiles that are done and those to do.
+    benchmark, compiled here, as `fresh_table` takes *how*; *progress* is called with the compiles
+    that are done and those to do.
 
     Raises InputError where there is no such GPU, or nothing can be predicted.
     """
@@ -211,7 +234,7 @@ def recorded_source(
         return _recorded(gpu, table)
     compiled = table[grids & (table["target"] == gpu.target.name)]
     if compiled.empty:
-        return make_fresh(gpu, progress=progress)
+        return make_fresh(gpu, progress=progress, **how)
     origin = _recorded(find_gpu(str(compiled["gpu"].iloc[0])), table)
     return make_predicted(gpu, origin, _recorded(gpu, table) if own.any() else None)
 
@@ -221,15 +244,17 @@ def _recorded(gpu: Gpu, table: pd.DataFrame) -> Source:
     return make_source(gpu, table, read_rows(entry) if entry.is_file() else None)
 
 
-def make_predicted(gpu: Gpu, origin: Source, recorded: Source | None = None) -> Source:
+def make_predicted(
+    gpu: Gpu, origin: Source, recorded: Source | None = None, *, model: Model = MODEL
+) -> Source:
     """Return what is predicted on *gpu* of the launches of *origin*, a GPU of the same target.
 
     *recorded* is what was measured on *gpu*, None for nothing.
 
     Raises InputError where nothing can be predicted.
     """
-    basis = _basis(gpu)
-    found = _predicted(gpu, basis, replanned(origin.table, gpu))
+    basis = _basis(gpu, model)
+    found = _predicted(gpu, basis, replanned(origin.table, gpu), model)
     return dataclasses.replace(found, origin=origin, recorded=recorded)
 
 
@@ -238,12 +263,12 @@ def make_fresh(gpu: Gpu, **how: Any) -> Source:
 
     Raises InputError where nothing can be predicted.
     """
-    basis = _basis(gpu)
-    return _predicted(gpu, basis, fresh_table(gpu, **how))
+    basis = _basis(gpu, MODEL)
+    return _predicted(gpu, basis, fresh_table(gpu, **how), MODEL)
 
 
-def _basis(gpu: Gpu) -> Basis:
-    basis = calibration_for(gpu)
+def _basis(gpu: Gpu, model: Model) -> Basis:
+    basis = model.basis_of(gpu)
     if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
         msg = (
             f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
@@ -253,11 +278,11 @@ def _basis(gpu: Gpu) -> Basis:
     return basis
 
 
-def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame) -> Source:
+def _predicted(gpu: Gpu, basis: Basis, table: pd.DataFrame, model: Model) -> Source:
     import pandas as pd
 
     fitting = table[table["num_programs"].notna()].reset_index(drop=True)
-    predicted = with_claims(fitting, {}, gpu, basis)
+    predicted = model.claims(fitting, {}, gpu, basis)
     predicted = predicted.assign(us=predicted["predicted_us"])
     none = pd.DataFrame()
     return Source(gpu, basis, None, table, predicted, predicted, none, is_predicted=True)
@@ -285,6 +310,7 @@ def make_source(
     providers: pd.DataFrame | None = None,
     *,
     file: str | None = None,
+    model: Model = MODEL,
 ) -> Source:
     """Return the source of those rows of *table* that are for *gpu*, with their predictions.
 
@@ -295,14 +321,14 @@ def make_source(
     _check(table, file)
     table = _typed(table[table["gpu"] == gpu.key].reset_index(drop=True))
     table = table if "use" in table else table.assign(use=ALL)
-    planned, basis = counted_rows(table), calibration_for(gpu)
+    planned, basis = counted_rows(table), model.basis_of(gpu)
     return Source(
         gpu=gpu,
         basis=basis,
         file=file,
         table=table,
         planned=planned,
-        predictions=planned.iloc[:0] if basis is None else with_claims(planned, {}, gpu, basis),
+        predictions=planned.iloc[:0] if basis is None else model.claims(planned, {}, gpu, basis),
         providers=pd.DataFrame() if providers is None else _typed(_measured(providers)),
     )
 

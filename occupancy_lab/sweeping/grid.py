@@ -8,37 +8,49 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import Store, resource_key, store_directory
+from occupancy_lab.compiling import (
+    Store,
+    compile_resources,
+    resource_key,
+    store_directory,
+)
+from occupancy_lab.compiling.compile import would_fail_again
+from occupancy_lab.compiling.environment import find_environment, running_environment
 from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, check_files
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.compiling.server import Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.errors import DoesNotFitError, InputError, OccupancyLabError
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
-    check_config,
-    check_problem,
-    check_stages,
+    check_elsewhere,
+    check_launch,
     chosen_gpus,
     chosen_kernel,
+    chosen_problems,
     next_power_of_two,
+    whole_number,
+    whole_numbers,
 )
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
-from occupancy_lab.values import Config, Failure, Problem, Resources
+from occupancy_lab.values import Config, Failure, Resources
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.spread import UnfinishedError
+from occupancy_lab.workers.distribute import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
+    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.values import Problem
 
     Outcome = Resources | Failure
     Progress = Callable[[int, int], None]
@@ -46,9 +58,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A cell of the grid; `kernel_name` is what `load_kernel` found the kernel by."""
+    """A cell of the grid; `kernel_name` is what `load_kernel` finds the kernel by.
 
-    kernel_name: str
+    It is None for a Kernel that only this process has.
+    """
+
+    kernel_name: str | None
     kernel: Kernel
     problem: Problem
     config: Config
@@ -56,10 +71,8 @@ class Task:
 
     def why_not(self) -> Failure | None:
         """Return why it need not be compiled, as it cannot be launched or does not fit; or None."""
-        cell = (self.kernel, self.problem, self.config, self.gpu)
         try:
-            check_config(*cell)
-            check_stages(*cell)
+            check_launch(self.kernel, self.problem, self.config, self.gpu)
         except InputError as error:
             return Failure("skipped", str(error))
         except DoesNotFitError as error:
@@ -68,7 +81,7 @@ class Task:
 
 
 def expand(  # noqa: PLR0913 - one argument a dimension of the grid
-    kernel_name: str,
+    kernel_name: str | None,
     kernel: Kernel,
     *,
     problems: Sequence[Problem],
@@ -103,30 +116,49 @@ INTERRUPTED = Failure("interrupted", "interrupted before it was compiled")
 
 
 def default_jobs() -> int:
-    """Return the processes to compile in: one a core that this process may use."""
+    """Return the processes to compile in: one per core that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 class _Compiles:
-    """What a sweep's tasks need compiled, each key once, however many tasks share it."""
+    """What a sweep's tasks need compiled, each key once, however many tasks share it.
 
-    def __init__(self, tasks: Iterable[Task], store: Store, directory: str | None) -> None:
+    What another Triton compiles lies in the store under keys that only it can work out.
+    """
+
+    def __init__(
+        self, tasks: Iterable[Task], store: Store, directory: str | None, *, other_triton: bool
+    ) -> None:
         self.names: dict[Task, str] = {}
         self.keys: dict[str, dict[str, Any]] = {}
         self.requests: dict[str, Request] = {}
+        """What other processes compile."""
+        self.own: dict[str, Task] = {}
+        """What this process compiles, as no other has the kernel."""
         self._store = store
         for task in tasks:
-            launch = task.kernel.launch(task.problem, task.config)
-            key = resource_key(task.kernel.function, launch, task.gpu.target)
-            name = self.names[task] = key_digest(key)
-            self.keys[name] = key
-            self.requests[name] = Request(
-                task.kernel_name,
-                launch,
-                task.gpu.target,
-                directory,
-                key=key_as_json(key),
+            what = (task.kernel.launch(task.problem, task.config), task.gpu.target)
+            if other_triton:
+                key, name = None, key_digest([task.kernel_name, *map(repr, what)])
+            else:
+                key = resource_key(task.kernel.function, *what)
+                name = key_digest(key)
+                self.keys[name] = key
+            self.names[task] = name
+            if task.kernel_name is None:
+                self.own[name] = task
+            else:
+                known = None if key is None else key_as_json(key)
+                self.requests[name] = Request(task.kernel_name, *what, directory, key=known)
+
+    def compile_own(self, task: Task) -> Outcome:
+        """Compile *task* in this process."""
+        try:
+            return compile_resources(
+                task.kernel, task.problem, task.config, task.gpu.target, self._store
             )
+        except OccupancyLabError as error:
+            return Failure("compile failed", str(error), lasting=would_fail_again(error))
 
     def forget_failures(self) -> None:
         """Forget what did not compile."""
@@ -144,34 +176,34 @@ class _Compiles:
 
     def keep(self, name: str, outcome: Outcome) -> Outcome:
         """Put an outcome into the store, unless another try may well give another; return it."""
-        if isinstance(outcome, Resources):
-            self._store.put(self.keys[name], outcome)
-        elif outcome.lasting:
-            return self._store.put_failure(self.keys[name], outcome)
+        key = self.keys.get(name)
+        if key is not None and isinstance(outcome, Resources):
+            self._store.put(key, outcome)
+        elif key is not None and isinstance(outcome, Failure) and outcome.lasting:
+            return self._store.put_failure(key, outcome)
         return outcome
 
 
 def _compile_all(
     compiles: _Compiles,
-    *,
-    jobs: int,
-    timeout: float | None,
-    scheduler: str | None,
+    compile_requests: Callable[[Mapping[str, Request]], Generator[tuple[str, Outcome]]],
     progress: Progress,
 ) -> Mapping[str, Outcome]:
-    """Return the outcome of each compile; UnfinishedError has those finished before a signal."""
+    """Return the outcome of each compile; UnfinishedError has those finished before a signal.
+
+    *compile_requests* compiles in other processes what the store lacks.
+    """
     outcomes = compiles.stored()
+    own = {name: task for name, task in compiles.own.items() if name not in outcomes}
     missing = {name: request for name, request in compiles.requests.items() if name not in outcomes}
-    progress(0, len(missing))
-    if scheduler is None:
-        compiling = compile_here(missing, jobs, timeout)
-    else:
-        compiling = compile_on_cluster(missing, scheduler, timeout)
+    total = len(own) + len(missing)
+    progress(0, total)
+    here = ((name, compiles.compile_own(task)) for name, task in own.items())
     try:
-        with closing(compiling) as finished:
-            for count, (name, outcome) in enumerate(finished, start=1):
+        with closing(compile_requests(missing)) as elsewhere:
+            for count, (name, outcome) in enumerate(itertools.chain(here, elsewhere), start=1):
                 outcomes[name] = compiles.keep(name, outcome)
-                progress(count, len(missing))
+                progress(count, total)
     except KeyboardInterrupt as interrupt:
         signals.arrived()
         raise UnfinishedError(outcomes) from interrupt
@@ -179,22 +211,23 @@ def _compile_all(
 
 
 def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to compile it
-    cols: int | Sequence[int],
+    cols: Integers,
     *,
-    rows: int | Sequence[int] = DEFAULT_ROWS,
-    dtype: str | Sequence[str] = "float32",
-    kernel: str = "softmax",
-    gpu: str | Iterable[str] | None = None,
-    block_size: int | Sequence[int] = (),
-    num_warps: int | Sequence[int] = NUM_WARPS,
-    num_stages: int | Sequence[int] = NUM_STAGES,
-    jobs: int | None = None,
+    rows: Integers = DEFAULT_ROWS,
+    dtype: AskedDtype | Iterable[AskedDtype] = "float32",
+    kernel: AskedKernel = "softmax",
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    block_size: Integers = (),
+    num_warps: Integers = NUM_WARPS,
+    num_stages: Integers = NUM_STAGES,
+    jobs: Integer | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
     cache: bool = True,
     retry_failed: bool = False,
     measure: bool = False,
-    runs: int = DEFAULT_RUNS,
+    runs: Integer = DEFAULT_RUNS,
     devices: str | Sequence[int] | None = None,
     journal: Journal | None = None,
     progress: Progress = lambda _done, _of: None,
@@ -209,15 +242,17 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     `occupancy_lab.sweeping.measured` are there too.
 
     Args:
-        cols: Columns of the matrix, one or several; so are all but *kernel* up to *num_stages*.
+        cols: Columns of the matrix, one number or several; as are all but *kernel* and *triton* up
+            to *num_stages*.
         rows: Rows of the matrix.
-        dtype: float32, float16 or bfloat16.
-        kernel: A kernel of the lab's own, or the path of a Python file with a `KERNEL`.
+        dtype: float32, float16 or bfloat16, or torch's dtypes.
+        kernel: A kernel, as `explain` takes it.
         gpu: GPUs or targets, as `explain` takes them.
+        triton: A Triton, as `explain` takes it.
         block_size: BLOCK_SIZE; none takes the smallest that holds a row.
-        num_warps: Warps a program.
+        num_warps: Warps per program.
         num_stages: Stages of the loop over rows.
-        jobs: Compiling processes; None takes one a core.
+        jobs: Compiling processes; None takes one per core.
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.
         cache: Whether to use the store of compiled resources.
@@ -234,30 +269,32 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         UnfinishedError: Ctrl-C; it has the table, with the status "interrupted" in the rows that
             were not compiled, and without the times that were not measured.
     """
-    problems = [Problem(*shape) for shape in _shapes(rows, cols, dtype)]
-    for problem in problems:
-        check_problem(problem)
+    problems = chosen_problems(rows, cols, dtype)
     if scheduler is not None:
         check_scheduler(scheduler)
-    check_files([kernel], store_directory() if cache else None, compile_timeout)
-    found = chosen_kernel(kernel)
+    with closing(Compiler(store_directory() if cache else None, timeout=compile_timeout)) as one:
+        found = chosen_kernel(kernel, one.check_file)
     gpus = [one for one, _ in chosen_gpus(gpu)]
     here, names = _measured_on(gpus, devices) if measure else (None, ())
+    environment = find_environment(triton)
+    check_elsewhere(found, other_triton=not environment.is_running, measure=measure)
+    if scheduler is not None:
+        found.check_name("a Dask cluster")
     tasks = list(
         expand(
-            kernel,
-            found,
+            *found,
             problems=problems,
             gpus=gpus,
-            block_sizes=_several(block_size),
-            num_warps=_several(num_warps),
-            num_stages=_several(num_stages),
+            block_sizes=whole_numbers("block_size", block_size),
+            num_warps=whole_numbers("num_warps", num_warps),
+            num_stages=whole_numbers("num_stages", num_stages),
         )
     )
     try:
         table = run_tasks(
             tasks,
-            jobs=jobs,
+            environment=environment,
+            jobs=None if jobs is None else whole_number("jobs", jobs),
             compile_timeout=compile_timeout,
             scheduler=scheduler,
             cache=cache,
@@ -273,7 +310,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         table,
         tasks,
         gpu=here,
-        runs=runs,
+        runs=whole_number("runs", runs),
         devices=names,
         progress=measuring_progress,
         journal=journal,
@@ -294,6 +331,7 @@ def _measured_on(
 def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
     tasks: Sequence[Task],
     *,
+    environment: Environment | None = None,
     jobs: int | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
@@ -303,45 +341,39 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
 ) -> pd.DataFrame:
     """Compile *tasks* and give a table with one row each, as `sweep` does of its grid.
 
+    The Triton is that of *environment*; None is this process's.
+
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
+    environment = environment or running_environment()
+
+    def compile_requests(requests: Mapping[str, Request]) -> Generator[tuple[str, Outcome]]:
+        if scheduler is not None:
+            return compile_on_cluster(requests, scheduler, compile_timeout)
+        return compile_here(requests, jobs or default_jobs(), compile_timeout, environment.python)
+
     failures = {task: failure for task in tasks if (failure := task.why_not()) is not None}
     directory = store_directory() if cache else None
     compiles = _Compiles(
         (task for task in tasks if task not in failures),
         Store(directory),
         None if directory is None or scheduler is not None else str(directory),
+        other_triton=not environment.is_running,
     )
     if retry_failed:
         compiles.forget_failures()
     unfinished = None
     try:
-        outcomes = _compile_all(
-            compiles,
-            jobs=jobs or default_jobs(),
-            timeout=compile_timeout,
-            scheduler=scheduler,
-            progress=progress,
-        )
+        outcomes = _compile_all(compiles, compile_requests, progress)
     except UnfinishedError as interrupt:
         outcomes, unfinished = interrupt.finished, interrupt
     table = make_table(
         [
             (task, failures.get(task) or outcomes.get(compiles.names[task], INTERRUPTED))
             for task in tasks
-        ]
+        ],
+        environment.triton,
     )
     if unfinished is not None:
         raise UnfinishedError(table) from unfinished
     return table
-
-
-def _several(value: Any) -> Sequence[Any]:
-    return (value,) if isinstance(value, int | str) else tuple(value)
-
-
-def _shapes(rows: Any, cols: Any, dtype: Any) -> Iterator[tuple[int, int, str]]:
-    for one_dtype in _several(dtype):
-        for one_rows in _several(rows):
-            for one_cols in _several(cols):
-                yield one_rows, one_cols, one_dtype

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, measure_launches
 from occupancy_lab.values import Conditions
-from occupancy_lab.workers.spread import UnfinishedError
+from occupancy_lab.workers.distribute import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,10 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
     ]
     counts = [int(table["num_programs"].iloc[place]) for place in fine]
     launches = [
-        (tasks[place].problem, TimedLaunch(tasks[place].kernel_name, tasks[place].config, count))
+        (
+            tasks[place].problem,
+            TimedLaunch(str(tasks[place].kernel_name), tasks[place].config, count),
+        )
         for place, count in zip(fine, counts, strict=True)
     ]
 

@@ -1,10 +1,16 @@
-"""Tables of measured launches: those that come with the lab, and those of a file."""
+"""What was recorded: the launches that come with the lab, or those of a file.
+
+As a table of all of them, or one launch looked up without pandas, where no GPU is at hand.
+"""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,14 +18,17 @@ from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
-from occupancy_lab.measuring.recorded import recorded_files
+from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.rows import SCHEMA, Column
+from occupancy_lab.values import Conditions, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from importlib.resources.abc import Traversable
 
     import pandas as pd
+
+    from occupancy_lab.values import Config, Problem
 
 NAMING = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a configuration; none of their cells is blank."""
@@ -33,9 +42,104 @@ _OF_A_TIME = ("launched", "occupancy", "us")
 """The columns whose cells are not blank where a launch was measured."""
 _OF_A_BINARY = ("n_regs", "shared")
 """The columns whose cells are not blank where it is known how many programs fit."""
+_OF_A_LAUNCH = (*MEASURED_COLUMNS, "num_programs")
+"""The columns that are read of a launch that is looked up."""
 CHECK = "check"
 """The `use` of launches that a prediction is only held against: of a GPU whose tutorial benchmark
 was not measured."""
+
+
+def recorded_measurement(
+    gpu_key: str, kernel_name: str, problem: Problem, config: Config, num_programs: int | None
+) -> Measurement | None:
+    """Return the latest recorded measurement of a launch on the GPU *gpu_key*, None for none.
+
+    It was launched with *num_programs* programs; for None any number will do, as for a kernel that
+    launches one program per row whatever is asked for.
+    """
+    launches = _recorded_launches(gpu_key, kernel_name, problem, config)
+    latest = _latest(row for row in launches if num_programs in {None, row["launched"]})
+    return None if latest is None else row_measurement(latest)
+
+
+def recorded_as_compiled(
+    gpu_key: str, kernel_name: str, problem: Problem, config: Config
+) -> tuple[int, Measurement] | None:
+    """Return the latest recorded launch with as many programs as fit, and that number.
+
+    It is the number for what was compiled then, which another Triton may compile differently. None
+    where nothing was recorded.
+    """
+    launches = _recorded_launches(gpu_key, kernel_name, problem, config)
+    latest = _latest(row for row in launches if row["launched"] == row["num_programs"])
+    return None if latest is None else (latest["launched"], row_measurement(latest))
+
+
+def recorded_copy(gpu_key: str, problem: Problem) -> Measurement | None:
+    """Return the latest recorded measurement of a plain copy of *problem*'s matrix, None for none.
+
+    It was measured beside the kernels, on the GPU *gpu_key*.
+    """
+    file = files("occupancy_lab.recorded") / f"providers-{gpu_key}.csv"
+    if not file.is_file():
+        return None
+    start = f"{problem.rows},{problem.cols},{problem.dtype},copy,"
+    latest = _latest(_timed_rows(file, start, start))
+    return None if latest is None else row_measurement(latest)
+
+
+def row_measurement(row: Mapping[str, Any]) -> Measurement:
+    """Return the measurement that the columns of a row hold, None for what is missing."""
+    conditions = {field.name: row[field.name] for field in dataclasses.fields(Conditions)}
+    names = ("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch")
+    return Measurement(
+        row["measured"],
+        Conditions(**conditions),
+        row["why_not"],
+        **{name: row[name] for name in names},
+    )
+
+
+def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    return max(rows, key=lambda row: row["date"] or "", default=None)
+
+
+def _recorded_launches(
+    gpu_key: str, kernel_name: str, problem: Problem, config: Config
+) -> Iterator[dict[str, Any]]:
+    name = [kernel_name, problem.rows, problem.cols, problem.dtype, *dataclasses.astuple(config)]
+    for file in recorded_files():
+        for row in _timed_rows(file, f"{gpu_key},", f",{','.join(map(str, name))},"):
+            if row["launched"]:
+                yield row
+
+
+def _timed_rows(file: Traversable, start: str, part: str) -> Iterator[dict[str, Any]]:
+    """Return what the rows hold that have a time and whose line begins with *start* and has *part*.
+
+    A row with a number that cannot be is passed over. Lines are sifted before they are parsed: it
+    is ten times as fast. A row's name stands at its beginning, in the order of `name_columns`.
+    """
+    text = file.read_text(encoding="utf-8")
+    if part not in text:
+        return
+    header, *lines = text.splitlines()
+    chosen = (line for line in lines if line.startswith(start) and part in line)
+    for cells in csv.DictReader(chosen, fieldnames=header.split(",")):
+        with suppress(ValueError):
+            row = {name: SCHEMA[name].read(cells.get(name) or "") for name in _OF_A_LAUNCH}
+            if row["measured"] == "measured" and row["us"]:
+                yield row
+
+
+def recorded_files() -> list[Traversable]:
+    """Return the files of recorded launches by name."""
+    found = (file for file in files("occupancy_lab.recorded").iterdir() if _is_recorded(file.name))
+    return sorted(found, key=lambda file: file.name)
+
+
+def _is_recorded(name: str) -> bool:
+    return name.startswith("measured-") and name.endswith(".csv")
 
 
 def recorded_table() -> pd.DataFrame:

@@ -39,21 +39,21 @@ COLUMNS: Mapping[str, str] = {
     "cols": "columns of the matrix",
     "dtype": "the matrix's dtype",
     "BLOCK_SIZE": "elements that a program holds at once",
-    "num_warps": "warps (waves) a program",
+    "num_warps": "warps (waves) per program",
     "num_stages": "stages of the loop",
     "status": "ok, does not fit, compile failed, timed out, skipped, interrupted",
     "reason": "why the status is not ok",
-    "n_regs": "registers a thread (VGPRs a lane)",
-    "n_spills": "4-byte words of local memory a thread, spilled or not",
-    "shared": "dynamic shared memory (LDS) a program, bytes",
+    "n_regs": "registers per thread (VGPRs per lane)",
+    "n_spills": "4-byte words of local memory per thread, spilled or not",
+    "shared": "dynamic shared memory (LDS) per program, bytes",
     "pipeline_shared": "the part of it that holds rows in flight, bytes",
     "static_shared": "shared memory in the binary, bytes",
-    "barriers": "named barriers a program (NVIDIA)",
-    "sgprs": "scalar registers a wave (AMD)",
+    "barriers": "named barriers per program (NVIDIA)",
+    "sgprs": "scalar registers per wave (AMD)",
     "allocated_vgprs": "VGPRs that the kernel descriptor asks for (AMD)",
     "load_bytes": "the widest global load of a thread, bytes",
     "store_bytes": "the widest global store of a thread, bytes",
-    "local_bytes": "local memory (scratch) a thread, bytes",
+    "local_bytes": "local memory (scratch) per thread, bytes",
     **COUNTERS,
     "programs_per_multiprocessor": "programs that one SM, CU or WGP holds at once",
     "limiter": "the resources that allow no more, joined by +",
@@ -95,11 +95,16 @@ INTEGERS = (
 FLOATS = ("occupancy", "waves", "predicted_us", "predicted_gbs")
 
 
-def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataFrame:
-    """Return the table of a sweep, a row per task, in their order, with the columns of COLUMNS."""
+def make_table(
+    outcomes: Sequence[tuple[Task, Resources | Failure]], triton: str | None = None
+) -> pd.DataFrame:
+    """Return the table of a sweep, a row per task, in their order, with the columns of COLUMNS.
+
+    *triton* is the version that compiled them; None is the one here.
+    """
     import pandas as pd
 
-    version = triton_version()
+    version = triton or triton_version()
     rows = [_compiled(task, outcome, version) for task, outcome in outcomes]
     _add_occupancies(rows, outcomes)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -110,9 +115,9 @@ def make_table(outcomes: Sequence[tuple[Task, Resources | Failure]]) -> pd.DataF
     return table.astype(types)
 
 
-def _compiled(task: Task, outcome: Resources | Failure, version: str) -> dict[str, Any]:
+def _compiled(task: Task, outcome: Resources | Failure, triton: str) -> dict[str, Any]:
     row = name_columns(task.gpu, task.kernel, task.problem, task.config)
-    row["triton_version"] = version
+    row["triton_version"] = triton
     if isinstance(outcome, Failure):
         return row | {"status": outcome.status, "reason": outcome.reason}
     return row | {"status": "ok"} | {name: getattr(outcome, name) for name in RESOURCES}
@@ -150,6 +155,7 @@ _POINT_FIELDS = (
     "num_warps",
     "static_shared",
     "barriers",
+    "tensor_memory",
     "sgprs",
     "allocated_vgprs",
 )
@@ -191,7 +197,7 @@ _FLAGS = {"True": True, "False": False}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What the cells of a column hold, text if nothing else is said."""
+    """What the cells of a column hold, text where nothing else is given."""
 
     kind: Kind = Kind.TEXT
     words: str = "text"

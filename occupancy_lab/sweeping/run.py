@@ -16,8 +16,8 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
 from occupancy_lab.throughput.predict import row_resources
+from occupancy_lab.workers.distribute import UnfinishedError
 from occupancy_lab.workers.signals import exit_status
-from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,9 +80,8 @@ class Swept:
     """A sentence for each thing that went wrong after the rows were there."""
 
 
-def run(  # noqa: PLR0913 - one argument an option of the command line
+def run(  # noqa: PLR0913 - one argument per option of the command line
     *,
-    dtype: str,
     where: str | None,
     sort: str | None,
     top: int | None,
@@ -122,7 +121,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command line
         pictures={"--plot": plot},
     )
     gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
-    table, signalled = _swept(quiet=quiet, dtype=dtype.split(","), **grid)
+    table, signalled = _swept(quiet=quiet, **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     writing: list[Callable[[], None]] = [
         *(partial(_export, path, form_of, chosen) for path, form_of in exports),

@@ -151,6 +151,7 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> str
     shared = [
         f"{name} {table[name].iloc[0]}" for name in GRID if name not in varying and len(table)
     ]
+    shared += [f"Triton {version}" for version in table["triton_version"].unique()]
     parts = [", ".join(shared)] if shared else []
     fine = table[table["status"] == "ok"]
     if len(fine):
@@ -225,12 +226,27 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         basis = calibration_for(gpu)
         if basis is not None:
             yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated)
+    yield from unseen_stages(fine)
     if "us" not in fine:
         return
     measured = fine[fine["us"].notna()]
     if len(measured):
         first = measured.iloc[0].to_dict()
         yield conditions_sentence(row_conditions(first), int(first["runs"]))
+
+
+def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
+    """Say where predicted times do not tell num_stages apart, and are not to be ranked by them."""
+    predicted = table[table["predicted_us"].notna() & table["loop_instructions"].notna()]
+    ahead = predicted[(predicted["num_stages"] > 1) & (predicted["async_copies"] == 0)]
+    stages = {gpu: set(rows["num_stages"]) for gpu, rows in predicted.groupby("gpu", sort=False)}
+    unseen = [str(gpu) for gpu in stages if gpu in set(ahead["gpu"]) and len(stages[gpu]) > 1]
+    if unseen:
+        yield (
+            f"On {listed(unseen)} predictions do not see what num_stages loads ahead, as the loop"
+            " has no copy to shared memory that runs by itself: do not rank times with different"
+            " num_stages against each other."
+        )
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -98,14 +98,37 @@ def to_html(markdown: str) -> str:
     return html
 
 
-class ShownAsTables:
-    """What has markdown, and is shown by it in a notebook."""
+class Answer:
+    """What a function of the lab gives: a page of words, its title, or plain values.
+
+    `str` is the page in markdown, which a notebook shows; `repr` is one line.
+    """
 
     __slots__ = ()
 
     @abstractmethod
+    def to_document(self) -> Document:
+        """Return what there is to say."""
+
+    @abstractmethod
+    def to_dict(self) -> Any:
+        """Return everything as plain values, for JSON."""
+
     def to_markdown(self) -> str:
-        """Return it in GitHub's markdown."""
+        """Return the page in GitHub's markdown."""
+        return self.to_document().to_markdown()
+
+    def to_json(self) -> str:
+        """Return everything as a JSON document."""
+        from occupancy_lab.text.printing import json_text
+
+        return json_text(self.to_dict())
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.to_document().title}>"
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()

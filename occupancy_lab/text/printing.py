@@ -6,9 +6,12 @@ import io
 import math
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from occupancy_lab.text.document import Answer, Document
 
 _STANDARD_ERROR = 2
 _PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-"})
@@ -98,6 +101,15 @@ def _finite(values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [_finite(value) for value in values]
     return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
+def print_answer(answer: Answer, form: str, document: Document | None = None) -> None:
+    """Print *answer*, or the *document* of it, as "json", "markdown" or for the "terminal"."""
+    if form == "json":
+        print_text(answer.to_json() + "\n")
+    else:
+        text = (document or answer.to_document()).to_markdown()
+        (print_text if form == "markdown" else print_markdown)(text)
 
 
 def print_markdown(markdown: str) -> None:

@@ -1,4 +1,4 @@
-"""Words of commands and pages: lists, how several GPUs are spoken of, and tables of times."""
+"""Words of commands and pages: lists, sentences on several GPUs, and cells of tables."""
 
 from __future__ import annotations
 
@@ -62,58 +62,63 @@ def known(value: object) -> str:
 def said_of_each(
     items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
 ) -> tuple[str, ...]:
-    """Return what *sentences* says of each item; of several, each sentence names its GPU.
-
-    What is said alike of all of them is said once.
-    """
-    said = [(item.title, tuple(sentences(item))) for item in items]
-    if len(said) == 1:
-        return said[0][1]
-    common = _common(said)
-    together = [text for text in said[0][1] if text in common]
-    return (*together, *_apart(said, common))
+    """Return what *sentences* gives for all *items*, then for some, each sentence with its GPU."""
+    together, apart = _split(items, sentences)
+    return (*together, *apart)
 
 
 def said_apart(
     items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
 ) -> tuple[str, ...]:
-    """Return what *sentences* says of each item but not of all, each sentence with its GPU."""
-    said = [(item.title, tuple(sentences(item))) for item in items]
-    return _apart(said, _common(said))
+    """Return what *sentences* gives for some *items* but not all, each sentence with its GPU."""
+    return _split(items, sentences)[1]
 
 
-def _common(said: list[tuple[str, tuple[str, ...]]]) -> set[str]:
-    return set.intersection(*(set(texts) for _, texts in said))
-
-
-def _apart(said: list[tuple[str, tuple[str, ...]]], common: set[str]) -> tuple[str, ...]:
-    return tuple(
-        f"**{title}**: {text}" for title, texts in said for text in texts if text not in common
+def _split(
+    items: tuple[Item, ...], sentences: Callable[[Item], Iterable[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    texts = [tuple(sentences(item)) for item in items]
+    common = set.intersection(*map(set, texts))
+    apart = (
+        f"**{item.title}**: {text}"
+        for item, own in zip(items, texts, strict=True)
+        for text in own
+        if text not in common
     )
+    return tuple(text for text in texts[0] if text in common), tuple(apart)
 
 
 def compared(
     items: tuple[Item, ...], rows: Iterable[tuple[str, Callable[[Item], str]]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return a table's rows: a name, then what its function says of each item."""
-    return tuple((name, *(say(item) for item in items)) for name, say in rows)
+    """Return a table's rows: a name, then what its function gives for each item."""
+    return tuple((name, *map(text_of, items)) for name, text_of in rows)
+
+
+_RESOURCE_WORDS = {
+    "NVIDIA": {
+        "shared": "shared memory",
+        "barriers": "named barriers",
+        "tensor_memory": "tensor memory",
+    },
+    "AMD": {"warps": "waves", "registers": "VGPRs", "sgprs": "SGPRs", "shared": "LDS"},
+}
 
 
 def resource_word(case: Calculation, resource: str) -> str:
     """Return the vendor's name of a limit's resource."""
-    architecture = case.architecture
-    if architecture.vendor == "NVIDIA":
-        words = {"programs": "program slots", "barriers": "named barriers"}
-        words["tensor_memory"] = "tensor memory"
-    else:
-        words = {"warps": "waves", "registers": "VGPRs", "sgprs": "SGPRs", "shared": "LDS"}
-        words["programs"] = "program slots"
-    return words.get(resource, "shared memory" if resource == "shared" else resource)
+    words = {"programs": "program slots"} | _RESOURCE_WORDS[case.architecture.vendor]
+    return words.get(resource, resource)
 
 
 def limiter_words(case: Calculation) -> str:
     """Return the limiters as a phrase: "warps and registers"."""
     return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
+
+
+def formatted(value: float | str | None, form: str = "") -> str:
+    """Return *value* as *form*, such as ".0%", has it in a cell; "-" for None."""
+    return "-" if value is None else format(value, form)
 
 
 def cell(us: float | None) -> str:
@@ -122,7 +127,7 @@ def cell(us: float | None) -> str:
 
 
 def difference(predicted_us: Any, measured_us: Any) -> Any:
-    """Return how far a prediction is off, as a share of what was measured; columns too."""
+    """Return how far a prediction, or a column of them, is off, as a share of the measured time."""
     return predicted_us / measured_us - 1.0
 
 

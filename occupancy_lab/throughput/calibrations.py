@@ -81,13 +81,10 @@ class Constants:
         return tuple(field.name for field in dataclasses.fields(cls))
 
     def can_be(self) -> bool:
-        """Tell whether each is a finite number, none negative, and what is divided by above 0."""
+        """Return whether each is a finite number, none negative, and what is divided by above 0."""
         values = dataclasses.asdict(self)
-        finite = all(
-            type(value) in {int, float} and 0 <= value < math.inf for value in values.values()
-        )
         return (
-            finite
+            all(type(value) in {int, float} and 0 <= value < math.inf for value in values.values())
             and all(value > 0 for name, value in values.items() if name.endswith("_gbs"))
             and max(self.stage_loss, self.split_loss) < 1
         )
@@ -171,7 +168,7 @@ def calibration_for(gpu: Gpu) -> Basis | None:
 
 
 def known_calibrations() -> tuple[Calibration, ...]:
-    """Return the calibrations that predictions rest on, one a GPU."""
+    """Return the calibrations that predictions rest on, one per GPU."""
     return tuple(_calibrations().values())
 
 
@@ -199,11 +196,16 @@ def _from_data_sheet(gpu: Gpu) -> Basis | None:
     What counts cycles stays; bandwidths keep their share of the peak. A time in us stays too: the
     memory's latency and a launch have not become shorter with newer GPUs.
     """
-    sibling = _most_alike(gpu)
-    if sibling is None or gpu.bandwidth_gbs is None:
-        return None
-    model = find_device(sibling.gpu)
-    if model is None or model.bandwidth_gbs is None:
+
+    def unlike(calibration: Calibration) -> tuple[bool, bool]:
+        device = find_device(calibration.gpu)
+        if device is None:
+            return True, True
+        return device.target != gpu.target, device.vendor != gpu.vendor
+
+    sibling = min(_calibrations().values(), key=unlike, default=None)
+    model = None if sibling is None else find_device(sibling.gpu)
+    if sibling is None or model is None or not gpu.bandwidth_gbs or not model.bandwidth_gbs:
         return None
     scale = gpu.bandwidth_gbs / model.bandwidth_gbs
     scaled = {
@@ -211,18 +213,5 @@ def _from_data_sheet(gpu: Gpu) -> Basis | None:
         for name in Constants.names()
         if name.endswith("bandwidth_gbs")
     }
-    constants = sibling.constants.replace(**scaled)
     words = f"the data sheet, with what {sibling.device} was calibrated to a multiprocessor"
-    return Basis(constants, words, calibrated=False)
-
-
-def _most_alike(gpu: Gpu) -> Calibration | None:
-    known = list(_calibrations().values())
-
-    def unlike(calibration: Calibration) -> tuple[bool, bool]:
-        other = find_device(calibration.gpu)
-        if other is None:
-            return True, True
-        return other.target != gpu.target, other.vendor != gpu.vendor
-
-    return min(known, key=unlike, default=None)
+    return Basis(sibling.constants.replace(**scaled), words, calibrated=False)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
+    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
 
 L1_BYTES = {"cuda": 256 * 1024, "hip": 32 * 1024}
 """L1 cache and shared memory of an H100's SM together, or the vector L1 cache of a CU."""
@@ -23,6 +23,13 @@ INSTRUCTION_BYTES = {"cuda": 16, "hip": 8}
 INSTRUCTION_CACHE_BYTES = {"cuda": 128 * 1024, "hip": 64 * 1024}
 """The instruction cache that the warps of a multiprocessor share: from Volta on 128 KiB (Jia et al.
 2018, and measured on an H200), 64 KiB for two CUs of CDNA 3 (AMD's white paper)."""
+
+
+COUNTED = (
+    *("shuffles", "shared_accesses", "global_accesses", "async_copies"),
+    *("half_rate", "special_functions", "local_loads", "local_stores"),
+)
+"""The counters of Resources that are features as they are; what is not known counts as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,7 @@ class Features:
     loops: Any
     """Whether a program does several rows in a loop."""
     read_bytes: Any
-    """Bytes of device memory read a row."""
+    """Bytes of device memory read per row."""
     written_bytes: Any
     instructions: Any
     """Instructions of a warp for a row; those below are among them."""
@@ -69,7 +76,7 @@ class Features:
     instruction_cache_bytes: Any
     warp_size: Any
     issue_rate: Any
-    """Instructions of any warp that a multiprocessor issues a cycle."""
+    """Instructions of any warp that a multiprocessor issues per cycle."""
 
 
 def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
@@ -82,39 +89,55 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     gpu: Gpu,
 ) -> Features | None:
     """Return a launch's features; None where the GPU or the binary leaves one of them unknown."""
-    needed = (gpu.multiprocessors, gpu.boost_mhz, plan.num_programs, resources.instructions)
-    if None in needed or gpu.multiprocessors is None:
-        return None
-    moved = traffic(kernel.memory_steps(problem), problem)
-    threads = config.num_warps * gpu.architecture.warp_size
-    resident = min(
+    return launch_features(
+        resources.replace(num_warps=config.num_warps),
+        traffic(kernel.memory_steps(problem), problem),
         programs_per_multiprocessor,
-        -(-(plan.num_programs or 1) // gpu.multiprocessors),
+        plan,
+        gpu,
+        num_stages=config.num_stages,
+        loops=kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None,
+        item_bytes=problem.item_bytes,
     )
-    loops = kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None
+
+
+def launch_features(  # noqa: PLR0913 - what a launch's time depends on
+    resources: Resources,
+    moved: Traffic,
+    programs_per_multiprocessor: int,
+    plan: LaunchPlan,
+    gpu: Gpu,
+    *,
+    num_stages: int = 1,
+    loops: bool = False,
+    item_bytes: int = 4,
+) -> Features | None:
+    """Return the features of a launch that moves *moved*, as `features` does.
+
+    With *loops* a program does several pieces of the work, one in each pass of its loop.
+    *item_bytes* is how wide an access is where the binary does not tell.
+    """
+    needed = (gpu.multiprocessors, gpu.boost_mhz, plan.num_programs, resources.instructions)
+    if None in needed or gpu.multiprocessors is None or not plan.work:
+        return None
+    threads = resources.num_warps * gpu.architecture.warp_size
+    each = -(-(plan.num_programs or 1) // gpu.multiprocessors)
     instructions = (resources.loop_instructions if loops else resources.instructions) or 0
     return Features(
         work=plan.work,
         multiprocessors=gpu.multiprocessors,
         clock_mhz=gpu.boost_mhz,
-        programs=resident,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages if resources.async_copies else 1,
+        programs=min(programs_per_multiprocessor, each),
+        num_warps=resources.num_warps,
+        num_stages=num_stages if resources.async_copies else 1,
         loops=loops,
         read_bytes=moved.read_bytes / plan.work,
         written_bytes=moved.written_bytes / plan.work,
         instructions=instructions,
-        prologue=_around_loop(resources, config, gpu) if loops else 0,
-        shuffles=resources.shuffles or 0,
-        shared_accesses=resources.shared_accesses or 0,
-        global_accesses=resources.global_accesses or 0,
-        async_copies=resources.async_copies or 0,
-        half_rate=resources.half_rate or 0,
-        special_functions=resources.special_functions or 0,
-        access_bytes=resources.load_bytes or problem.item_bytes,
-        local_loads=resources.local_loads or 0,
+        prologue=_around_loop(resources, num_stages, gpu) if loops else 0,
+        **{name: getattr(resources, name) or 0 for name in COUNTED},
+        access_bytes=resources.load_bytes or item_bytes,
         local_bytes=(resources.local_traffic or 0) * threads,
-        local_stores=resources.local_stores or 0,
         local_memory=(resources.local_bytes or 0) * threads,
         l1_bytes=L1_BYTES[gpu.target.backend],
         l1_taken=resources.shared if gpu.target.backend == "cuda" else 0,
@@ -125,19 +148,19 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     )
 
 
-def _around_loop(resources: Resources, config: Config, gpu: Gpu) -> int:
+def _around_loop(resources: Resources, num_stages: int, gpu: Gpu) -> int:
     """Return the instructions of a warp before and after a loop, those of whole passes left out.
 
     For AMD, Triton pipelines through registers and peels num_stages - 1 passes off the loop, which
     the loop then does not make.
     """
     around, a_pass = resources.instructions or 0, resources.loop_instructions or 0
-    peeled = config.num_stages - 1 if gpu.target.backend == "hip" else 0
+    peeled = num_stages - 1 if gpu.target.backend == "hip" else 0
     return max(around - peeled * a_pass, 0)
 
 
 def _issue_rate(gpu: Gpu) -> float:
-    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles an instruction of a wave.
+    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles per instruction of a wave.
 
     Sources: NVIDIA's Hopper tuning guide (4 schedulers), AMD's CDNA3 and RDNA3 ISA documents.
     """
@@ -146,7 +169,7 @@ def _issue_rate(gpu: Gpu) -> float:
 
 
 def stack(launches: Sequence[Features]) -> Features:
-    """Return one Features whose numbers are arrays, an element a launch."""
+    """Return one Features whose numbers are arrays, one element per launch."""
     import numpy as np
 
     return Features(

@@ -16,23 +16,24 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.throughput.features import stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.throughput.calibrations import Constants
     from occupancy_lab.throughput.features import Features
 
 WAVEFRONT_BYTES = 128
-"""Bytes that the memory pipe of a multiprocessor moves a cycle."""
+"""Bytes that the memory pipe of a multiprocessor moves per cycle: 32 banks of 4 bytes (CUDA
+Programming Guide, "Shared Memory")."""
 SECTOR_BYTES = 32
-"""What device memory is read and written in."""
+"""What device memory is read and written in, from Pascal on (CUDA Best Practices Guide)."""
 SPECIAL_SLOTS = 8
 """Issue slots that an exponential or a reciprocal keeps the special function unit of a scheduler.
 An instruction of half the rate takes 2 slots, and an ordinary one 1: CUDA Programming Guide,
 "Throughput of Native Arithmetic Instructions"."""
 CACHED, UNCACHED = 0.95, 1.22
-"""Code up to the one share of the instruction cache is all held by it, and from the other on none
+"""Code up to the one share of the instruction cache fits it whole, and from the other on none
 is. Straight code of 125, 137, 163 and 200 KB on an H200 with 128 KiB, in a loop, took 2.9, 5.2, 6.4
-and 6.5 cycles an instruction (2026-11-21)."""
+and 6.5 cycles per instruction (2026-11-21)."""
 CROWDING, SATURATION = 1.5, 25.0
 """How sharply instructions wait for each other as the schedulers fill, and a cycle for the memory
 as that does; those that came closest on the tuning shapes."""
@@ -42,12 +43,14 @@ closest on the tuning shapes."""
 FULLEST = 0.9999
 """The most of the schedulers and of the memory that is taken to be busy: at 1 the waiting time is
 infinite, and where the rate is bisected it is tried beyond."""
+TINY = 1e-9
+"""Rows, or us, that are none: what rounding leaves, or what a launch without work takes."""
 BISECTIONS = 40
 """Halvings of the rate, which leave 1e-12 of what it can be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LaunchTimes:
     """The times of a launch in us, each as if nothing else took any; most of them overlap.
 
     Numbers or, for many launches, arrays.
@@ -69,7 +72,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowTimes:
     """What a row takes of a multiprocessor, us."""
 
     memory: Any
@@ -82,7 +85,7 @@ class Row:
     """Waiting for its own instructions, beyond their issue."""
 
 
-def row_times(f: Features, c: Constants) -> Row:
+def row_times(f: Features, c: Constants) -> RowTimes:
     """Return what one row takes."""
     import numpy as np
 
@@ -91,7 +94,7 @@ def row_times(f: Features, c: Constants) -> Row:
     issue = np.maximum(_issue_us(f, c), fetch)
     alone = np.maximum(_slots(f), c.instruction_cycles * f.instructions) / f.clock_mhz + fetch
     waits = c.shuffle_cycles * f.shuffles + c.local_cycles * f.local_loads
-    return Row(
+    return RowTimes(
         memory=(f.read_bytes + f.written_bytes) / share,
         read=f.read_bytes / share,
         issue=issue,
@@ -153,8 +156,8 @@ def _passing_share(f: Features) -> Any:
     return (f.local_stores + f.local_loads * missing) / accesses
 
 
-def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
-    """Return the time in us from a program's row to its next, at *rate* rows a us a multiprocessor.
+def cycle_time(rate: Any, f: Features, c: Constants, row: RowTimes) -> Any:
+    """Return the time in us from a program's row to its next, where *rate* rows per us pass.
 
     Programs that began together load together, until they drift apart, and each waits for the
     loads of all. With num_stages s the copy of a row is issued s - 1 rows before it is needed, at
@@ -172,12 +175,12 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: Row) -> Any:
     return np.maximum(compute, (load + compute) / hidden) / (1.0 - used**SATURATION)
 
 
-def row_rate(f: Features, c: Constants, row: Row) -> Any:
-    """Return the rows a us that pass through a multiprocessor with its programs under way."""
+def row_rate(f: Features, c: Constants, row: RowTimes) -> Any:
+    """Return the rows per us that pass through a multiprocessor with its programs under way."""
     import numpy as np
 
     low = np.zeros_like(row.memory)
-    high = 1.0 / np.maximum(np.maximum(row.memory, row.issue), 1e-9)
+    high = 1.0 / np.maximum(np.maximum(row.memory, row.issue), TINY)
     for _ in range(BISECTIONS):
         rate = (low + high) / 2.0
         slow = cycle_time(rate, f, c, row) * rate > f.programs
@@ -186,7 +189,7 @@ def row_rate(f: Features, c: Constants, row: Row) -> Any:
     return (low + high) / 2.0
 
 
-def times(f: Features, c: Constants) -> Times:
+def launch_times(f: Features, c: Constants) -> LaunchTimes:
     """Return how long a launch takes, and how long each of its parts would alone."""
     import numpy as np
 
@@ -197,7 +200,7 @@ def times(f: Features, c: Constants) -> Times:
     prologue = f.programs * f.num_warps * f.prologue / f.issue_rate / f.clock_mhz
     fixed = c.launch_us + c.drain_us + c.prologue_factor * prologue
     tail = _ends_us(f, c, row, a_row) + _tail_us(f, c, row, a_row)
-    return Times(
+    return LaunchTimes(
         total=fixed + average * a_row + tail,
         fixed=fixed,
         dispatch=average * dispatch,
@@ -208,7 +211,7 @@ def times(f: Features, c: Constants) -> Times:
     )
 
 
-def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
+def _ends_us(f: Features, c: Constants, row: RowTimes, a_row: Any) -> Any:
     """Return the time before the first rows are there and after the last, beyond their share."""
     import numpy as np
 
@@ -223,7 +226,7 @@ def _ends_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
     return filling + last + c.pass_share * hidden
 
 
-def _tail_us(f: Features, c: Constants, row: Row, a_row: Any) -> Any:
+def _tail_us(f: Features, c: Constants, row: RowTimes, a_row: Any) -> Any:
     """Return the time at the end in which some multiprocessors, or slots for programs, are idle."""
     import numpy as np
 
@@ -244,7 +247,6 @@ and those left over cost 4 % more than they do; with 0.1 the median of 488 recor
 2026-11-21; none of the held-out shapes) is met within 1 %."""
 GOLDEN = 0.618034
 """Its multiples spread evenly over the range from 0 to 1, in whatever order they are taken."""
-DONE = 1e-9
 
 
 def overfull_us(launch: Features, constants: Constants, num_programs: int) -> float:
@@ -260,7 +262,7 @@ def overfull_us(launch: Features, constants: Constants, num_programs: int) -> fl
 
 
 def _rates(launch: Features, constants: Constants) -> Sequence[float]:
-    """Return the rows a us of a multiprocessor with 1, 2, ... of the launch's programs."""
+    """Return the rows per us of a multiprocessor with 1, 2, ... of the launch's programs."""
     places = range(1, int(launch.programs) + 1)
     some = stack([dataclasses.replace(launch, programs=place) for place in places])
     return [float(rate) for rate in row_rate(some, constants, row_times(some, constants))]
@@ -272,21 +274,21 @@ def _time_us(launch: Features, rates: Sequence[float], num_programs: int) -> flo
     Program p does rows p, p + num_programs, ...; the first multiprocessor has the programs
     0, multiprocessors, 2 x multiprocessors, ... of which as many run at once as fit.
     """
-    programs = range(0, min(num_programs, int(launch.work)), int(launch.multiprocessors))
-    waiting = deque(len(range(first, int(launch.work), num_programs)) for first in programs)
-    paces = iter(_paces(len(waiting)))
+    work = int(launch.work)
+    own = enumerate(range(0, min(num_programs, work), int(launch.multiprocessors)))
+    waiting = deque((len(range(first, work, num_programs)), _pace(place)) for place, first in own)
     running: list[tuple[float, float]] = []
     time = 0.0
     while waiting or running:
         while waiting and len(running) < len(rates):
-            running.append((waiting.popleft(), next(paces)))
+            running.append(waiting.popleft())
         step = min(rows / pace for rows, pace in running)
         time += step * sum(pace for _, pace in running) / rates[len(running) - 1]
         left = ((rows - step * pace, pace) for rows, pace in running)
-        running = [(rows, pace) for rows, pace in left if rows > DONE]
+        running = [(rows, pace) for rows, pace in left if rows > TINY]
     return time
 
 
-def _paces(count: int) -> Iterable[float]:
-    """Return how fast each of *count* programs goes beside the others, 1 being the middle."""
-    return (1.0 + PACE_SPREAD * (2.0 * (place * GOLDEN % 1.0) - 1.0) for place in range(count))
+def _pace(place: int) -> float:
+    """Return how fast the program at *place* goes beside the others, 1 being the middle."""
+    return 1.0 + PACE_SPREAD * (2.0 * (place * GOLDEN % 1.0) - 1.0)

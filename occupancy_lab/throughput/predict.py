@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.features import features, stack
-from occupancy_lab.throughput.model import overfull_us, times
+from occupancy_lab.throughput.features import features, launch_features, stack
+from occupancy_lab.throughput.model import launch_times, overfull_us
 from occupancy_lab.values import Config, Part, Prediction, Problem, Resources
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.throughput.calibrations import Basis, Constants
     from occupancy_lab.throughput.features import Features
-    from occupancy_lab.throughput.model import Times
-    from occupancy_lab.values import LaunchPlan, Occupancy
+    from occupancy_lab.throughput.model import LaunchTimes
+    from occupancy_lab.values import LaunchPlan, Occupancy, Traffic
 
 
 def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
@@ -53,17 +53,44 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     return _longer(found, overfull_us(launch, basis.constants, plan.num_programs or 0), total)
 
 
+def predict_launch(
+    resources: Resources, moved: Traffic, occupancy: Occupancy, plan: LaunchPlan, gpu: Gpu
+) -> tuple[Prediction | None, float | None]:
+    """Return how long a launch of any kernel takes that moves *moved*, and the least it can take.
+
+    The least, us, is what a plain copy of as many bytes takes. A kernel with a loop, tensor cores
+    or clusters has no prediction: the binary does not say how often a loop runs, and the model
+    knows neither of the others. Both are None where the GPU leaves them open.
+    """
+    basis = calibration_for(gpu)
+    if basis is None or not moved.total_bytes:
+        return None, None
+    least = copy_us(moved.total_bytes, basis.constants)
+    simple = (
+        resources.loop_instructions is None
+        and not resources.tensor_instructions
+        and resources.num_ctas == 1
+    )
+    programs = occupancy.programs_per_multiprocessor
+    launch = launch_features(resources, moved, programs, plan, gpu) if simple else None
+    if launch is None:
+        return None, least
+    found = predictions([launch], [moved.total_bytes], basis)[0]
+    us = max(found.us, moved.floor_us(gpu.bandwidth_gbs) or 0.0)
+    return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3), least
+
+
 def predictions(
     launches: Sequence[Features], total_bytes: Sequence[int], basis: Basis
 ) -> list[Prediction]:
     """Return the prediction of each of *launches*, which move *total_bytes*, on one GPU."""
     if not launches:
         return []
-    found = times(stack(launches), basis.constants)
+    found = launch_times(stack(launches), basis.constants)
     return [_prediction(found, place, moved, basis) for place, moved in enumerate(total_bytes)]
 
 
-def _prediction(found: Times, place: int, moved: int, basis: Basis) -> Prediction:
+def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Prediction:
     def us(name: str) -> float:
         return float(getattr(found, name)[place])
 
@@ -150,18 +177,21 @@ def predict_rows(
     rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
 ) -> list[RowPrediction]:
     """Return what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
-    found = []
+    places, launches, totals = [], [], []
     for place, row in enumerate(rows.to_dict("records")):
         kernel = kernels[str(row["kernel"])]
         launch = row_features(row, kernel, gpu)
         if launch is not None:
             problem = row_problem(row)
-            moved = traffic(kernel.memory_steps(problem), problem).total_bytes
-            found.append((place, moved, launch))
-    said = predictions([launch for _, _, launch in found], [moved for _, moved, _ in found], basis)
-    return [
-        RowPrediction(place, moved, one) for (place, moved, _), one in zip(found, said, strict=True)
-    ]
+            places.append(place)
+            launches.append(launch)
+            totals.append(traffic(kernel.memory_steps(problem), problem).total_bytes)
+    found = zip(places, totals, predictions(launches, totals, basis), strict=True)
+    return [RowPrediction(place, total, prediction) for place, total, prediction in found]
+
+
+PREDICTED_COLUMNS = ("predicted_us", "predicted_gbs", "bound", "basis")
+"""The columns of a table that are fields of a Prediction."""
 
 
 def add_predictions(
@@ -178,7 +208,6 @@ def add_predictions(
             continue
         found = predict_rows(rows, kernels, gpu, basis)
         places = rows.index[[one.place for one in found]]
-        table.loc[places, "predicted_us"] = [one.prediction.us for one in found]
-        table.loc[places, "predicted_gbs"] = [one.prediction.gbs for one in found]
-        table.loc[places, "bound"] = [one.prediction.bound for one in found]
-        table.loc[places, "basis"] = [one.prediction.basis for one in found]
+        for column in PREDICTED_COLUMNS:
+            values = [getattr(one.prediction, column.removeprefix("predicted_")) for one in found]
+            table.loc[places, column] = values

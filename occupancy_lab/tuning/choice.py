@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
-from occupancy_lab.text.document import Document, Section, ShownAsTables, Table
-from occupancy_lab.text.words import basis_sentence, cell, change, count, difference_cell
+from occupancy_lab.sweeping.views import unseen_stages
+from occupancy_lab.text.document import Answer, Document, Section, Table
+from occupancy_lab.text.words import (
+    basis_sentence,
+    cell,
+    change,
+    count,
+    difference_cell,
+    listed,
+)
 from occupancy_lab.throughput.predict import row_config
 
 if TYPE_CHECKING:
@@ -21,6 +29,8 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Config, Problem
 
+TOP = 5
+"""Configurations that are shown, and measured where that is asked for."""
 FLUSH_US = 100.0
 """Flushing the L2 cache before a launch: 56 us for 256 MiB at an H200's 4.8 TB/s, and a launch."""
 
@@ -81,8 +91,8 @@ def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
     return Cost(len(predicted_us), each * len(predicted_us), us / 1e6)
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning(ShownAsTables):
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuning(Answer):
     """The configurations of a problem on a GPU, the one to launch first."""
 
     gpu: Gpu
@@ -101,9 +111,13 @@ class Tuning(ShownAsTables):
     table: pd.DataFrame = field(compare=False, repr=False)
     """Every configuration, the best predicted first, with the columns of a sweep."""
 
-    def to_markdown(self, top: int = 5) -> str:
+    def to_document(self, top: int = TOP) -> Document:
+        """Return the choice and its *top* best predicted configurations in words."""
+        return tuning_document(self, top)
+
+    def to_markdown(self, top: int = TOP) -> str:
         """Return the choice and its *top* best predicted configurations in GitHub's markdown."""
-        return tuning_document(self, top).to_markdown()
+        return self.to_document(top).to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
@@ -138,7 +152,7 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
     problem = tuning.problem
     title = f"{problem.rows} x {problem.cols} {problem.dtype} on {tuning.gpu.title}"
     sections = [
-        Section("Best predicted", (_best_table(tuning, top),), (_basis(tuning),)),
+        Section("Best predicted", (_best_table(tuning, top),), tuple(_best_sentences(tuning))),
         Section("What finding it costs", (), tuple(_cost_sentences(tuning))),
     ]
     if tuning.compared:
@@ -146,8 +160,11 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
     return Document(title, tuple(_answer(tuning)), tuple(sections))
 
 
-def _basis(tuning: Tuning) -> str:
-    return basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
+def _best_sentences(tuning: Tuning) -> Iterator[str]:
+    versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
+    yield f"Compiled with Triton {versions}."
+    yield basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
+    yield from unseen_stages(tuning.table)
 
 
 def _named(choice: Choice) -> str:

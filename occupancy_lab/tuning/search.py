@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import check_files
+from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
-    check_problem,
+    check_elsewhere,
     chosen_config,
     chosen_gpus,
     chosen_kernel,
+    chosen_kernels,
+    chosen_problem,
+    whole_number,
+    whole_numbers,
 )
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
@@ -24,37 +30,46 @@ from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
-from occupancy_lab.tuning.choice import Choice, Tuning, choice_of, cost_of
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.tuning.choice import TOP, Choice, Tuning, choice_of, cost_of
+from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import (
+        AskedDtype,
+        AskedGpus,
+        AskedKernel,
+        Integer,
+        Integers,
+        NamedKernel,
+    )
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.throughput.calibrations import Basis
+    from occupancy_lab.values import Problem
 
     Progress = Callable[[int, int], None]
 
 KERNELS = ("softmax", "softmax_row")
-TOP = 5
-"""Configurations that are measured."""
 
 
-def tune(  # noqa: PLR0913 - one argument an option of the command line
-    cols: int,
+def tune(  # noqa: PLR0913 - one argument per option of the command line
+    cols: Integer,
     *,
-    rows: int = DEFAULT_ROWS,
-    dtype: str = "float32",
-    gpu: str | None = None,
-    kernel: str | Sequence[str] = KERNELS,
-    num_warps: Sequence[int] = (),
-    num_stages: Sequence[int] = (),
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel | Iterable[AskedKernel] = KERNELS,
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    num_warps: Integers = (),
+    num_stages: Integers = (),
     measure: bool = False,
-    top: int = TOP,
-    runs: int = DEFAULT_RUNS,
+    top: Integer = TOP,
+    runs: Integer = DEFAULT_RUNS,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
     cache: bool = True,
     journal: Journal | None = None,
     retry_failed: bool = False,
@@ -69,14 +84,17 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     Args:
         cols: Columns of the matrix.
         rows: Rows of it.
-        dtype: float32, float16 or bfloat16.
+        dtype: float32, float16 or bfloat16, or torch's dtype.
+        kernel: Kernels that do the same, as `explain` takes one; several as a list or with commas.
         gpu: The GPU; None takes the one at hand, or an H100 where there is none.
-        kernel: Kernels that do the same, by name or as the path of a Python file.
-        num_warps: Warps a program; none takes what compiles in a moment.
+        triton: A Triton, as `explain` takes it.
+        num_warps: Warps per program; none takes what compiles in a moment.
         num_stages: Stages of the loop of a persistent kernel; none takes 1 to 4.
         measure: Whether to launch the best on the GPU of this machine.
         top: How many of them.
         runs: Launches timed of each, at the least.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
+            waits.
         cache: Whether to use the store of compiled resources.
         journal: Where measurements are kept as they come; None keeps them nowhere.
         retry_failed: Whether to compile again what the store says cannot be compiled.
@@ -88,17 +106,28 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
             to measure on.
         UnfinishedError: Ctrl-C; it has the table of what is finished.
     """
-    problem = Problem(rows, cols, dtype)
-    check_problem(problem)
+    problem = chosen_problem(rows, cols, dtype)
+    top, runs = whole_number("top", top), whole_number("runs", runs)
     if top < 1:
         msg = f"top is {top}; at least 1 configuration is measured"
         raise InputError(msg)
     device, names = _tuned_gpu(gpu, measure=measure)
     basis = _basis(device)
-    kernels = (kernel,) if isinstance(kernel, str) else kernel
-    check_files(kernels, store_directory() if cache else None)
-    tasks = list(grid_tasks(kernels or KERNELS, problem, device, num_warps, num_stages))
-    compiled = run_tasks(tasks, cache=cache, retry_failed=retry_failed, progress=progress)
+    with closing(Compiler(store_directory() if cache else None, timeout=compile_timeout)) as one:
+        kernels = chosen_kernels(kernel or KERNELS, one.check_file)
+    environment = find_environment(triton)
+    for found in kernels:
+        check_elsewhere(found, other_triton=not environment.is_running, measure=measure)
+    warps, stages = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
+    tasks = list(grid_tasks(kernels, problem, device, warps, stages))
+    compiled = run_tasks(
+        tasks,
+        environment=environment,
+        compile_timeout=compile_timeout,
+        cache=cache,
+        retry_failed=retry_failed,
+        progress=progress,
+    )
     table, ranked = _ranked(compiled, tasks)
     if measure:
         measured = measure_table(
@@ -113,11 +142,12 @@ def tune(  # noqa: PLR0913 - one argument an option of the command line
     return _tuning(table, ranked, runs, basis)
 
 
-def _tuned_gpu(name: str | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
+def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
     here, names = chosen_devices("tune --measure") if measure else (None, ())
-    (gpu, _), *others = chosen_gpus(name)
-    if others and name is not None:
-        msg = f"one GPU is tuned for at a time, and {name} names several"
+    (gpu, _), *others = chosen_gpus(asked)
+    if others and asked is not None:
+        several = ", ".join(one.key for one in (gpu, *(other for other, _ in others)))
+        msg = f"one GPU is tuned for at a time, and {several} are several"
         raise InputError(msg)
     if here is not None and gpu.key != here.key:
         msg = f"the GPU here is {here.title}; nothing can be measured on {gpu.title}"
@@ -138,15 +168,14 @@ def _basis(gpu: Gpu) -> Basis:
 
 
 def grid_tasks(
-    kernels: Sequence[str],
+    kernels: Sequence[NamedKernel],
     problem: Problem,
     gpu: Gpu,
     num_warps: Sequence[int],
     num_stages: Sequence[int],
 ) -> Iterator[Task]:
     """Return every configuration of every kernel, each kernel's own default among them."""
-    for name in dict.fromkeys(kernels):
-        kernel = chosen_kernel(name)
+    for name, kernel in kernels:
         stages = num_stages if kernel.grid is Grid.PERSISTENT else (1,)
         configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)
         for config in dict.fromkeys((*configs, chosen_config(kernel, problem, gpu, {}))):
@@ -223,24 +252,25 @@ def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[t
 
 
 def config_pruner(
-    kernel: str, problem_of: Callable[[Mapping[str, Any]], Problem], *, top: int = TOP
+    kernel: AskedKernel, problem_of: Callable[[Mapping[str, Any]], Problem], *, top: int = TOP
 ) -> Callable[..., list[Any]]:
     """Return what `triton.autotune` takes as `prune_configs_by={"early_config_prune": ...}`.
 
-    It leaves the *top* configurations that are predicted best for *kernel*, a name or the path of
-    a Python file with a `KERNEL`, on the problem that *problem_of* makes of the launch's named
+    It leaves the *top* configurations that are predicted best for *kernel*, which is asked for as
+    `explain` takes it, on the problem that *problem_of* makes of the launch's named
     arguments. Where nothing can be predicted, the first *top* stay.
     """
 
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **keywords: Any) -> list[Any]:
-        found, problem = chosen_kernel(kernel), problem_of({**named_args, **keywords})
+        name, found = chosen_kernel(kernel)
+        problem = problem_of({**named_args, **keywords})
         gpu, _ = chosen_gpus(None)[0]
         own = chosen_config(found, problem, gpu, {}).block_size
 
         def task(config: Any) -> Task:
             block_size = config.kwargs.get("BLOCK_SIZE", keywords.get("BLOCK_SIZE", own))
             asked = Config(block_size, config.num_warps, config.num_stages)
-            return Task(kernel, found, problem, asked, gpu)
+            return Task(name, found, problem, asked, gpu)
 
         times = run_tasks([task(config) for config in configs])["predicted_us"]
         return [configs[place] for place in times.sort_values(kind="stable").index[:top]]

@@ -1,1 +1,1 @@
-"""Processes that work for this one: a child that answers lines, the pool, Dask, signals."""
+"""Processes that work for this one: a child that answers lines, messages, signals."""

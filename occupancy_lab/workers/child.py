@@ -11,6 +11,7 @@ it started, as the ptxas of a compile, and what that left.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import re
@@ -60,13 +61,13 @@ PRINTED = "printed-"
 DYING = 1.0
 """Seconds that a process may take to end after its last word: a core may be written."""
 TAIL_BYTES = 65536
-"""The end of a child's standard error that is kept."""
+"""The end of a child's standard error that is kept: an error and the stack that LLVM draws."""
 MOST_BYTES = 1 << 26
-"""An answer of more bytes is none."""
+"""An answer of more bytes is none: the measurements of a batch, the longest, have some 1e5."""
 MOST_CHARACTERS = 300
-"""A line that is quoted is cut here."""
-FOREVER = 1e7
-"""A time limit of more seconds is none."""
+"""A line that is quoted is cut here: it stands in a sentence, or in a cell of a table."""
+AT_ONCE = 1e6
+"""Seconds of one wait; epoll takes 2**31 ms at most, which are 2.1e6."""
 
 
 def command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
@@ -132,7 +133,7 @@ class Child:
         """Run *server*'s `main`, with the interpreter *python* and *environment* added to it."""
         self._server = server
         self._python = python
-        self._environment = {} if environment is None else dict(environment)
+        self._environment = environment or {}
         self._process: _Process | None = None
         self._asking = threading.Lock()
         self.closed = False
@@ -211,18 +212,19 @@ class _Process:
         return self._line(timeout)
 
     def _line(self, timeout: float | None) -> str | None:
-        """Return the next line: "" at the end of all, None where it takes *timeout* s."""
+        """Return the next line: "" at the end of the output, None where it takes *timeout* s."""
         if self._process.stdout is None:
             return ""
-        limited = timeout is not None and timeout < FOREVER
-        end = time.monotonic() + timeout if timeout is not None and limited else None
+        end = math.inf if timeout is None else time.monotonic() + timeout
         line = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while not line.endswith(b"\n"):
-                left = None if end is None else end - time.monotonic()
-                if (left is not None and left <= 0) or not selector.select(left):
+                left = end - time.monotonic()
+                if left <= 0:
                     return None
+                if not selector.select(min(left, AT_ONCE)):
+                    continue
                 part = os.read(self._process.stdout.fileno(), 1 << 16)
                 line += part
                 if not part or len(line) > MOST_BYTES:
@@ -286,8 +288,8 @@ def _last_line(printed: bytes) -> str:
 def serve(answer: Callable[[str], str]) -> None:
     """Answer each line of standard input with a line, until standard input ends.
 
-    A first line says that the process is ready. What else is printed goes to standard error; the
-    process ends with its standard input, so that no work outlives the process that asked for it.
+    A first line says that the process is ready. Whatever else it prints goes to standard error. It
+    ends with its standard input, so that no work outlives the process that asked for it.
     """
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -295,11 +297,11 @@ def serve(answer: Callable[[str], str]) -> None:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     try:
-        said = "ready"
+        line = "ready"
         while True:
-            answers.write(said + "\n")
+            answers.write(line + "\n")
             answers.flush()
-            said = answer(lines.get())
+            line = answer(lines.get())
     except BrokenPipeError:
         _end_alone()
     except BaseException:  # noqa: BLE001 - whatever it is, the process that asked is told

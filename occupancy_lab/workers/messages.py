@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import types
@@ -35,11 +36,9 @@ def _value(kind: Any, plain: Any) -> Any:
     """Return what *plain* is as a *kind*: a dataclass, tuple, union, number, text or None."""
     of = typing.get_args(kind)
     if typing.get_origin(kind) in {typing.Union, types.UnionType}:
-        for one in of:
-            try:
-                return _value(one, plain)
-            except ValueError:
-                continue
+        for member in of:
+            with contextlib.suppress(ValueError):
+                return _value(member, plain)
     elif typing.get_origin(kind) is tuple and isinstance(plain, list):
         return tuple(_value(of[0], item) for item in plain)
     elif typing.get_origin(kind) is Mapping and isinstance(plain, dict):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 0.7
-"""Seconds from a signal to the end of a process in which nobody took notice of it."""
+"""Seconds from a signal to the end of a process in which nobody took notice of it: less than makes
+one press Ctrl-C again."""
 
 _received: list[int] = []
 _arrived = threading.Event()
@@ -51,16 +52,16 @@ def handled() -> Iterator[None]:
     os.set_blocking(writing, False)
     threading.Thread(target=_watch, args=(reading, _copy_of_stderr()), daemon=True).start()
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    before = {one: signal.getsignal(one) for one in SIGNALS}
-    heeded = {one: handler for one, handler in before.items() if handler is not signal.SIG_IGN}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    heeded = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
     try:
-        for one in heeded:
-            signal.signal(one, _interrupt)
+        for number in heeded:
+            signal.signal(number, _interrupt)
         yield
     finally:
         _arrived.set()
-        for one, handler in heeded.items():
-            signal.signal(one, handler)
+        for number, old in heeded.items():
+            signal.signal(number, old)
         signal.set_wakeup_fd(wakeup)
         os.close(writing)
 

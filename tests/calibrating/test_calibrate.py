@@ -35,7 +35,7 @@ from occupancy_lab.throughput.calibrations import (
     calibration_path,
 )
 from occupancy_lab.throughput.features import Features, stack
-from occupancy_lab.throughput.model import times
+from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.values import Config, Problem, Resources
 
 if TYPE_CHECKING:
@@ -99,19 +99,19 @@ def test_every_constant_is_fitted_but_the_launch() -> None:
 @pytest.mark.parametrize("number", [1, 2])
 def test_times_that_the_model_made_are_found_again(grid: Features, number: int) -> None:
     """Fitted constants predict the times that others made, 99 of 100 within 2%."""
-    made = times(grid, somewhere(number)).total
+    made = launch_times(grid, somewhere(number)).total
     fitted = fit_constants(grid, made, launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
-    error = np.abs(times(grid, fitted).total / made - 1)
+    error = np.abs(launch_times(grid, fitted).total / made - 1)
     assert np.quantile(error, 0.99) < 0.02
     assert fitted.launch_us == LAUNCH_US
 
 
 def test_noise_is_not_fitted(grid: Features) -> None:
     """Times that are off by 5% here and there give constants that predict the true ones."""
-    made = times(grid, CONSTANTS).total
+    made = launch_times(grid, CONSTANTS).total
     noise = np.random.default_rng(3).normal(0, 0.05, made.shape)
     fitted = fit_constants(grid, made * np.exp(noise), launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
-    error = np.abs(times(grid, fitted).total / made - 1)
+    error = np.abs(launch_times(grid, fitted).total / made - 1)
     assert np.median(error) < 0.02
 
 
@@ -121,6 +121,16 @@ def test_fitted_constants_are_within_their_bounds(grid: Features) -> None:
     fitted = fit_constants(grid, absurd, launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
     for name, (low, _, high) in BOUNDS.items():
         assert scaled(name, low) <= getattr(fitted, name) <= scaled(name, high)
+
+
+def test_recorded_constants_lie_inside_their_bounds() -> None:
+    """No constant that was fitted on an H200 ends at a bound, where the bound would have set it."""
+    text = (files("occupancy_lab.recorded") / "calibration-h200.json").read_bytes()
+    constants = Calibration.read(text).constants
+    for name, (low, _, high) in BOUNDS.items():
+        margin = 0.001 * (scaled(name, high) - scaled(name, low))
+        found = getattr(constants, name)
+        assert scaled(name, low) + margin < found < scaled(name, high) - margin, name
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import click
@@ -22,16 +22,16 @@ from stand_ins import CALIBRATION, Launches, values_of
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import NAME, main
 from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.evaluating.score import Errors
+from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.measuring.verify import Check
+from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from occupancy_lab.compiling.server import Request
@@ -118,24 +118,27 @@ COUNTS = dict.fromkeys(
     8,
 )
 """What was counted in the binary of a kernel that was never compiled."""
-CHECKS = (Check(Config(1024, 8, 2), "programs an SM", 8, 7, agrees=False, source="driver"),)
+CHECKS = Verification(
+    [Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees=False, source="driver")]
+)
 HERE = tuple(
     PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate([find_gpu("h200")] * 2)
 )
 
 
-def _outcome(config: Config) -> Resources | Failure:
+def _outcome(knobs: Mapping[str, Any]) -> Resources | Failure:
     """Return what a configuration is said to compile to: 16 warps to nothing."""
-    if config.num_warps == 16:
+    num_warps = knobs["num_warps"]
+    if num_warps == 16:
         return Failure("compile failed", "no luck")
-    pipeline = (config.num_stages - 1) * config.block_size * 4
-    shared = pipeline + 4 * config.num_warps
-    return Resources(32, config.num_warps, shared, pipeline_shared=pipeline, **COUNTS)
+    pipeline = (knobs["num_stages"] - 1) * knobs["BLOCK_SIZE"] * 4
+    shared = pipeline + 4 * num_warps
+    return Resources(32, num_warps, shared, pipeline_shared=pipeline, **COUNTS)
 
 
 def _in_process(_self: object, request: Request, timeout: float | None) -> Resources | Failure:
     assert timeout is None or timeout > 0
-    return _outcome(request.config)
+    return _outcome(request.launch.keywords)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +187,7 @@ def _saved(_figure: object, path: Path) -> None:
 
 
 def _calibrated(folder: Path) -> Calibrated:
-    errors = Errors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
+    errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
     return Calibrated(CALIBRATION, folder / "h200.json", 1.0, errors, pd.DataFrame({"us": [2.5]}))
 
 

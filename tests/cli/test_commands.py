@@ -11,11 +11,11 @@ from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_o
 
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import main
-from occupancy_lab.evaluating.score import Errors
-from occupancy_lab.measuring.verify import Check
+from occupancy_lab.evaluating.score import TimeErrors
+from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
+from occupancy_lab.workers.distribute import UnfinishedError
 from occupancy_lab.workers.signals import Interrupted
-from occupancy_lab.workers.spread import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def test_calibrate_exports_its_launches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A calibration is printed, and its launches are written where they were asked to."""
-    errors = Errors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
+    errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
     table = pd.DataFrame({"us": [2.5]})
     made = Calibrated(CALIBRATION, tmp_path / "h200.json", 184.4, errors, table)
     monkeypatch.setattr(
@@ -151,10 +151,11 @@ def test_verify_exits_with_1_where_anything_differs(
     status: int,
 ) -> None:
     """A check that differs is exit 1, one that could not be made is not; both are printed."""
-    check = Check(Config(1024, 8, 2), "programs an SM", 8, 7, agrees, "driver", "it is busy")
-    monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: (check,))
+    check = Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees, "driver", "it is busy")
+    found = Verification((check,))
+    monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: found)
     assert run("verify", "--num-warps", "8") == status
-    assert "programs an SM" in capsys.readouterr().out
+    assert "programs per SM" in capsys.readouterr().out
     assert run("verify", "--json") == status
     (value,) = values_of(capsys.readouterr().out)
     assert value["agrees"] is agrees

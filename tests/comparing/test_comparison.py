@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from occupancy_lab.comparing import Environment, compare
+from occupancy_lab.comparing import compare
 from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.kernel import load_kernel
@@ -89,7 +90,7 @@ def as_other(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return a function that makes "other" mean the Python at a path, with the Triton 0.0."""
 
     def use(python: str) -> None:
-        def find(wanted: str, _progress: object) -> Environment:
+        def find(wanted: str | None) -> Environment:
             if wanted == "other":
                 return Environment(python, "0.0")
             return Environment(sys.executable, triton_version())

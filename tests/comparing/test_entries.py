@@ -93,7 +93,7 @@ def test_versions_that_agree_say_so(entries: Entries) -> None:
 def test_local_memory_that_is_not_known_is_no_0(entries: Entries) -> None:
     """What one of two does not know is told as not known."""
     text = said(entries({"triton": "3.6.0", "local_bytes": None}, {"triton": "3.9.0"}))
-    assert "0 B of local memory a thread against not known" in text
+    assert "0 B of local memory per thread against not known" in text
 
 
 def test_the_tutorial_is_told_where_it_errs(entries: Entries) -> None:

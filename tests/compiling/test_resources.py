@@ -16,11 +16,13 @@ from occupancy_lab.compiling.resources import (
     widest_store_bytes,
 )
 from occupancy_lab.gpus import architectures
-from occupancy_lab.occupancy import hip
+from occupancy_lab.occupancy import hip, next_steps, occupancy
 from occupancy_lab.occupancy.rule import scalar_where
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from occupancy_lab.values import Resources
 
 FOLDER = Path(__file__).with_name("recorded")
 
@@ -208,3 +210,28 @@ def test_agprs_of_mfma_kernels(sample: ModuleType, arch: str) -> None:
     assert found.agprs is not None
     assert work is not None
     assert int(waves) == min(work["waves_per_simd"], {"gfx908": 10}.get(arch, 8))
+
+
+@pytest.mark.parametrize(("arch", "num_warps"), [("90", 4), ("gfx942", 4), ("gfx1100", 8)])
+def test_the_compiler_obeys_the_option_of_a_next_step(
+    sample: ModuleType, arch: str, num_warps: int
+) -> None:
+    """With the maxnreg or waves_per_eu of a next step registers allow a program more."""
+    backend = "hip" if arch.startswith("gfx") else "cuda"
+    architecture = architectures()[arch if backend == "hip" else f"sm_{arch}"]
+
+    def compiled(**options: int) -> Resources:
+        kernel = sample.compile_sample(arch, 8192, num_warps, num_stages=3, **options)
+        found = read_resources(kernel.asm, kernel.metadata, backend)
+        return found.replace(shared=0, sgprs=None)
+
+    first = compiled()
+    (step,) = (s for s in next_steps(first, architecture) if s.resource == "registers")
+    assert step.option is not None
+    name, value = step.option.split("=")
+    then = compiled(**{name: int(value)})
+    assert then.n_regs <= (step.most_for_one_more or 0) < first.n_regs
+    found = [occupancy(each, architecture).limit("registers").programs for each in (first, then)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[1] > found[0]

@@ -12,8 +12,14 @@ from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating import Evaluation
-from occupancy_lab.evaluating.evaluation import broken_limits, choose, evaluate, run, with_claims
-from occupancy_lab.evaluating.score import METRICS, percent
+from occupancy_lab.evaluating.evaluation import (
+    broken_limits,
+    choose,
+    evaluate,
+    run,
+    with_predictions,
+)
+from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax
 from occupancy_lab.throughput import calibrations
@@ -99,7 +105,7 @@ def test_perfect_model_has_nothing_to_be_said_against(make_table: Table) -> None
     """Where the model's own times were measured there is no error, no loss and the same order."""
     knobs = [{"cols": cols, "num_warps": warps} for cols in (700, 1024) for warps in (1, 4, 16)]
     table = make_table(*knobs)
-    table["us"] = with_claims(table, {}, find_gpu("h200"), BASIS)["predicted_us"]
+    table["us"] = with_predictions(table, {}, find_gpu("h200"), BASIS)["predicted_us"]
     (result,) = evaluated(table).results
     assert result.score.errors is not None
     assert result.score.errors.p90 == pytest.approx(0, abs=1e-12)
@@ -240,14 +246,6 @@ def test_unknown_number_keeps_no_limit(
     evaluation = evaluate(make_table({}), basis_of=lambda _gpu: BASIS)
     (sentence,) = broken_limits(evaluation, {"rank": 0.5, "median": 0.1})
     assert sentence.endswith("the rank correlation is not known, and may be 0.5 at least")
-
-
-@pytest.mark.parametrize(
-    ("share", "text"), [(0.0314, "3.1%"), (0.0, "0.0%"), (15.8, "1580.0%"), (-0.5, "-50.0%")]
-)
-def test_percent_has_one_decimal(share: float, text: str) -> None:
-    """Shares are written as percent with one decimal, large ones too."""
-    assert percent(share) == text
 
 
 def test_uses_of_a_file_are_text(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from occupancy_lab.evaluating.score import errors, score
+from occupancy_lab.evaluating.score import score, time_errors
 
 US = st.floats(0.5, 1e5)
 LAUNCHES = st.lists(st.tuples(st.integers(0, 3), US, US), min_size=1, max_size=30)
@@ -19,19 +19,19 @@ TABLE = pd.DataFrame(
     {
         "shape": [0, 0, 0, 1, 1, 1],
         "us": [10.0, 20.0, 40.0, 30.0, 20.0, 25.0],
-        "claim": [11.0, 18.0, 44.0, 20.0, 30.0, 22.0],
+        "cost": [11.0, 18.0, 44.0, 20.0, 30.0, 22.0],
     }
 )
 
 
 def table(launches: list[tuple[int, float, float]]) -> pd.DataFrame:
     """Return the launches as rows."""
-    return pd.DataFrame(launches, columns=["shape", "us", "claim"])
+    return pd.DataFrame(launches, columns=["shape", "us", "cost"])
 
 
 def test_errors_by_hand() -> None:
     """Errors of 10, 10, 10, 33, 50 and 12%, three of them too long."""
-    found = errors(TABLE["claim"], TABLE["us"])
+    found = time_errors(TABLE["cost"], TABLE["us"])
     assert found.launches == 6
     assert found.median == pytest.approx(0.11)
     assert found.mean == pytest.approx((0.1 + 0.1 + 0.1 + 1 / 3 + 0.5 + 0.12) / 6)
@@ -41,20 +41,20 @@ def test_errors_by_hand() -> None:
 
 def test_score_by_hand() -> None:
     """One shape in its order and its first choice right, one upside down and 50% lost."""
-    found = score("some", TABLE, TABLE["claim"])
+    found = score("some", TABLE, TABLE["cost"])
     assert found.name == "some"
-    assert found.errors == errors(TABLE["claim"], TABLE["us"])
+    assert found.errors == time_errors(TABLE["cost"], TABLE["us"])
     assert (found.mean_loss, found.worst_loss) == pytest.approx((0.25, 0.5))
     assert found.rank_correlation == pytest.approx(0.0)
 
 
 def test_ties_are_settled_by_the_grid() -> None:
     """Of equal claims the first row of a shape is chosen; where all are equal none is ranked."""
-    found = score("some", TABLE, TABLE["claim"] * 0 + 5)
+    found = score("some", TABLE, TABLE["cost"] * 0 + 5)
     assert (found.mean_loss, found.worst_loss) == pytest.approx((0.25, 0.5))
     assert found.rank_correlation is None
     backwards = TABLE.iloc[::-1]
-    found = score("some", backwards, backwards["claim"] * 0 + 5)
+    found = score("some", backwards, backwards["cost"] * 0 + 5)
     assert (found.mean_loss, found.worst_loss) == pytest.approx(((3 + 0.25) / 2, 3))
 
 
@@ -95,7 +95,7 @@ def test_losses_are_those_of_a_plain_loop(launches: list[tuple[int, float, float
         some = [(claim, us) for one, us, claim in launches if one == shape]
         chosen = min(some, key=lambda one: one[0])[1]
         losses.append(chosen / min(us for _, us in some) - 1)
-    found = score("some", rows, rows["claim"])
+    found = score("some", rows, rows["cost"])
     assert found.mean_loss == pytest.approx(sum(losses) / len(losses))
     assert found.worst_loss == pytest.approx(max(losses))
 
@@ -104,10 +104,10 @@ def test_losses_are_those_of_a_plain_loop(launches: list[tuple[int, float, float
 def test_rank_correlation_is_scipys(pairs: list[tuple[int, int]]) -> None:
     """Inside a shape the correlation is SciPy's, with ties, and there is none of what is level."""
     rows = table([(0, us, claim) for us, claim in pairs])
-    found = score("some", rows, rows["claim"]).rank_correlation
+    found = score("some", rows, rows["cost"]).rank_correlation
     if 1 in {len({us for us, _ in pairs}), len({claim for _, claim in pairs})}:
         assert found is None
         return
-    expected = float(spearmanr(rows["us"], rows["claim"]).statistic)
+    expected = float(spearmanr(rows["us"], rows["cost"]).statistic)
     assert found is not None
     assert math.isclose(found, expected, abs_tol=1e-9)

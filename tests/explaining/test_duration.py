@@ -13,10 +13,11 @@ from samples import H100, H100_SINGLE
 from stand_ins import CONDITIONS
 
 from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import Compiler
-from occupancy_lab.explaining import explanation
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
+from occupancy_lab.explaining.explanation import compile_case
 from occupancy_lab.explaining.timing import (
     NOTICEABLE,
     ROWS_REASONS,
@@ -30,6 +31,7 @@ from occupancy_lab.explaining.timing import (
     timing,
 )
 from occupancy_lab.gpus import devices, find_gpu
+from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.text.words import change, microseconds
@@ -346,15 +348,13 @@ def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
 
 def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
     """Return a compiled case on an H200."""
-    chosen = {
-        "block_size": 1 << (cols - 1).bit_length(),
-        "num_warps": num_warps,
-        "num_stages": num_stages,
-    }
-    kernel, problem, gpu = load_kernel("softmax"), Problem(4096, cols), find_gpu("h200")
+    config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
     with closing(Compiler(None)) as compiler:
-        return explanation._case(
-            *("softmax", kernel, problem, gpu, chosen), compiler=compiler, present=False
+        return compile_case(
+            *(chosen_kernel("softmax"), Problem(4096, cols), config, find_gpu("h200")),
+            compiler=compiler,
+            present=False,
+            environment=running_environment(),
         )
 
 

@@ -349,7 +349,7 @@ def test_recorded_launches_are_those_of_the_record(monkeypatch: pytest.MonkeyPat
     """What is looked for is this launch, the same in one stage, in rows, and as the tutorial's."""
     asked = []
     monkeypatch.setattr(
-        "occupancy_lab.measuring.recorded.recorded_measurement", lambda *key: asked.append(key)
+        "occupancy_lab.sweeping.recorded.recorded_measurement", lambda *key: asked.append(key)
     )
     options = {"rows": 32768, "gpu": "h200", "num_warps": 4}
     (record,) = occupancy_lab.explain(cols=4096, num_stages=3, **options).records
@@ -368,9 +368,7 @@ def test_a_kernel_of_the_same_name_was_not_recorded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What was recorded of the lab's softmax is not said of a user's kernel called softmax."""
-    monkeypatch.setattr(
-        "occupancy_lab.measuring.recorded.recorded_measurement", lambda *_: MEASURED
-    )
+    monkeypatch.setattr("occupancy_lab.sweeping.recorded.recorded_measurement", lambda *_: MEASURED)
     file = tmp_path / "mine.py"
     file.write_text("from occupancy_lab.kernels.softmax import KERNEL\n")
     recorded = "Recorded on NVIDIA H200, 2026-11-21"

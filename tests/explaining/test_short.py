@@ -28,6 +28,7 @@ from occupancy_lab.explaining.advice import (
 from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded
 from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import chosen_kernels
 from occupancy_lab.text.printing import print_markdown, print_text
 from occupancy_lab.tuning.search import KERNELS, grid_tasks
 from occupancy_lab.values import Config, Measurement, Problem, Resources
@@ -261,7 +262,7 @@ def filled_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
 
     def fill(gpu: str) -> None:
-        for task in grid_tasks(KERNELS, Problem(4096, 100), find_gpu(gpu), (), ()):
+        for task in grid_tasks(chosen_kernels(KERNELS), Problem(4096, 100), find_gpu(gpu), (), ()):
             copies = task.config.num_stages > 1 and gpu == "h100"
             resources = Resources(
                 32,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.measuring import process
-from occupancy_lab.measuring.process import TimedLaunch, TimedLaunches, measure_launches
+from occupancy_lab.measuring.process import Batch, TimedLaunch, measure_launches
 from occupancy_lab.values import Measurement, Problem
-from occupancy_lab.workers.spread import UnfinishedError
+from occupancy_lab.workers.distribute import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,13 +22,13 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
     """Ctrl-C is a KeyboardInterrupt as ever, and has the finished measurements by their place."""
 
     def interrupted(
-        requests: Mapping[Problem, TimedLaunches], *_others: object
+        requests: Mapping[Problem, Batch], *_others: object
     ) -> Iterator[tuple[Problem, list[Measurement]]]:
         assert list(requests) == [FIRST, SECOND]
         yield FIRST, [DONE, DONE]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process, "spread", interrupted)
+    monkeypatch.setattr(process, "distribute", interrupted)
     told: list[tuple[int, int]] = []
     launches = [(problem, TimedLaunch("copy")) for problem in (FIRST, SECOND, FIRST)]
     with pytest.raises(KeyboardInterrupt) as caught:

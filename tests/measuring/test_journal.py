@@ -27,12 +27,14 @@ from occupancy_lab.measuring import journal as journal_module
 from occupancy_lab.measuring import process as process_module
 from occupancy_lab.measuring.journal import LIFETIME, Journal
 from occupancy_lab.measuring.process import (
+    Batch,
     MeasuringProcess,
     TimedLaunch,
-    TimedLaunches,
     measure_launches,
 )
+from occupancy_lab.text.document import Document
 from occupancy_lab.values import Config, Measurement, Problem
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +64,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
     problems: list[Problem] = []
     real = MeasuringProcess.measure
 
-    def measure(process: MeasuringProcess, request: TimedLaunches) -> list[Measurement]:
+    def measure(process: MeasuringProcess, request: Batch) -> list[Measurement]:
         problems.append(request.problem)
         return real(process, request)
 
@@ -112,7 +114,7 @@ def test_killed_sweep_goes_on(store: Path) -> None:
     assert len(table) == 8
     assert all(row["measured"] == "measured" for row in table.values())
     for entry in kept:
-        request = TimedLaunches.from_json(entry["request"])
+        request = from_line(Batch, entry["request"])
         times = [one["us"] for one in json.loads(entry["measurements"])]
         cells = [
             table[str(request.problem.cols), str(launch.config.num_warps)]["us"]
@@ -188,12 +190,7 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
     monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
-    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: _Page())
-
-
-class _Page:
-    def to_markdown(self) -> str:
-        return "made\n"
+    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: Document("made", (), ()))
 
 
 @pytest.mark.usefixtures("_small_calibration")
@@ -208,12 +205,12 @@ def test_each_command_goes_on(
     """Each command that measures takes what it measured when it did not come to its end."""
     put_calibration(monkeypatch, store)
 
-    def fail(_text: str) -> None:
+    def fail(*_printed: object) -> None:
         raise KeyboardInterrupt
 
-    module = "cli" if command[0] == "sweep" else "cli.commands"
+    printer = "print_markdown" if command[0] == "sweep" else "commands.print_answer"
     with monkeypatch.context() as patch:
-        patch.setattr(f"occupancy_lab.{module}.print_markdown", fail)
+        patch.setattr(f"occupancy_lab.cli.{printer}", fail)
         assert exit_status(*command) == 130
     done = len(asked)
     assert done == len(lines(store)) > 0
@@ -349,7 +346,7 @@ def test_journal_of_a_running_command_is_left_alone(asked: list[Problem]) -> Non
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes, dict]]:
     """Return the path, the bytes and the measurements of a journal that was interrupted."""
     store = tmp_path_factory.mktemp("whole")
-    requests = {problem: TimedLaunches(problem, (launch,)) for problem, launch in LAUNCHES}
+    requests = {problem: Batch(problem, (launch,)) for problem, launch in LAUNCHES}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(store))
         put_here(patch, "h200")
@@ -379,9 +376,7 @@ def test_damaged_journal_gives_whole_requests_or_none(
         kept = journal_module._read(file)
     finally:
         os.close(file)
-    expected = {
-        TimedLaunches(problem, (launch,)).to_json(): found[problem] for problem, launch in LAUNCHES
-    }
+    expected = {to_line(Batch(problem, (launch,))): found[problem] for problem, launch in LAUNCHES}
     assert {
         line: measurements for line, (_, measurements) in kept.items()
     }.items() <= expected.items()

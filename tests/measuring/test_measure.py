@@ -26,7 +26,7 @@ from occupancy_lab.measuring.measure import (
     summary,
     tolerance,
 )
-from occupancy_lab.measuring.process import TimedLaunch, TimedLaunches
+from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Conditions, Config, Problem
 
 if TYPE_CHECKING:
@@ -245,6 +245,60 @@ def test_tenths_are_quantiles() -> None:
     assert found.relative_error is None
 
 
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have launches on the CPU taken for launches on a GPU."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(measure_module, "conditions", lambda: CONDITIONS)
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("provider", ["torch", "naive", "copy"])
+def test_providers_equal_their_reference(provider: str) -> None:
+    """Each provider gives what it is compared with, and may then be called and timed."""
+    candidate = measure_module._Candidate(TimedLaunch(provider))
+    x = matrix(50, 781)
+    candidate.check([x, x], tolerance("float32"))
+    assert candidate.failure is None
+    assert candidate.relative_error is not None
+    assert torch.equal(candidate.call(), x) == (provider == "copy")
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("change", "status", "reason"),
+    [
+        ("y *= 1.01", "wrong result", "differs from torch by 0.01, more than 1e-05"),
+        ("y[0, 0] = torch.nan", "wrong result", "differs from torch by nan, more than 1e-05"),
+        ("raise ValueError('no such\\nthing')", "launch failed", "ValueError: no such"),
+        ("raise torch.cuda.OutOfMemoryError('all gone')", "out of memory", "all gone"),
+    ],
+)
+def test_failures_are_told(tmp_path: Path, change: str, status: str, reason: str) -> None:
+    """A launch that is wrong or raises is not timed, and says why."""
+    file = tmp_path / "failing.py"
+    run = "y = softmax.softmax(x, config, num_programs)"
+    file.write_text(CHANGED_KERNEL.format(change=change).replace(run, "y = x.softmax(dim=1)"))
+    candidate = measure_module._Candidate(TimedLaunch(str(file), CONFIG, 100))
+    candidate.check([matrix(5, 9)], tolerance("float32"))
+    assert candidate.failure is not None
+    assert (candidate.failure.status, candidate.failure.reason) == (status, reason)
+    assert candidate.failure.conditions == CONDITIONS
+
+
+def test_lost_gpu_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch after which the GPU answers no more is no row but the end of the process."""
+
+    def lost() -> None:
+        msg = "an illegal memory access was encountered"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
+    candidate = measure_module._Candidate(TimedLaunch("torch"))
+    with pytest.raises(measure_module.DeviceLostError, match="RuntimeError: an illegal memory"):
+        candidate.check([matrix(5, 9)], tolerance("float32"))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.compile imports
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -252,7 +306,7 @@ def test_every_kernel_and_provider_is_right(dtype: str) -> None:
     """Each kernel of the lab and each provider gives what torch gives, and is timed."""
     kernels = [TimedLaunch(name, CONFIG, 500) for name in kernel_names()]
     launches = (*kernels, *(TimedLaunch(name) for name in PROVIDERS))
-    found = measure(TimedLaunches(Problem(1823, 781, dtype), launches, 6))
+    found = measure(Batch(Problem(1823, 781, dtype), launches, 6))
     assert [one.status for one in found] == ["measured"] * len(launches)
     for one in found:
         assert one.us is not None
@@ -267,7 +321,7 @@ def test_every_kernel_and_provider_is_right(dtype: str) -> None:
 def test_wrong_result_is_said(tmp_path: Path, change: str) -> None:
     """A wrong or unwritten element gives no time but a reason, and its neighbour has its time."""
     wrong, right = measure(
-        TimedLaunches(PROBLEM, (changed(tmp_path, change), TimedLaunch("softmax", CONFIG, 100)), 6)
+        Batch(PROBLEM, (changed(tmp_path, change), TimedLaunch("softmax", CONFIG, 100)), 6)
     )
     assert wrong.status == "wrong result"
     assert wrong.us is None
@@ -279,7 +333,7 @@ def test_wrong_result_is_said(tmp_path: Path, change: str) -> None:
 def test_failing_launch_is_a_row(tmp_path: Path) -> None:
     """A launch that raises has what it raised as its reason, and its neighbour has its time."""
     bad = changed(tmp_path, "raise ValueError('no such thing')")
-    failed, right = measure(TimedLaunches(PROBLEM, (bad, TimedLaunch("softmax", CONFIG, 100)), 6))
+    failed, right = measure(Batch(PROBLEM, (bad, TimedLaunch("softmax", CONFIG, 100)), 6))
     assert (failed.status, failed.reason) == ("launch failed", "ValueError: no such thing")
     assert right.status == "measured"
 
@@ -288,12 +342,10 @@ def test_failing_launch_is_a_row(tmp_path: Path) -> None:
 def test_memory_that_runs_out_is_a_row(tmp_path: Path) -> None:
     """A launch that asks for too much memory is a row, and so is a problem that no memory holds."""
     greedy = changed(tmp_path, "torch.empty(2**44, dtype=torch.int8, device=x.device)")
-    failed, right = measure(
-        TimedLaunches(PROBLEM, (greedy, TimedLaunch("softmax", CONFIG, 100)), 6)
-    )
+    failed, right = measure(Batch(PROBLEM, (greedy, TimedLaunch("softmax", CONFIG, 100)), 6))
     assert failed.status == "out of memory"
     assert right.status == "measured"
-    (too_large,) = measure(TimedLaunches(Problem(2**30, 2**12), (TimedLaunch("copy"),), 6))
+    (too_large,) = measure(Batch(Problem(2**30, 2**12), (TimedLaunch("copy"),), 6))
     assert too_large.status == "out of memory"
     assert too_large.conditions is not None
 
@@ -302,7 +354,7 @@ def test_memory_that_runs_out_is_a_row(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_a_row() -> None:
     """Rows in flight that no GPU's shared memory holds are said not to fit."""
     found = measure(
-        TimedLaunches(Problem(64, 65536), (TimedLaunch("softmax", Config(65536, 32, 8), 64),), 6)
+        Batch(Problem(64, 65536), (TimedLaunch("softmax", Config(65536, 32, 8), 64),), 6)
     )
     assert found[0].status == "does not fit"
     assert "shared" in str(found[0].reason)
@@ -312,8 +364,8 @@ def test_what_does_not_fit_is_a_row() -> None:
 def test_tiny_matrices_are_mostly_launch() -> None:
     """7 x 257 takes little longer than an empty kernel, 65536 x 1024 much longer."""
     launch = (TimedLaunch("softmax_row", Config(512, 4, 1)),)
-    (tiny,) = measure(TimedLaunches(Problem(7, 257), launch, 6))
-    (large,) = measure(TimedLaunches(Problem(65536, 512), launch, 6))
+    (tiny,) = measure(Batch(Problem(7, 257), launch, 6))
+    (large,) = measure(Batch(Problem(65536, 512), launch, 6))
     assert tiny.mostly_launch is True
     assert large.mostly_launch is False
 
@@ -324,7 +376,7 @@ def test_what_cannot_be_compared_is_timed() -> None:
     from occupancy_lab.calibrating import kernels
 
     launch = TimedLaunch(f"{kernels.__file__}:empty", Config(16, 1, 1))
-    (empty,) = measure(TimedLaunches(Problem(16, 16), (launch,), 6))
+    (empty,) = measure(Batch(Problem(16, 16), (launch,), 6))
     assert empty.status == "measured"
     assert empty.relative_error is None
     assert empty.mostly_launch is True

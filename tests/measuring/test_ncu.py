@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import time
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,20 @@ from occupancy_lab.gpus import present_gpus
 from occupancy_lab.measuring import ncu
 from occupancy_lab.measuring.ncu import (
     METRICS,
-    NcuReport,
-    OneLaunch,
+    NcuProfile,
     find_ncu,
     profile,
-    read_report,
+    read_profile,
 )
+from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Config, Problem
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LAUNCH = OneLaunch("softmax", Problem(4096, 781), Config(1024, 8, 4), 1056)
+PROBLEM = Problem(4096, 781)
+LAUNCH = TimedLaunch("softmax", Config(1024, 8, 4), 1056)
 
 COLUMNS = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'
@@ -48,7 +50,7 @@ VALUES = {
     "sm__maximum_warps_per_active_cycle_pct": ("%", "100"),
     "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "93.71"),
 }
-REPORT = NcuReport(
+REPORT = NcuProfile(
     num_programs=1056,
     limit_registers=8,
     limit_shared=10,
@@ -109,19 +111,19 @@ def script(place: Path, body: str) -> None:
 
 def test_page_is_read() -> None:
     """Every column of the page is the field it is for, occupancies as shares."""
-    assert read_report(page(VALUES)) == REPORT
+    assert read_profile(page(VALUES)) == REPORT
 
 
 def test_fields_are_metrics() -> None:
     """Every field but the grid's has one metric."""
-    assert set(METRICS) | {"num_programs"} == set(NcuReport.__slots__)
+    assert set(METRICS) | {"num_programs"} == set(NcuProfile.__slots__)
     assert set(METRICS.values()) == set(VALUES)
 
 
 @pytest.mark.parametrize("text", ["", "n/a", "N/A", "(!) nan", "nan", "inf"])
 def test_what_is_no_number_is_not_known(text: str) -> None:
     """A metric without a number is None, not 0."""
-    report = read_report(page(VALUES | {"dram__bytes_read.sum": ("byte", text)}))
+    report = read_profile(page(VALUES | {"dram__bytes_read.sum": ("byte", text)}))
     assert report.read_bytes is None
     assert report.n_regs == 32
 
@@ -129,7 +131,7 @@ def test_what_is_no_number_is_not_known(text: str) -> None:
 @given(st.sets(st.sampled_from(sorted(VALUES))))
 def test_missing_columns_are_not_known(missing: set[str]) -> None:
     """A page without some of the metrics gives None for those and the others as they are."""
-    report = read_report(page({name: VALUES[name] for name in VALUES.keys() - missing}))
+    report = read_profile(page({name: VALUES[name] for name in VALUES.keys() - missing}))
     for field, metric in METRICS.items():
         expected = None if metric in missing else getattr(REPORT, field)
         assert getattr(report, field) == expected
@@ -139,7 +141,7 @@ def test_missing_columns_are_not_known(missing: set[str]) -> None:
 def test_thousands_are_read(number: int) -> None:
     """A number is the same with and without separators of thousands."""
     for text in (f"{number}", f"{number:,}"):
-        report = read_report(page(VALUES | {"dram__bytes_read.sum": ("byte", text)}))
+        report = read_profile(page(VALUES | {"dram__bytes_read.sum": ("byte", text)}))
         assert report.read_bytes == number
 
 
@@ -149,19 +151,19 @@ def test_thousands_are_read(number: int) -> None:
 )
 def test_units_are_obeyed(unit: str, bytes_read: int) -> None:
     """Nsight Compute's prefixes are decimal: a Kbyte is 1000 bytes."""
-    report = read_report(page(VALUES | {"dram__bytes_read.sum": (unit, "12.5")}))
+    report = read_profile(page(VALUES | {"dram__bytes_read.sum": (unit, "12.5")}))
     assert report.read_bytes == bytes_read
 
 
 def test_other_lines_do_no_harm() -> None:
     """What the launching process prints before and after the page is passed over."""
-    assert read_report(f'a warning, "quoted"\n{page(VALUES)}done, in 3 s\n') == REPORT
+    assert read_profile(f'a warning, "quoted"\n{page(VALUES)}done, in 3 s\n') == REPORT
 
 
 def test_page_without_units_is_read() -> None:
     """A page whose second row is a kernel already is read as base units."""
     lines = [line for line in page(VALUES).splitlines() if not line.startswith('""')]
-    assert read_report("\n".join(lines)).read_bytes == 12801024
+    assert read_profile("\n".join(lines)).read_bytes == 12801024
 
 
 @pytest.mark.parametrize(
@@ -182,13 +184,13 @@ def test_page_without_units_is_read() -> None:
 def test_failures_say_why(printed: str, told: str) -> None:
     """Where no kernel was measured the error says what Nsight Compute said."""
     with pytest.raises(DriverError, match=told):
-        read_report(printed)
+        read_profile(printed)
 
 
 def test_launch_is_asked_for_once(fake: Path) -> None:
     """The command names the kernel, every metric, and a launch in a process of its own."""
     answer(fake, page(VALUES))
-    assert profile(LAUNCH) == REPORT
+    assert profile(PROBLEM, LAUNCH) == REPORT
     asked = (fake.parent / "asked").read_text(encoding="utf-8")
     for option in (
         "--csv --page raw",
@@ -196,7 +198,7 @@ def test_launch_is_asked_for_once(fake: Path) -> None:
         "--cache-control all",
         "--kernel-name regex:^softmax_kernel$ --launch-count 1",
         " occupancy_lab.measuring.ncu ",
-        LAUNCH.to_json(),
+        to_line(Batch(PROBLEM, (LAUNCH,))),
     ):
         assert option in asked
     metrics = asked.partition("--metrics ")[2].partition(" ")[0]
@@ -208,7 +210,7 @@ def test_nothing_outlives_a_time_limit(fake: Path) -> None:
     script(fake, 'sleep 60 & echo $! > "${0%/*}/child"; wait')
     start = time.monotonic()
     with pytest.raises(DriverError, match=r"took longer than 0\.5 s"):
-        profile(LAUNCH, timeout=0.5)
+        profile(PROBLEM, LAUNCH, timeout=0.5)
     assert time.monotonic() - start < 10
     child = (fake.parent / "child").read_text(encoding="utf-8").strip()
     deadline = time.monotonic() + 10
@@ -220,11 +222,11 @@ def test_nothing_outlives_a_time_limit(fake: Path) -> None:
 def test_no_ncu_is_told(fake: Path) -> None:
     """Without Nsight Compute there is a sentence; so there is for one that cannot be started."""
     with pytest.raises(DriverError, match="not installed"):
-        profile(LAUNCH)
+        profile(PROBLEM, LAUNCH)
     fake.write_bytes(b"no program")
     fake.chmod(0o755)
     with pytest.raises(DriverError, match="cannot be started"):
-        profile(LAUNCH)
+        profile(PROBLEM, LAUNCH)
 
 
 def test_ncu_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,23 +245,14 @@ def test_ncu_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_ncu(tmp_path) == tmp_path / "bin/ncu"
 
 
-LAUNCHES = st.builds(
-    OneLaunch,
-    kernel=st.text(),
-    problem=st.builds(Problem, st.integers(), st.integers(), st.text()),
-    config=st.builds(Config, st.integers(), st.integers(), st.integers()),
-    num_programs=st.integers(),
-)
-
-
-@given(LAUNCHES)
-def test_launch_survives_the_command_line(launch: OneLaunch) -> None:
+@given(st.text())
+def test_launch_survives_the_command_line(kernel: str) -> None:
     """A launch is the same after its way as one line of ASCII."""
-    line = launch.to_json()
+    batch = Batch(PROBLEM, (dataclasses.replace(LAUNCH, kernel=kernel),))
+    line = to_line(batch)
     assert line.isascii()
     assert "\n" not in line
-    assert OneLaunch.from_json(line) == launch
-    assert json.loads(line)["num_programs"] == launch.num_programs
+    assert from_line(Batch, line) == batch
 
 
 @pytest.mark.gpu
@@ -269,10 +262,10 @@ def test_a_real_launch_is_counted() -> None:
     if present_gpus()[0].gpu.vendor != "NVIDIA":
         pytest.skip("no NVIDIA GPU")
     try:
-        report = profile(LAUNCH)
+        report = profile(PROBLEM, LAUNCH)
     except DriverError as error:
         pytest.skip(str(error))
     assert report.num_programs == LAUNCH.num_programs
     assert None not in {getattr(report, field) for field in METRICS}
     assert 0 < report.theoretical_occupancy <= 1
-    assert report.read_bytes >= 0.9 * LAUNCH.problem.matrix_bytes
+    assert report.read_bytes >= 0.9 * PROBLEM.matrix_bytes

@@ -17,16 +17,15 @@ from stand_ins import put_here
 from occupancy_lab.errors import InputError
 from occupancy_lab.measuring import process as process_module
 from occupancy_lab.measuring.process import (
+    Batch,
     MeasuringProcess,
     TimedLaunch,
-    TimedLaunches,
     chosen_devices,
     measure_launches,
-    measurements_from_json,
-    measurements_to_json,
 )
 from occupancy_lab.values import Conditions, Config, Measurement, Problem
 from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +39,7 @@ PROBLEMS = st.builds(Problem, SIZES, SIZES, st.sampled_from(["float32", "float16
 CONFIGS = st.builds(Config, SIZES, SIZES, SIZES)
 LAUNCHES = st.builds(TimedLaunch, WORDS, st.none() | CONFIGS, SIZES)
 REQUESTS = st.builds(
-    TimedLaunches, PROBLEMS, st.lists(LAUNCHES, max_size=4).map(tuple), st.integers(1, 999)
+    Batch, PROBLEMS, st.lists(LAUNCHES, max_size=4).map(tuple), st.integers(1, 999)
 )
 CONDITIONS = st.builds(
     Conditions,
@@ -69,26 +68,26 @@ MEASUREMENTS = st.builds(
 
 
 @given(REQUESTS)
-def test_request_survives_its_line(request_: TimedLaunches) -> None:
+def test_request_survives_its_line(request_: Batch) -> None:
     """A request read back from its line, which is one line, is the same request."""
-    line = request_.to_json()
-    assert TimedLaunches.from_json(line) == request_
+    line = to_line(request_)
+    assert from_line(Batch, line) == request_
     assert len(line.splitlines()) == 1
 
 
 @given(st.lists(MEASUREMENTS, max_size=4))
 def test_measurements_survive_their_line(measurements: list[Measurement]) -> None:
     """Measurements read back from their line are the same, in their order."""
-    line = measurements_to_json(measurements)
-    assert measurements_from_json(line) == measurements
+    line = to_line(measurements)
+    assert list(from_line(tuple[Measurement, ...], line)) == measurements
     assert len(line.splitlines()) == 1
 
 
 @pytest.mark.parametrize("error", [math.nan, math.inf])
 def test_wrong_results_survive_their_line(error: float) -> None:
     """A relative error that is no number, or without bounds, comes back as it was."""
-    line = measurements_to_json([Measurement("wrong result", None, relative_error=error)])
-    (back,) = measurements_from_json(line)
+    line = to_line([Measurement("wrong result", None, relative_error=error)])
+    (back,) = from_line(tuple[Measurement, ...], line)
     assert back.relative_error == pytest.approx(error, nan_ok=True)
 
 
@@ -153,7 +152,8 @@ import os
 import time
 
 from occupancy_lab.workers.child import serve
-from occupancy_lab.measuring.process import TimedLaunches, measurements_to_json
+from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.measuring.process import Batch
 from occupancy_lab.values import Measurement
 
 
@@ -171,9 +171,9 @@ def measured(problem, launch):
 
 
 def answer(line):
-    request = TimedLaunches.from_json(line)
+    request = from_line(Batch, line)
     found = [measured(request.problem, one) for one in request.launches]
-    return "[" if "no measurement" in found else measurements_to_json(found)
+    return "[" if "no measurement" in found else to_line(found)
 
 
 def main():
@@ -229,10 +229,10 @@ def process() -> Iterator[MeasuringProcess]:
     process.close()
 
 
-def request_of(*kernels: str) -> TimedLaunches:
+def request_of(*kernels: str) -> Batch:
     """Return a request of *kernels*, each launched with as many programs as its place says."""
     launches = tuple(TimedLaunch(kernel, CONFIG, place) for place, kernel in enumerate(kernels))
-    return TimedLaunches(PROBLEM, launches)
+    return Batch(PROBLEM, launches)
 
 
 def test_measurements_are_in_order(process: MeasuringProcess) -> None:
@@ -325,6 +325,6 @@ def test_wild_write_is_lost_alone(tmp_path: Path, process: MeasuringProcess) -> 
     launches = tuple(
         TimedLaunch(kernel, CONFIG, 100) for kernel in ("softmax", str(file), "softmax")
     )
-    found = process.measure(TimedLaunches(PROBLEM, launches, 6))
+    found = process.measure(Batch(PROBLEM, launches, 6))
     assert [one.status for one in found] == ["measured", "device lost", "measured"]
     assert "illegal" in str(found[1].reason)

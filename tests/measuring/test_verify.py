@@ -21,11 +21,12 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import ncu
 from occupancy_lab.measuring import verify as verify_module
 from occupancy_lab.measuring.driver import DriverKernel
-from occupancy_lab.measuring.ncu import NcuReport, OneLaunch, launch_once
+from occupancy_lab.measuring.ncu import NcuProfile, launch_once
+from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.measuring.verify import (
     Check,
+    Verification,
     grid_of_configs,
-    verification_table,
     verify,
     verify_here,
 )
@@ -78,7 +79,8 @@ class Machine:
         """What Nsight Compute says otherwise."""
         self.failure: str | None = None
         """Why Nsight Compute fails."""
-        self.launches: list[OneLaunch] = []
+        self.launches: list[TimedLaunch] = []
+        self.problems: list[Problem] = []
         """What Nsight Compute was given."""
 
     def ask_driver(self, _kernel: Any, problem: Problem, config: Config, _target: Any) -> Any:
@@ -98,16 +100,18 @@ class Machine:
         held = predicted(problem, config, kernel.name).plan.resident_programs
         return num_programs <= (held or 0) + self.held_more
 
-    def profile(self, launch: OneLaunch) -> NcuReport:
+    def profile(self, problem: Problem, launch: TimedLaunch) -> NcuProfile:
         """Answer for Nsight Compute."""
         self.launches.append(launch)
+        self.problems.append(problem)
+        assert launch.config is not None
         if self.failure is not None:
             raise DriverError(self.failure)
-        record = predicted(launch.problem, launch.config, launch.kernel)
+        record = predicted(problem, launch.config, launch.kernel)
         limits = {limit.resource: limit.programs for limit in record.occupancy.limits}
         # 1 KiB of the driver's own comes on top, in units of 128 B.
         allocated = (record.resources.shared + 1024 + 127) // 128 * 128
-        report = NcuReport(
+        report = NcuProfile(
             num_programs=launch.num_programs,
             limit_registers=limits["registers"],
             limit_shared=CARVEOUT // allocated,
@@ -115,7 +119,7 @@ class Machine:
             limit_programs=limits["programs"],
             theoretical_occupancy=record.occupancy.occupancy,
             achieved_occupancy=0.9 * record.occupancy.occupancy,
-            read_bytes=launch.problem.matrix_bytes + 4096,
+            read_bytes=problem.matrix_bytes + 4096,
             n_regs=record.resources.n_regs,
             carveout=CARVEOUT,
         )
@@ -143,7 +147,7 @@ def test_a_machine_as_predicted_agrees(machine: Machine) -> None:
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     assert {check.source for check in checks} == {"driver", "cooperative launch", "ncu"}
     assert all(check.agrees is True for check in checks)
-    assert machine.launches == [OneLaunch("softmax", PROBLEM, CONFIG, 1056)]
+    assert machine.launches == [TimedLaunch("softmax", CONFIG, 1056)]
 
 
 def test_what_triton_compiles_is_checked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,16 +161,16 @@ def test_what_triton_compiles_is_checked(machine: Machine, monkeypatch: pytest.M
         resources.local_bytes,
         resources.static_shared,
     ]
-    assert machine.launches[0].problem == PROBLEM
+    assert machine.problems[0] == PROBLEM
 
 
 @pytest.mark.parametrize(
     ("field", "what"),
     [
-        ("n_regs", "registers a thread"),
-        ("local_bytes", "local memory, B a thread"),
+        ("n_regs", "registers per thread"),
+        ("local_bytes", "local memory, B per thread"),
         ("static_shared", "static shared memory, B"),
-        ("programs_per_multiprocessor", "programs an SM"),
+        ("programs_per_multiprocessor", "programs per SM"),
     ],
 )
 def test_each_word_of_the_driver_counts(machine: Machine, field: str, what: str) -> None:
@@ -191,11 +195,11 @@ def test_a_program_more_or_less_differs(machine: Machine, more: int, programs: i
     ("field", "value", "what"),
     [
         ("num_programs", 1, "programs launched"),
-        ("n_regs", 1, "registers a thread"),
-        ("limit_registers", 1, "programs an SM, by registers"),
-        ("limit_warps", 1, "programs an SM, by warps"),
-        ("limit_programs", 1, "programs an SM, by program slots"),
-        ("limit_shared", 1, f"programs an SM, by {CARVEOUT} B of shared memory"),
+        ("n_regs", 1, "registers per thread"),
+        ("limit_registers", 1, "programs per SM, by registers"),
+        ("limit_warps", 1, "programs per SM, by warps"),
+        ("limit_programs", 1, "programs per SM, by program slots"),
+        ("limit_shared", 1, f"programs per SM, by {CARVEOUT} B of shared memory"),
         ("theoretical_occupancy", 0.998, "theoretical occupancy, %"),
         ("achieved_occupancy", 1.011, "achieved occupancy, %, at most"),
         ("read_bytes", PROBLEM.matrix_bytes * 89 // 100, "read from DRAM, B"),
@@ -239,7 +243,7 @@ def test_shared_memory_is_the_drivers_choice(machine: Machine) -> None:
     machine.ncu = {"carveout": None}
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     (check,) = [check for check in checks if check.agrees is None]
-    assert check.what == "programs an SM, by shared memory"
+    assert check.what == "programs per SM, by shared memory"
     assert check.reason == "ncu does not say how much of it the driver chose"
 
 
@@ -340,7 +344,7 @@ def test_options_reach_the_checks(machine: Machine, monkeypatch: pytest.MonkeyPa
     asked = {"rows": 1000, "dtype": "float16", "num_warps": (4, 8), "num_stages": (2,)}
     checks = verify_here(512, **asked)
     assert {check.config for check in checks} == {Config(512, 4, 2), Config(512, 8, 2)}
-    assert {launch.problem for launch in machine.launches} == {Problem(1000, 512, "float16")}
+    assert set(machine.problems) == {Problem(1000, 512, "float16")}
     assert not any(check.source == "ncu" for check in verify_here(512, **asked, ncu=False))
 
 
@@ -350,18 +354,20 @@ def test_table(machine: Machine, check_golden: Callable[[str, str], None]) -> No
     good = verify("softmax", PROBLEM, [CONFIG], H200)
     machine.failure = "Nsight Compute is not installed"
     bare = verify("softmax", PROBLEM, [Config(1024, 4, 1)], H200)
-    check_golden("verification.md", verification_table((*good, *bare)))
+    check_golden("verification.md", Verification((*good, *bare)).to_markdown())
 
 
 @given(st.lists(st.sampled_from([True, False, None])))
-def test_last_sentence_counts(verdicts: list[bool | None]) -> None:
-    """The last line has the number of checks, of those that differ and of those not made."""
+def test_the_answer_counts(verdicts: list[bool | None]) -> None:
+    """The answer has the number of checks, of those that differ and of those not made."""
     checks = [Check(CONFIG, "x", 1, 1, verdict, "ncu", "because") for verdict in verdicts]
-    lines = verification_table(checks).splitlines()
-    words = lines[-1].split()
+    found = Verification(checks)
+    words = found.to_document().answer[0].split()
     assert [int(words[0]), int(words[2])] == [len(verdicts), verdicts.count(False)]
     assert int(words[4]) == verdicts.count(None)
+    lines = found.to_markdown().splitlines()
     assert sum(line.startswith("| x") for line in lines) == len(verdicts)
+    assert len(json.loads(found.to_json())) == len(verdicts)
 
 
 @pytest.mark.usefixtures("machine")
@@ -381,7 +387,7 @@ def test_one_launch_is_the_kernels_own(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ncu, "load_kernel", lambda _name: kernel)
     monkeypatch.setattr(ncu, "operands", lambda *asked: [asked] * asked[3])
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append("done"))
-    launch_once(OneLaunch(name, Problem(3, 5, "bfloat16"), CONFIG, 7))
+    launch_once(Problem(3, 5, "bfloat16"), TimedLaunch(name, CONFIG, 7))
     ((matrix, config, num_programs, *others), done) = seen
     assert matrix == (3, 5, "bfloat16", kernel.operands)
     assert others == [matrix] * (kernel.operands - 1)

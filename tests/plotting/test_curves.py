@@ -188,8 +188,11 @@ def covers(bar: Collection, amount: int) -> bool:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("softmax on h100", ("registers a thread", "shared memory a program (KiB)", "warps a")),
-        ("sgprs", ("VGPRs a thread", "LDS a program (KiB)", "waves a program")),
+        (
+            "softmax on h100",
+            ("registers per thread", "shared memory per program (KiB)", "warps per program"),
+        ),
+        ("sgprs", ("VGPRs per thread", "LDS per program (KiB)", "waves per program")),
     ],
 )
 def test_every_axis_says_its_unit(case: str, words: tuple[str, ...]) -> None:
@@ -197,7 +200,7 @@ def test_every_axis_says_its_unit(case: str, words: tuple[str, ...]) -> None:
     calculation = calculation_of(case)
     upper, lower = panels(case)
     for axes in upper:
-        assert axes.get_ylabel().startswith("programs a")
+        assert axes.get_ylabel().startswith("programs per")
         assert axes.get_ylabel().endswith(calculation.architecture.multiprocessor_word)
     for axes, word in zip(lower, words, strict=True):
         assert axes.get_xlabel().startswith(word)

@@ -33,7 +33,7 @@ def test_svg_carries_its_words_and_no_date(figure: Figure, tmp_path: Path) -> No
     save(figure, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert f"<title>{figure.get_suptitle()}</title>" in text
-    assert "<dc:description>H100 SXM: 8 programs an SM" in text
+    assert "<dc:description>H100 SXM: 8 programs per SM" in text
     assert "dc:date" not in text
     assert "<text" not in text
 

@@ -9,12 +9,11 @@ from small_table import H200, providers, row, rows, table_of
 
 from occupancy_lab.reporting.chapters.benchmark import (
     CHOSEN,
-    COPY,
     FASTEST,
     TUTORIAL,
     make_benchmark,
 )
-from occupancy_lab.reporting.source import make_source
+from occupancy_lab.reporting.source import COPY, make_source
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.chapters.benchmark import Benchmark
@@ -68,7 +67,7 @@ def test_bandwidth_counts_one_read_and_one_write(benchmark: Benchmark) -> None:
 
 def test_neighbours_with_one_choice_are_one_span(benchmark: Benchmark) -> None:
     """BLOCK_SIZE follows from the columns and tells no choices apart."""
-    assert [[width.cols for width in span.widths] for span in benchmark.spans] == [
+    assert [[width.cols for width in span] for span in benchmark.spans] == [
         [256],
         [512, 1024],
     ]

@@ -6,14 +6,19 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H200, row, table_of
+from small_table import H100, H200, row, table_of
 
+from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.limits import the_limits, the_next_step
-from occupancy_lab.reporting.chapters.example import Example, make_example, the_example
+from occupancy_lab.reporting.chapters.example import the_example
+from occupancy_lab.reporting.example import Example, fastest, make_example
 from occupancy_lab.reporting.source import PREDICTED, make_source
 from occupancy_lab.text.document import Section
+from occupancy_lab.text.words import microseconds
+from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.throughput.predict import copy_us
 from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
@@ -54,11 +59,11 @@ def test_what_it_is_compared_with(example: Example) -> None:
     """Only launches of the same problem with as many programs as fit count."""
     assert len(example.variants) == 7
     assert (example.tutorial.us, example.single_stage.us) == (14.0, 12.5)
-    assert (example.fastest.us, example.fastest_of_kernel.us) == (11.0, 11.5)
+    assert (fastest(example.variants).us, fastest(example.variants, "softmax").us) == (11.0, 11.5)
     assert example.predicted_best is not None
     assert example.predicted_best.us == 11.0
     assert [one.config.num_stages for one in example.over_stages] == [1, 2, 4]
-    assert example.fastest_warps.config == Config(1024, 4, 4)
+    assert fastest(example.over_warps).config == Config(1024, 4, 4)
     assert example.num_warps == (4, 8, 16)
 
 
@@ -69,7 +74,7 @@ def test_predicted_times_that_are_close_rank_no_warps(example: Example) -> None:
     close = dataclasses.replace(example, variants=variants, times=PREDICTED)
     (first, second) = sections(close)["What warps cost and bring"].sentences
     assert "4 and 8 warps are predicted to take 13.0 us to 13.5 us" in first
-    assert "8 warps issue 1280 instructions a row, and 4 warps 320" in second
+    assert "8 warps issue 1280 instructions per row, and 4 warps 320" in second
 
 
 def test_predicted_times_that_are_close_judge_no_stages(example: Example) -> None:
@@ -146,7 +151,7 @@ def test_warps_are_set_beside_each_other(example: Example) -> None:
     ]
     first, second = sections(example)["What warps cost and bring"].sentences
     assert "8 warps take 14.0 us and 4 warps 13.0 us (-7.1%)" in first
-    assert "8 warps issue 1280 instructions a row, and 4 warps 320" in second
+    assert "8 warps issue 1280 instructions per row, and 4 warps 320" in second
 
 
 def test_choice_is_set_against_the_tutorials(example: Example) -> None:
@@ -161,14 +166,17 @@ def test_predicted_example_has_recorded_times_beside(predicted: Source) -> None:
     """Times are predictions; what others measured stands beside them and is named so."""
     found = make_example(predicted)
     assert found is not None
-    assert (found.times, found.tutorial.us, found.tutorial.recorded_us) == (PREDICTED, 12.0, 16.0)
+    prediction = found.case.record.prediction
+    assert prediction is not None
+    assert (found.times, found.tutorial.recorded_us) == (PREDICTED, 16.0)
+    assert found.tutorial.us == pytest.approx(prediction.us)
     assert [one.recorded_us for one in found.recorded] == [12.0, 16.0]
     launch = found.case.recorded.launch
     assert launch is not None
     assert (launch.us, launch.runs, found.case.recorded.single_stage) == (16.0, None, None)
     (table,) = sections(found)["What to launch instead"].tables
     assert (table.headers[2], table.headers[-1]) == ("predicted us", "recorded us")
-    assert [cells[-1] for cells in table.rows] == ["16.0", "-", "-", "-", "12.0"]
+    assert [cells[-1] for cells in table.rows] == ["16.0", "-", "-", "12.0"]
 
 
 def test_copy_of_the_matrix_is_the_measured_one(small: Source, predicted: Source) -> None:
@@ -178,6 +186,34 @@ def test_copy_of_the_matrix_is_the_measured_one(small: Source, predicted: Source
         assert found is not None
         words = sections(found)["What to launch instead"].sentences[-1]
         assert words == f"A plain copy of this matrix, {where}: 10.5 us, 2437 GB/s."
-    unknown = dataclasses.replace(found, copy=None)
+    case = dataclasses.replace(found.case, recorded=Recorded())
+    unknown = dataclasses.replace(found, case=case)
     words = sections(unknown)["What to launch instead"].sentences[-1]
-    assert words == "A plain copy of this matrix, predicted: 12.8 us, 2000 GB/s."
+    basis = calibration_for(H100)
+    assert basis is not None
+    us = microseconds(copy_us(2 * 4096 * 781 * 4, basis.constants))
+    assert words.startswith(f"A plain copy of this matrix, predicted: {us}, ")
+
+
+def test_steps_of_the_naive_softmax_stand_there(example: Example) -> None:
+    """Five operations move four times what a fused kernel does; their time is said where known."""
+    section = sections(example)["What the naive softmax moves"]
+    assert [cells[0] for cells in section.tables[0].rows] == [
+        *("max", "subtract", "exp", "sum", "divide", "in all"),
+    ]
+    (words,) = section.sentences
+    assert "5 torch operations of softmax_naive move 102.4 MB, 4.0 times what a fused" in words
+    assert "Measured" not in words
+    timed = dataclasses.replace(example, naive=example.case.recorded.copy)
+    assert (
+        sections(timed)["What the naive softmax moves"].sentences[0].endswith("Measured: 10.5 us.")
+    )
+
+
+def test_a_sentence_names_few_of_many_recorded_launches(example: Example) -> None:
+    """Of all that others recorded, the three fastest are named beside the tutorial's."""
+    recorded = tuple(dataclasses.replace(one, recorded_us=one.us + 1.0) for one in example.variants)
+    of_others = dataclasses.replace(example, variants=recorded, times=PREDICTED)
+    words = sections(of_others)["What to launch instead"].sentences[1]
+    assert words.startswith("Of 7 recorded launches the tutorial's took 15.0 us, and the fastest")
+    assert words.count(" us for ") == 3

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100, row, table_of
 
-from occupancy_lab.reporting.chapters.benchmark import CHOSEN, COPY, FASTEST, TUTORIAL
+from occupancy_lab.reporting.chapters.benchmark import CHOSEN, FASTEST, TUTORIAL
 from occupancy_lab.reporting.chapters.forecast import make_forecast, the_forecast
-from occupancy_lab.reporting.source import make_predicted, make_source
+from occupancy_lab.reporting.source import COPY, make_predicted, make_source
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.chapters.forecast import Forecast
@@ -25,11 +25,12 @@ def forecast(predicted: Source) -> Forecast:
 
 
 def test_every_width_is_predicted(forecast: Forecast) -> None:
-    """Of each width there are the best, with 4 warps and 1 stage, and the tutorial's launch."""
+    """Of each width there are the best, never with the tutorial's stages, and its own launch."""
     widths = forecast.benchmark.widths
     assert [width.cols for width in widths] == [256, 512, 1024]
-    assert {(width.us[CHOSEN], width.us[TUTORIAL]) for width in widths} == {(9.5, 12.5)}
-    assert {width.chosen.kernel for width in widths} == {"softmax"}
+    assert all(width.us[CHOSEN] == width.us[FASTEST] < width.us[TUTORIAL] for width in widths)
+    assert {width.chosen.config.num_stages for width in widths} == {1}
+    assert [width.configurations for width in widths] == [3, 3, 3]
 
 
 def test_recorded_widths_need_not_be_the_benchmarks(forecast: Forecast) -> None:

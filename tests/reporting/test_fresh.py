@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.reporting import source
 from occupancy_lab.reporting.contents import write_page
 from occupancy_lab.reporting.source import PROBLEM, WIDTHS, fresh_table, make_fresh
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
@@ -13,21 +12,15 @@ from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 FEW = (PROBLEM, *WIDTHS[:2])
 STAGES = (1, 2)
 """The num_stages of the tutorial on both, and one."""
+FEW_KNOBS = {"kernels": {"softmax": STAGES, "softmax_row": (1,)}, "num_warps": (4, 8)}
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile two numbers of warps only."""
-    monkeypatch.setattr(source, "NUM_WARPS", (4, 8))
-
-
-def test_every_configuration_is_a_row_of_which_nothing_was_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_configuration_is_a_row_of_which_nothing_was_measured() -> None:
     """Each problem has both kernels with all their warps and stages, planned for the GPU."""
-    monkeypatch.setattr(source, "KERNELS", {"softmax": STAGES, "softmax_row": (1,)})
     calls: list[tuple[int, int]] = []
-    table = fresh_table(find_gpu("a100"), problems=FEW, progress=lambda *done: calls.append(done))
+    table = fresh_table(
+        find_gpu("a100"), problems=FEW, progress=lambda *done: calls.append(done), **FEW_KNOBS
+    )
     assert len(table) == 3 * 2 * (2 + 1)
     assert set(table["status"]) == {"ok"}
     assert table[[name for name in MEASURED_COLUMNS if name != "launched"]].isna().all().all()
@@ -37,10 +30,9 @@ def test_every_configuration_is_a_row_of_which_nothing_was_measured(
 
 
 @pytest.mark.parametrize("key", ["a100", "mi300x"])
-def test_page_of_a_gpu_that_nobody_recorded(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_of_a_gpu_that_nobody_recorded(key: str) -> None:
     """It says that nothing was launched, works the example out, and judges no stages it misses."""
-    monkeypatch.setattr(source, "KERNELS", {"softmax": STAGES, "softmax_row": (1,)})
-    page = write_page(make_fresh(find_gpu(key), problems=FEW))
+    page = write_page(make_fresh(find_gpu(key), problems=FEW, **FEW_KNOBS))
     text = page.to_markdown(lambda picture: picture.words)
     title = find_gpu(key).title
     assert text.startswith(f"# Fused softmax on {title}, predicted")

@@ -9,10 +9,11 @@ from small_table import H200, row, rows, table_of
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.reporting import source
 from occupancy_lab.reporting.source import (
     MEASURED,
     PREDICTED,
+    PROBLEM,
+    Model,
     file_source,
     make_predicted,
     make_source,
@@ -22,10 +23,10 @@ from occupancy_lab.reporting.source import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
-
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.reporting.source import Source
+
+UNKNOWN = Model(basis_of=lambda _gpu: None)
+"""What predicts nothing."""
 
 
 @pytest.fixture
@@ -36,9 +37,8 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_recorded_rows_are_an_h200s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_rows_are_an_h200s() -> None:
     """Without a name the recorded H200 is reported, with what else was timed on it."""
-    monkeypatch.setattr(source, "with_claims", lambda table, *_: table)
     found = recorded_source(None)
     assert found.gpu == H200
     assert found.times is MEASURED
@@ -47,23 +47,16 @@ def test_recorded_rows_are_an_h200s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["mi300x", "a100"])
-def test_a_gpu_of_a_target_without_rows_is_compiled_for(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_of_a_target_without_rows_is_compiled_for(name: str) -> None:
     """Where no GPU of a target has rows, the benchmark is compiled for the one that is asked."""
-    asked: list[Gpu] = []
-
-    def fresh(gpu: Gpu, **_: object) -> pd.DataFrame:
-        asked.append(gpu)
-        return table_of(rows())
-
-    monkeypatch.setattr(source, "fresh_table", fresh)
-    monkeypatch.setattr(source, "with_claims", lambda table, *_: table.assign(predicted_us=9.0))
-    found = recorded_source(name)
-    assert asked == [found.gpu] == [find_gpu(name)]
+    single = {"problems": (PROBLEM,), "kernels": {"softmax": (1,)}, "num_warps": (4,)}
+    found = recorded_source(name, **single)
+    assert found.gpu == find_gpu(name)
     assert found.times is PREDICTED
     assert found.origin is None
-    assert set(found.planned["us"]) == {9.0}
+    ((target, us, predicted_us),) = found.planned[["target", "us", "predicted_us"]].to_numpy()
+    assert target == found.gpu.target.name
+    assert us == predicted_us > 0
 
 
 @pytest.mark.parametrize("name", ["sm_90", "sm_80", "gfx942"])
@@ -86,13 +79,10 @@ def test_what_was_not_launched_is_predicted(name: str, recorded: int | None) -> 
     assert (found.planned["us"] == found.planned["predicted_us"]).all()
 
 
-def test_nothing_is_predicted_without_a_basis(
-    small: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_predicted_without_a_basis(small: Source) -> None:
     """Where no GPU was ever calibrated a page of predictions cannot be made."""
-    monkeypatch.setattr(source, "calibration_for", lambda _gpu: None)
     with pytest.raises(InputError, match="nothing can be predicted"):
-        make_predicted(find_gpu("h100"), small)
+        make_predicted(find_gpu("h100"), small, model=UNKNOWN)
 
 
 def test_file_names_its_own_gpu(file: str) -> None:
@@ -155,9 +145,8 @@ def test_planned_launches_and_claims() -> None:
     assert len(found.predictions_for("tuning")) == 1
 
 
-def test_nothing_is_claimed_without_a_basis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_claimed_without_a_basis() -> None:
     """Where a GPU cannot be predicted there are no claims, and no error."""
-    monkeypatch.setattr(source, "calibration_for", lambda _gpu: None)
-    found = make_source(H200, table_of([row()]))
+    found = make_source(H200, table_of([row()]), model=UNKNOWN)
     assert found.basis is None
     assert (len(found.planned), len(found.predictions)) == (1, 0)

@@ -61,7 +61,7 @@ def test_llvm_says_what_it_wrote_into_the_assembly() -> None:
 def test_report_of_too_many_one_wave_blocks(
     claimant: Claimant, programs: int, missing: str | None
 ) -> None:
-    """On gfx942 with 92 SGPRs the runtime said 32 blocks a CU where 28 fitted.
+    """On gfx942 with 92 SGPRs the runtime said 32 blocks per CU where 28 fitted.
 
     Source: ROCm/rocm-systems pull request 10618, which mended it.
     """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
+import learn
 import pytest
 
 REPORTS = Path(__file__).parent.parent.parent / "reports"
@@ -21,25 +20,34 @@ def sources(kind: str) -> list[str]:
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
 
 
-def run(source: str, names: dict[str, Any]) -> Any:
-    """Run a cell as a notebook does, and give what it shows: the value of its last line."""
-    *statements, last = ast.parse(source).body
-    assert isinstance(last, ast.Expr)
-    exec(compile(ast.Module(statements, []), "cell", "exec"), names)  # noqa: S102 - a cell is code
-    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # noqa: S307 - as above
-
-
 @pytest.fixture(scope="module")
 def executed() -> tuple[list[Any], dict[str, Any]]:
     """Return what the cells show, and the names that they leave."""
-    names: dict[str, Any] = {}
-    return [run(source, names) for source in sources("code")], names
+    return learn.results()
 
 
-def test_notebook_is_what_its_script_writes() -> None:
-    """The committed notebook is what `python reports/learn.py` writes, and was never run."""
-    assert runpy.run_path(str(REPORTS / "learn.py"))["notebook"]() == NOTEBOOK
-    assert not any(cell.get("outputs") for cell in json.loads(NOTEBOOK)["cells"])
+def test_notebook_is_what_its_script_writes(executed: tuple[list[Any], dict[str, Any]]) -> None:
+    """The committed notebook, outputs included, is what `python reports/learn.py` writes."""
+    made_with = json.loads(NOTEBOOK)["metadata"]["made_with"]
+    if learn.made_with() != made_with:
+        pytest.skip(f"made with {made_with}")
+    shown, _ = executed
+    assert learn.notebook(shown) == NOTEBOOK
+
+
+def test_cells_are_those_of_the_script() -> None:
+    """Whatever versions are installed, the text and the code are the script's."""
+    texts, codes = zip(*learn.STEPS, strict=True)
+    assert (sources("markdown"), sources("code")) == ([*texts], [*codes])
+
+
+def test_every_output_is_there() -> None:
+    """Each cell of code keeps what it shows, and nothing that differs from run to run."""
+    for cell in json.loads(NOTEBOOK)["cells"]:
+        if cell["cell_type"] == "code":
+            (output,) = cell["outputs"]
+            assert "text/html" in output["data"] or "text/plain" in output["data"]
+            assert cell["execution_count"] is None
 
 
 def test_text_has_no_numbers_of_its_own() -> None:

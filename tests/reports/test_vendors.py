@@ -168,7 +168,7 @@ def test_a_case_of_each_wrong_claim_is_worked_out(vendors: Vendors) -> None:
                 assert told[one.claimant, case.said.missing_terms] >= case.off
     words = in_words(vendors)
     assert words.count("**HIP's runtime of 2024, MI350X**") == 2
-    assert "16 programs a CU where 28 fit: its table has not the register file of gfx950" in words
+    assert "16 programs per CU where 28 fit: its table has not the register file of gfx950" in words
 
 
 def test_a_compile_that_failed_is_counted(vendors: Vendors) -> None:

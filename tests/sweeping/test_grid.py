@@ -41,8 +41,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     module = sys.modules["occupancy_lab.sweeping.grid"]
     real = module.compile_here
 
-    def counted(requests, jobs, timeout):  # noqa: ANN001, ANN202 - the signature of compile_here
-        for name, outcome in real(requests, jobs, timeout):
+    def counted(*asked):  # noqa: ANN002, ANN202 - the signature of compile_here
+        for name, outcome in real(*asked):
             made.append(name)
             yield name, outcome
 

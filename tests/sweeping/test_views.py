@@ -13,6 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from stand_ins import CONDITIONS
 
+from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.sweeping import sweep
@@ -113,7 +114,9 @@ def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
 def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:
     """A column that is the same in every row is said once; failures stand below with reasons."""
     text = to_screen(table)
-    assert text.splitlines()[0] == "rows 4096, cols 781, dtype float32, BLOCK_SIZE 1024"
+    assert text.splitlines()[0] == (
+        f"rows 4096, cols 781, dtype float32, BLOCK_SIZE 1024, Triton {triton_version()}"
+    )
     assert "at most 16 waves" in text
     assert "12 configurations: 10 ok, 2 skipped" in text
     assert "nan" not in text.lower()

@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab import Comparison, Explanation, Tuning
-from occupancy_lab.evaluating import Evaluation
-from occupancy_lab.text.document import Document, Section, ShownAsTables, Table, to_html
+from occupancy_lab import (
+    Calculations,
+    Calibrated,
+    Comparison,
+    Evaluation,
+    Explanation,
+    SideBySide,
+    Tuning,
+    Verification,
+    calculate_occupancy,
+)
+from occupancy_lab.text.document import Answer, Document, Section, Table, to_html
 
 DOCUMENT = Document(
     "title",
@@ -79,13 +88,29 @@ def document(cell: str) -> Document:
     return Document("softmax", ("8 programs.",), (section,))
 
 
-@pytest.mark.parametrize("shown", [Explanation, Comparison, Tuning, Evaluation])
+RESULTS = [
+    *(Calculations, Calibrated, Comparison, Evaluation, Explanation),
+    *(SideBySide, Tuning, Verification),
+]
+
+
+@pytest.mark.parametrize("shown", RESULTS)
 def test_results_are_shown_by_their_markdown(shown: type) -> None:
-    """Each result of the API is shown in one way, and has its own markdown."""
-    assert issubclass(shown, ShownAsTables)
-    assert shown.to_markdown is not ShownAsTables.to_markdown
-    for name in ("_repr_markdown_", "_repr_html_"):
-        assert getattr(shown, name) is getattr(ShownAsTables, name)
+    """Each result of the API is shown in one way, and has its own words and values."""
+    assert issubclass(shown, Answer)
+    for name in ("to_document", "to_dict"):
+        assert getattr(shown, name) is not getattr(Answer, name)
+    for name in ("__str__", "__repr__", "to_json", "_repr_markdown_", "_repr_html_"):
+        assert getattr(shown, name) is getattr(Answer, name)
+
+
+def test_a_result_is_one_line_a_page_and_json() -> None:
+    """`repr` is a line with the title, `str` the page, `to_json` the values."""
+    found = calculate_occupancy("h100,mi300x", n_regs=32, shared=0, num_warps=8)
+    assert repr(found) == "<Calculations: n_regs 32, shared 0, num_warps 8>"
+    assert str(found) == found.to_markdown()
+    assert str(found).startswith("# n_regs 32, shared 0, num_warps 8\n\n- **H100 SXM**: 8 programs")
+    assert [one["gpu"] for one in json.loads(found.to_json())] == ["h100", "mi300x"]
 
 
 def test_markdown_and_html_say_the_same() -> None:

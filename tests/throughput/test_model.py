@@ -17,7 +17,13 @@ from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.recorded import recorded_table
 from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.throughput.features import stack
-from occupancy_lab.throughput.model import Times, overfull_us, row_rate, row_times, times
+from occupancy_lab.throughput.model import (
+    LaunchTimes,
+    launch_times,
+    overfull_us,
+    row_rate,
+    row_times,
+)
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ BANDWIDTHS = [name for name in Constants.names() if name.endswith("bandwidth_gbs
 
 def total(launch: GuessedLaunch, constants: Constants = CONSTANTS) -> float:
     """Return the predicted time of *launch*, us."""
-    return float(times(launch.features, constants).total)
+    return float(launch_times(launch.features, constants).total)
 
 
 def larger(launch: GuessedLaunch, rows: int) -> GuessedLaunch:
@@ -44,7 +50,7 @@ def larger(launch: GuessedLaunch, rows: int) -> GuessedLaunch:
 @given(guessed_launches())
 def test_no_time_is_less_than_its_parts(launch: GuessedLaunch) -> None:
     """The whole takes at least what is fixed, and at least as long as the memory alone."""
-    found = times(launch.features, CONSTANTS)
+    found = launch_times(launch.features, CONSTANTS)
     assert found.total >= found.fixed >= CONSTANTS.launch_us
     assert found.total * (1 + ROUNDING) >= found.bandwidth
     assert found.total * (1 + ROUNDING) >= found.issue
@@ -54,8 +60,8 @@ def test_no_time_is_less_than_its_parts(launch: GuessedLaunch) -> None:
 @given(guessed_launches())
 def test_every_part_is_a_time(launch: GuessedLaunch) -> None:
     """Each part is finite and not below 0, and the whole above it."""
-    found = times(launch.features, CONSTANTS)
-    for field in dataclasses.fields(Times):
+    found = launch_times(launch.features, CONSTANTS)
+    for field in dataclasses.fields(LaunchTimes):
         part = float(getattr(found, field.name))
         assert np.isfinite(part)
         assert part >= 0
@@ -108,9 +114,9 @@ def test_a_larger_cache_is_never_slower(launch: GuessedLaunch, factor: int) -> N
 @given(st.lists(guessed_launches(), min_size=1, max_size=5))
 def test_many_launches_are_each_alone(launches: list[GuessedLaunch]) -> None:
     """A column of launches has the times that each has by itself."""
-    together = times(stack([launch.features for launch in launches]), CONSTANTS)
-    for field in dataclasses.fields(Times):
-        alone = [getattr(times(one.features, CONSTANTS), field.name) for one in launches]
+    together = launch_times(stack([launch.features for launch in launches]), CONSTANTS)
+    for field in dataclasses.fields(LaunchTimes):
+        alone = [getattr(launch_times(one.features, CONSTANTS), field.name) for one in launches]
         assert getattr(together, field.name) == pytest.approx(alone, rel=1e-9)
 
 
@@ -156,7 +162,7 @@ def test_programs_that_do_not_fit_win_no_more_than_a_row(launch: GuessedLaunch, 
     rows = found.work / places
     assume(rows > 10)
     longer = overfull_us(found, CONSTANTS, places + more)
-    assert longer > -float(times(found, CONSTANTS).total) * 1.5 / rows
+    assert longer > -float(launch_times(found, CONSTANTS).total) * 1.5 / rows
 
 
 def recorded_excesses() -> pd.DataFrame:

@@ -15,7 +15,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_launch, traffic
-from occupancy_lab.throughput.model import times
+from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.throughput.predict import (
     add_predictions,
     copy_us,
@@ -54,7 +54,7 @@ def test_predictions_say_what_the_model_says(launches: list[GuessedLaunch]) -> N
     moved = [_moved(launch) for launch in launches]
     found = predictions([launch.features for launch in launches], moved, BASIS)
     for one, launch, total in zip(found, launches, moved, strict=True):
-        alone = times(launch.features, CONSTANTS)
+        alone = launch_times(launch.features, CONSTANTS)
         assert one.us == pytest.approx(float(alone.total))
         assert [part.name for part in one.parts] == [
             "launch",

@@ -97,6 +97,10 @@ def tuning(gpu: str, *, us: tuple[float | None, float | None] | None = None) -> 
             "num_programs": one.num_programs,
             "predicted_us": one.predicted_us,
             "bound": one.bound,
+            "gpu": gpu,
+            "triton_version": "3.7.1",
+            "loop_instructions": 100,
+            "async_copies": 4 if gpu == "h200" else 0,
         }
         for one in (BEST, DEFAULT)
     ]
@@ -118,6 +122,14 @@ def tuning(gpu: str, *, us: tuple[float | None, float | None] | None = None) -> 
         basis=Basis(None, words, calibrated=mine),  # type: ignore[arg-type] # no constants are shown
         table=table,
     )
+
+
+def test_stages_that_are_not_seen_are_said() -> None:
+    """Where the model does not see what num_stages does, the page says that it is no ranking."""
+    said = "On mi300x predictions do not see what num_stages loads ahead"
+    assert said in tuning("mi300x").to_markdown()
+    assert "do not see" not in tuning("h200").to_markdown()
+    assert "Compiled with Triton 3.7.1." in tuning("h200").to_markdown()
 
 
 @pytest.mark.parametrize(

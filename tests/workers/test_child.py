@@ -301,3 +301,9 @@ def test_no_child_outlives_a_parent_that_never_asked_on(tmp_path: Path) -> None:
     pid, folder = done.stdout.split()
     assert gone(int(pid))
     assert not os.path.exists(folder)  # noqa: PTH110 - a text from another process
+
+
+@pytest.mark.parametrize("timeout", [3e6, 1e12])
+def test_limit_of_weeks_is_a_limit(child: Child, timeout: float) -> None:
+    """A limit of more time than the system can wait for at once is waited for in parts."""
+    assert child.ask("hello", timeout) == "HELLO\n"

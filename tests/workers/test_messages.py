@@ -15,7 +15,7 @@ from occupancy_lab.workers.messages import from_line, to_line
 
 COUNTS = st.none() | st.integers(0, 2**40)
 FIELDS = [field.name for field in dataclasses.fields(Resources)]
-NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
+NEEDED = ("num_ctas", "n_regs", "num_warps", "shared", "static_shared")
 RESOURCES = st.fixed_dictionaries(
     {name: st.integers(0, 2**40) if name in NEEDED else COUNTS for name in FIELDS}
 ).map(lambda fields: Resources(**fields))

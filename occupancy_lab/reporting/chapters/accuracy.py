@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from occupancy_lab.evaluating import evaluate
-from occupancy_lab.evaluating.evaluation import write_report
+from occupancy_lab.evaluating.evaluation import Evaluation, evaluation_document, make_result
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
 from occupancy_lab.reporting.page import Chapter, Picture
@@ -21,9 +20,10 @@ from occupancy_lab.sweeping.recorded import CHECK
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
     from matplotlib.axes import Axes
 
-    from occupancy_lab.evaluating.evaluation import Evaluation, Result
+    from occupancy_lab.evaluating.evaluation import Result
     from occupancy_lab.reporting.source import Source
 
 
@@ -36,6 +36,8 @@ USES: Mapping[str, str] = {
 """What the shapes of a use are, those first that say the most of predictions."""
 BY = "bound"
 """What launches are told apart by."""
+WORST = 10
+"""How many of the worst predicted launches are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +68,22 @@ def make_accuracy(source: Source) -> Accuracy | None:
 
     Where uses are not told apart, every launch counts.
     """
-    if source.predictions_for(*USES).empty:
+    if source.basis is None or source.predictions_for(*USES).empty:
         return None
-    table = source.table[source.table["use"].isin(set(USES))]
-    evaluation = evaluate(table, basis_of=lambda _gpu: source.basis)
-    results = sorted(evaluation.results, key=lambda result: list(USES).index(result.use))
-    shown = tuple(
-        dataclasses.replace(
-            result, groups=tuple(group for group in result.groups if group.by == BY)
-        )
-        for result in results
-    )
-    return Accuracy(
-        dataclasses.replace(evaluation, results=shown),
-        tuple(_points(source, result.use) for result in shown),
-    )
+    found = []
+    for use in USES:
+        rows = source.predictions[source.predictions["use"] == use]
+        if rows.empty:
+            continue
+        without = int((source.planned["use"] == use).sum()) - len(rows)
+        result = make_result(rows, use, without, source.gpu, source.basis, WORST)
+        groups = tuple(group for group in result.groups if group.by == BY)
+        found.append((dataclasses.replace(result, groups=groups), _points(rows)))
+    results, points = zip(*found, strict=True)
+    return Accuracy(Evaluation(results), points)
 
 
-def _points(source: Source, use: str) -> tuple[Point, ...]:
-    predicted = source.predictions[source.predictions["use"] == use]
+def _points(predicted: pd.DataFrame) -> tuple[Point, ...]:
     columns = zip(predicted["bound"], predicted["predicted_us"], predicted["us"], strict=True)
     return tuple(Point(str(bound), float(said), float(us)) for bound, said, us in columns)
 
@@ -103,7 +102,7 @@ def the_accuracy(accuracy: Accuracy | None, why_not: str = NOTHING) -> Chapter:
     kinds.append("Launches of another number of programs than fits are left out here.")
     return Chapter(
         TITLE,
-        (" ".join(kinds), _picture(accuracy), *write_report(accuracy.evaluation).sections),
+        (" ".join(kinds), _picture(accuracy), *evaluation_document(accuracy.evaluation).sections),
     )
 
 

@@ -18,7 +18,7 @@ from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, descr
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import config_words, share, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import ALL, USE
+from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
 from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     Row = Mapping[Any, Any]
 
     Point = tuple[int, float]
+    Span = tuple["Width", ...]
+    """Neighbouring widths for which the same was chosen."""
 
 
-CHOSEN, FASTEST, TUTORIAL, COPY = "chosen", "fastest", "tutorial", "copy"
-"""What is set side by side, beside the names of providers, of which `copy` is one."""
+CHOSEN, FASTEST, TUTORIAL = "chosen", "fastest", "tutorial"
+"""What is set side by side, beside the names of providers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +76,6 @@ class Width:
     def is_right(self) -> bool:
         """Whether the chosen is the fastest."""
         return self.chosen == self.fastest
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Neighbouring widths for which the same was chosen."""
-
-    widths: tuple[Width, ...]
-
-    @property
-    def chosen(self) -> Choice:
-        """What was chosen, for the first of them."""
-        return self.widths[0].chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +111,11 @@ class Benchmark:
     @property
     def spans(self) -> tuple[Span, ...]:
         """The widths, neighbours with the same choice together."""
-        groups = itertools.groupby(self.widths, lambda width: knobs(width.chosen))
-        return tuple(Span(tuple(widths)) for _, widths in groups)
+        groups = itertools.groupby(self.widths, lambda width: _knobs(width.chosen))
+        return tuple(tuple(widths) for _, widths in groups)
 
 
-def knobs(choice: Choice) -> tuple[str, int, int]:
+def _knobs(choice: Choice) -> tuple[str, int, int]:
     """Return what is chosen beside a BLOCK_SIZE that follows from the columns."""
     return choice.kernel, choice.config.num_warps, choice.config.num_stages
 
@@ -219,7 +209,7 @@ MEANINGS: Mapping[str, str] = {
     " own formula says",
     "torch": "`torch.softmax`",
     "torch.compile": "`torch.compile` of that",
-    "naive": "the same in five operations of torch, each through memory",
+    NAIVE: "the same in five operations of torch, each through memory",
     COPY: "a plain copy of the matrix, which computes nothing",
 }
 
@@ -315,34 +305,24 @@ def _spans(benchmark: Benchmark) -> Table:
 
 
 def _span_row(span: Span) -> tuple[str, ...]:
-    widths = span.widths
     return (
         *span_words(span),
-        f"{sum(width.is_right for width in widths)} of {len(widths)}",
-        share(max(width.lost() for width in widths)),
+        f"{sum(width.is_right for width in span)} of {len(span)}",
+        share(max(width.lost() for width in span)),
         tutorial_words(span),
     )
 
 
 def span_words(span: Span) -> tuple[str, str]:
     """Return the columns of a span, and what is chosen for them."""
-    first, last = span.widths[0].cols, span.widths[-1].cols
+    first, last = span[0].cols, span[-1].cols
     columns = str(first) if first == last else f"{first} to {last}"
-    return columns, config_words(span.chosen.kernel, span.chosen.config)
+    return columns, config_words(span[0].chosen.kernel, span[0].chosen.config)
 
 
 def tutorial_words(span: Span) -> str:
     """Return how much longer than the chosen the tutorial's takes, from the least to the most."""
-    return _range(
-        [
-            width.us[TUTORIAL] / width.us[CHOSEN] - 1.0
-            for width in span.widths
-            if TUTORIAL in width.us
-        ]
-    )
-
-
-def _range(shares: Sequence[float]) -> str:
+    shares = [width.us[TUTORIAL] / width.us[CHOSEN] - 1.0 for width in span if TUTORIAL in width.us]
     if not shares:
         return "-"
     least, most = share(min(shares)), share(max(shares))
@@ -360,7 +340,7 @@ HEADROOM = 1.05
 """Room for labels above the curves, as a factor."""
 STYLES: Mapping[str, Mapping[str, Any]] = {
     COPY: {"color": INK, "linewidth": 1.4, "linestyle": (0, (1, 1.5))},
-    "naive": {"color": MUTED, "linewidth": 1.6},
+    NAIVE: {"color": MUTED, "linewidth": 1.6},
     "torch": {"color": GREEN, "linewidth": 1.6},
     "torch.compile": {"color": PURPLE, "linewidth": 1.6},
     TUTORIAL: {"color": TUTORIAL_COLOUR, "linewidth": 1.8, "linestyle": (0, (4, 2))},

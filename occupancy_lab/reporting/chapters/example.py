@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.launch import megabytes, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.plotting.style import (
     EXACT,
     FAINT,
@@ -26,21 +25,12 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.reporting.chapters.benchmark import COPY
-from occupancy_lab.reporting.launches import (
-    config_words,
-    launches_of,
-    problem_words,
-    row_measurement,
-    row_record,
-    rows_of,
-    variants_of,
-)
+from occupancy_lab.reporting.example import fastest
+from occupancy_lab.reporting.launches import config_words, problem_words
 from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import MEASURED, PROBLEM, ROW_KERNEL
+from occupancy_lab.reporting.source import MEASURED
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import (
-    article,
     cell,
     change,
     count,
@@ -49,180 +39,18 @@ from occupancy_lab.text.words import (
     microseconds,
     percent,
 )
-from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
-from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from matplotlib.axes import Axes
 
-    from occupancy_lab.reporting.launches import Name, Row, Variant
-    from occupancy_lab.reporting.source import Source, TimeWords
-    from occupancy_lab.values import Measurement
+    from occupancy_lab.reporting.example import Example
+    from occupancy_lab.reporting.launches import Variant
 
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One launch explained, and the others of its problem that have a time."""
-
-    case: Case
-    times: TimeWords
-    """What the times of the variants are."""
-    variants: tuple[Variant, ...]
-    predicted_best: Variant | None
-    """None where nothing is predicted."""
-    copy: Measurement | None
-    """Of a plain copy of the matrix; None where none was measured."""
-
-    @property
-    def tutorial(self) -> Variant:
-        """The tutorial's configuration, launched with as many programs as fit."""
-        return self._one(self.case.record.config.num_stages)
-
-    @property
-    def single_stage(self) -> Variant:
-        """The same with one stage."""
-        return self._one(1)
-
-    def _one(self, num_stages: int) -> Variant:
-        (found,) = (one for one in self.over_stages if one.config.num_stages == num_stages)
-        return found
-
-    @property
-    def fastest(self) -> Variant:
-        """The fastest of all."""
-        return min(self.variants, key=lambda variant: variant.us)
-
-    @property
-    def fastest_of_kernel(self) -> Variant:
-        """The fastest of the tutorial's kernel."""
-        own = (variant for variant in self.variants if variant.kernel == TUTORIAL_KERNEL)
-        return min(own, key=lambda variant: variant.us)
-
-    def variant(self, kernel: str, config: Config) -> Variant | None:
-        """Return *kernel* with *config*; None where that has no time."""
-        for variant in self.variants:
-            if (variant.kernel, variant.config) == (kernel, config):
-                return variant
-        return None
-
-    def with_stages(self, num_stages: int, num_warps: int | None = None) -> Variant | None:
-        """Return the tutorial's configuration with other stages, and other warps if given."""
-        config = self.case.record.config
-        changed = Config(config.block_size, num_warps or config.num_warps, num_stages)
-        return self.variant(TUTORIAL_KERNEL, changed)
-
-    def with_rows(self, num_warps: int) -> Variant | None:
-        """Return one program a row, with *num_warps* warps."""
-        return self.variant(ROW_KERNEL, Config(self.case.record.config.block_size, num_warps, 1))
-
-    @property
-    def recorded(self) -> tuple[Variant, ...]:
-        """Those whose times others measured, the fastest first."""
-        found = [variant for variant in self.variants if variant.recorded_us is not None]
-        return tuple(sorted(found, key=lambda variant: variant.recorded_us or 0.0))
-
-    @property
-    def num_warps(self) -> tuple[int, ...]:
-        """The warps that have a time."""
-        return tuple(sorted({variant.config.num_warps for variant in self.variants}))
-
-    @property
-    def over_stages(self) -> tuple[Variant, ...]:
-        """The tutorial's configuration with every number of stages, in ascending order."""
-        stages = sorted({variant.config.num_stages for variant in self.variants})
-        return tuple(found for number in stages if (found := self.with_stages(number)))
-
-    @property
-    def over_warps(self) -> tuple[Variant, ...]:
-        """The tutorial's configuration with every number of warps, in ascending order."""
-        stages = self.case.record.config.num_stages
-        found = (self.with_stages(stages, number) for number in self.num_warps)
-        return tuple(one for one in found if one)
-
-    @property
-    def fastest_warps(self) -> Variant:
-        """The one of `over_warps` that is the fastest."""
-        return min(self.over_warps, key=lambda variant: variant.us)
-
-    def are_alike(self, one: Variant, other: Variant) -> bool:
-        """Tell whether the times of two launches are too close to say which is the faster."""
-        low, high = sorted((one.us, other.us))
-        return high <= low * (1.0 + self.times.alike)
-
-    @property
-    def alike_warps(self) -> tuple[Variant, ...]:
-        """Those of `over_warps` of which the times cannot tell that they are slower."""
-        best = self.fastest_warps
-        return tuple(one for one in self.over_warps if self.are_alike(one, best))
-
-
-def make_example(source: Source) -> Example | None:
-    """Return the example for PROBLEM, or else for the first problem with the rows it takes.
-
-    It takes the tutorial's configuration and the same with one stage; None where no problem has
-    both.
-    """
-    kernel, most = load_kernel(TUTORIAL_KERNEL), source.gpu.architecture.max_shared
-    own = source.planned[source.planned["kernel"] == TUTORIAL_KERNEL]
-    problems = dict.fromkeys((PROBLEM, *map(row_problem, own.to_dict("records"))))
-    for problem in problems:
-        config = kernel.default_config(problem, most)
-        rows = launches_of(source, problem)
-        single = dataclasses.replace(config, num_stages=1)
-        if {(TUTORIAL_KERNEL, config), (TUTORIAL_KERNEL, single)} <= set(rows):
-            variants = variants_of(source, problem)
-            return Example(
-                _case(source, rows, problem, config),
-                source.times,
-                variants,
-                _best(source, problem, variants),
-                _copy(source, problem),
-            )
-    return None
-
-
-def _case(source: Source, rows: Mapping[Name, Row], problem: Problem, config: Config) -> Case:
-    single = dataclasses.replace(config, num_stages=1)
-    row, one_stage = rows[TUTORIAL_KERNEL, config], rows[TUTORIAL_KERNEL, single]
-    record = row_record(row, source.gpu)
-    measured = rows if not source.is_predicted else launches_of(source.recorded, problem)
-
-    def found(kernel: str, config: Config) -> Measurement | None:
-        row = measured.get((kernel, config))
-        return None if row is None else row_measurement(row)
-
-    recorded = Recorded(
-        found(TUTORIAL_KERNEL, config),
-        found(TUTORIAL_KERNEL, single),
-        found(ROW_KERNEL, single),
-        copy=_copy(source, problem),
-    )
-    return Case(record, row_resources(one_stage), recorded=recorded)
-
-
-def _copy(source: Source, problem: Problem) -> Measurement | None:
-    measured = source.recorded if source.is_predicted else source
-    if measured is None or measured.providers.empty:
-        return None
-    table = measured.providers
-    table = table[
-        (table["provider"] == COPY)
-        & (table["rows"] == problem.rows)
-        & (table["cols"] == problem.cols)
-        & (table["dtype"] == problem.dtype)
-    ]
-    return None if table.empty else row_measurement(table.to_dict("records")[-1])
-
-
-def _best(source: Source, problem: Problem, variants: tuple[Variant, ...]) -> Variant | None:
-    predicted = rows_of(source.predictions, problem).to_dict("records")
-    best = min(predicted, key=lambda row: float(row["predicted_us"]), default=None)
-    if best is None:
-        return None
-    name = str(best["kernel"]), row_config(best)
-    return next(one for one in variants if (one.kernel, one.config) == name)
+NAIVE_KERNEL = "softmax_naive"
+MOST_NAMED = 3
+"""Recorded launches that a sentence names; the table has them all."""
 
 
 TITLE = "A worked example"
@@ -252,6 +80,7 @@ def the_example(example: Example | None) -> Chapter:
             _the_warps(example),
             _picture(example),
             _the_choice(example),
+            _the_naive_steps(example),
         ),
     )
 
@@ -275,7 +104,7 @@ def _the_stages(example: Example) -> Section:
             str(variant.config.num_stages),
             str(variant.resources.n_regs),
             str(variant.resources.shared),
-            *_held(variant),
+            *_fitting(variant),
             cell(variant.us),
             change(variant.us / one.us - 1.0),
         )
@@ -283,7 +112,7 @@ def _the_stages(example: Example) -> Section:
     )
     mp = example.case.architecture.multiprocessor_word
     headers = (
-        *("num_stages", "registers a thread", "shared memory, B", f"programs {article(mp)} {mp}"),
+        *("num_stages", "registers per thread", "shared memory, B", f"programs per {mp}"),
         *("occupancy", _header(example), "against 1 stage"),
     )
     return Section(
@@ -295,19 +124,19 @@ def _the_stages(example: Example) -> Section:
 
 def _stages_verdict(example: Example) -> Iterator[str]:
     one, own = example.single_stage, example.tutorial
-    best = min(example.over_stages, key=lambda variant: variant.us)
+    best = fastest(example.over_stages)
+    number = best.config.num_stages
     blind = example.times is not MEASURED and not own.resources.async_copies
     if one == own or blind:
         return
     verdict = f"it costs {'more' if own.us > one.us else 'less'} than it brings"
     if example.are_alike(own, one):
         verdict = "that is too close to say that it costs more, or less, than it brings"
-    fastest = f" The fastest here is num_stages {best.config.num_stages}."
     yield (
         f"{example.times.word.capitalize()}, num_stages {own.config.num_stages} takes"
         f" {microseconds(own.us)} against {microseconds(one.us)} with num_stages 1"
         f" ({change(own.us / one.us - 1.0)}): {verdict}."
-        f"{'' if example.are_alike(own, best) else fastest}"
+        + ("" if example.are_alike(own, best) else f" The fastest here is num_stages {number}.")
     )
     slowest = max(example.over_stages, key=lambda variant: variant.us)
     if slowest.config.num_stages == 2 and slowest.resources.async_copies:  # noqa: PLR2004 - of 2 stages
@@ -321,9 +150,9 @@ def _the_warps(example: Example) -> Section:
     """Set the warps beside each other, with what their instructions come to."""
     stages = example.tutorial.config.num_stages
     rows = tuple(_warps_row(example, number) for number in example.num_warps)
-    kinds = (count(stages, "stage"), "1 stage", "one program a row")
+    kinds = (count(stages, "stage"), "1 stage", "one program per row")
     headers = (
-        *("num_warps", "elements a thread", f"occupancy, {kinds[0]}"),
+        *("num_warps", "elements per thread", f"occupancy, {kinds[0]}"),
         *(f"instructions, {kind}" for kind in kinds),
         *(f"us, {kind}" for kind in kinds),
     )
@@ -341,7 +170,7 @@ def _warps_row(example: Example, num_warps: int) -> tuple[str, ...]:
     return (
         str(num_warps),
         f"{block_size / num_warps / example.case.architecture.warp_size:g}",
-        "-" if own is None else percent(own.held.occupancy),
+        "-" if own is None else percent(own.occupancy.occupancy),
         *("-" if one is None else str(one.instructions or "-") for one in kinds),
         *("-" if one is None else cell(one.us) for one in kinds),
     )
@@ -354,7 +183,7 @@ def _warps_sentences(example: Example) -> Iterator[str]:
         other = min(alike, key=lambda one: one.instructions or 0)
         yield _alike_sentence(example, stages)
     else:
-        other = example.fastest_warps
+        other = fastest(example.over_warps)
         yield (
             f"With {stages}, {count(own.config.num_warps, 'warp')} {example.times.take}"
             f" {microseconds(own.us)} and {count(other.config.num_warps, 'warp')}"
@@ -364,7 +193,7 @@ def _warps_sentences(example: Example) -> Iterator[str]:
         yield (
             f"Every warp goes through the whole loop for its share of a row, reduction and barriers"
             f" included: {count(own.config.num_warps, 'warp')} issue {own.instructions}"
-            f" instructions a row, and {count(other.config.num_warps, 'warp')}"
+            f" instructions per row, and {count(other.config.num_warps, 'warp')}"
             f" {other.instructions}."
         )
 
@@ -383,7 +212,7 @@ def _alike_sentence(example: Example, stages: str) -> str:
 
 
 def _picture(example: Example) -> Picture:
-    own, best = example.tutorial, example.fastest
+    own, best = example.tutorial, fastest(example.variants)
     return Picture(
         "example",
         f"{example.times.word.capitalize()} time over num_warps:"
@@ -421,7 +250,7 @@ def _the_choice(example: Example) -> Section:
 
 def _copy_sentences(example: Example) -> Iterator[str]:
     """Say what a plain copy of the matrix takes, measured if one was, and else predicted."""
-    record, known = example.case.record, example.copy
+    record, known = example.case.record, example.case.recorded.copy
     moved = record.traffic.total_bytes
     if known is not None and known.us is not None:
         us, where = known.us, "measured" if example.times is MEASURED else "recorded"
@@ -430,6 +259,23 @@ def _copy_sentences(example: Example) -> Iterator[str]:
     else:
         return
     yield f"A plain copy of this matrix, {where}: {microseconds(us)}, {moved / us / 1e3:.0f} GB/s."
+
+
+def _the_naive_steps(example: Example) -> Section:
+    """Say what each step of the naive softmax moves, and what they take where that was measured."""
+    record = example.case.record
+    kernel = load_kernel(NAIVE_KERNEL)
+    (steps,) = write_steps(kernel, record.problem, ()).sections
+    moved = traffic(kernel.memory_steps(record.problem), record.problem).total_bytes
+    words = (
+        f"M rows and N columns: the {count(len(steps.tables[0].rows) - 1, 'torch operation')} of"
+        f" {kernel.name} move {megabytes(moved)}, {moved / record.traffic.total_bytes:.1f} times"
+        " what a fused kernel or a plain copy does."
+    )
+    if example.naive is not None and example.naive.us is not None:
+        where = "Measured" if example.times is MEASURED else "Recorded"
+        words += f" {where}: {microseconds(example.naive.us)}."
+    return Section("What the naive softmax moves", steps.tables, (words,))
 
 
 def _choices(example: Example) -> Iterator[tuple[str, Variant]]:
@@ -443,11 +289,11 @@ def _choices(example: Example) -> Iterator[tuple[str, Variant]]:
 def _named(example: Example) -> Iterator[tuple[str, Variant]]:
     yield "the tutorial's", example.tutorial
     yield "the same with 1 stage", example.single_stage
-    yield "the fastest persistent", example.fastest_of_kernel
+    yield "the fastest persistent", fastest(example.variants, TUTORIAL_KERNEL)
     if example.predicted_best is not None:
         yield "predicted best", example.predicted_best
     if example.times is MEASURED:
-        yield "the fastest", example.fastest
+        yield "the fastest", fastest(example.variants)
 
 
 def _choice_sentences(example: Example) -> Iterator[str]:
@@ -470,18 +316,21 @@ def _choice_sentences(example: Example) -> Iterator[str]:
     others = [
         f"{microseconds(us)} for {config_words(one.kernel, one.config)}"
         f" ({change(us / own.recorded_us - 1.0)})"
-        for one in example.recorded
-        if one != own and (us := one.recorded_us) is not None
+        for one in [one for one in example.recorded if one != own][:MOST_NAMED]
+        if (us := one.recorded_us) is not None
     ]
-    yield f"Recorded were {microseconds(own.recorded_us)} for the tutorial's, {listed(others)}."
+    yield (
+        f"Of {len(example.recorded)} recorded launches the tutorial's took"
+        f" {microseconds(own.recorded_us)}, and the fastest others {listed(others)}."
+    )
 
 
 def _header(example: Example) -> str:
     return f"{example.times.word} us"
 
 
-def _held(variant: Variant) -> tuple[str, str]:
-    return str(variant.held.programs_per_multiprocessor), percent(variant.held.occupancy)
+def _fitting(variant: Variant) -> tuple[str, str]:
+    return str(variant.occupancy.programs_per_multiprocessor), percent(variant.occupancy.occupancy)
 
 
 WIDTH, HEIGHT = 7.2, 4.0
@@ -548,4 +397,4 @@ def _curves(example: Example) -> Iterator[tuple[str, str, list[Variant]]]:
     yield "persistent, num_stages 1", EXACT, [one for one in found if one]
     found = [example.with_rows(number) for number in warps]
     if any(found):
-        yield "one program a row", GREEN, [one for one in found if one]
+        yield "one program per row", GREEN, [one for one in found if one]

@@ -1,4 +1,4 @@
-"""Launches for which the tutorial's num_programs is not what fits, and what that costs.
+"""Launches with the tutorial's num_programs where that is not what fits, and what that costs.
 
 What it costs is a share of the time with as many programs as fit, measured and predicted.
 """
@@ -7,78 +7,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
-from occupancy_lab.explaining.formula import tutorial_sentences
-from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.plotting.style import FAINT, MUTED, TUTORIAL, describe, styled
-from occupancy_lab.reporting.launches import (
-    config_words,
-    problem_words,
-    row_record,
-    share,
-    summary_of,
+from occupancy_lab.reporting.chapters.miscount import (
+    TITLE,
+    TOP,
+    WAITING,
+    Miscount,
+    Miscounts,
+    count_failing,
+    count_right,
+    count_sentence,
+    known_summary,
+    longer_words,
+    lost_cell,
+    miscount_fields,
+    predicted_lost,
+    predicted_words,
+    reasons,
 )
+from occupancy_lab.reporting.launches import config_words, problem_words, share, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import NAME
 from occupancy_lab.text.document import Table
-from occupancy_lab.text.words import cell, change, count, difference
+from occupancy_lab.text.words import cell, change, difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    import pandas as pd
     from matplotlib.axes import Axes
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.reporting.launches import Summary
     from occupancy_lab.reporting.source import Source
-    from occupancy_lab.values import Config, Prediction, Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Miscount:
-    """One configuration for which the tutorial's formula gives another num_programs than fits."""
-
-    kernel: str
-    problem: Problem
-    config: Config
-    calculation: Calculation
-    tutorial_programs: int
-    programs: int
-    tutorial_prediction: Prediction | None
-    """What is predicted of a launch with the tutorial's number."""
-    prediction: Prediction | None
-    """What is predicted with as many programs as fit."""
-
-    @property
-    def missing(self) -> str:
-        """The terms that the tutorial's formula lacks for this kernel, joined by "and"."""
-        return " and ".join(self.calculation.tutorial.missing_terms)
-
-    @property
-    def is_tutorials_own(self) -> bool:
-        """Whether it is the configuration that the tutorial itself takes."""
-        most = self.calculation.architecture.max_shared
-        own = load_kernel(TUTORIAL_KERNEL).default_config(self.problem, most)
-        return (self.kernel, self.config) == (TUTORIAL_KERNEL, own)
-
-    @property
-    def surplus(self) -> float:
-        """Programs launched beyond those that fit, as a share of these."""
-        return self.tutorial_programs / self.programs - 1.0
-
-    @property
-    def predicted_lost(self) -> float | None:
-        """How much longer the tutorial's is predicted to take; None where nothing is predicted."""
-        if self.tutorial_prediction is None or self.prediction is None:
-            return None
-        return self.tutorial_prediction.us / self.prediction.us - 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,41 +65,9 @@ class Excess(Miscount):
         return None if said is None else abs(difference(said.us, self.tutorial_us))
 
     @property
-    def rows_a_program(self) -> float:
-        """Rows that a program does where as many are launched as fit."""
+    def rows_per_program(self) -> float:
+        """Rows per program where as many are launched as fit."""
         return self.problem.rows / self.programs
-
-
-AnyMiscount = TypeVar("AnyMiscount", bound=Miscount)
-
-
-@dataclass(frozen=True, slots=True)
-class Miscounts(Generic[AnyMiscount]):
-    """All such configurations, the worst first."""
-
-    launches: tuple[AnyMiscount, ...]
-    right: int
-    """Configurations for which the tutorial's formula gives the number that fits."""
-    failing: int
-    """Configurations for which it divides by zero."""
-
-    @property
-    def too_many(self) -> int:
-        """Those for which it launches more than fit."""
-        return sum(launch.tutorial_programs > launch.programs for launch in self.launches)
-
-    def by_term(self) -> dict[str, tuple[AnyMiscount, ...]]:
-        """Return the configurations by what the formula misses, the commonest first."""
-        found: dict[str, list[AnyMiscount]] = {}
-        for launch in self.launches:
-            found.setdefault(launch.missing, []).append(launch)
-        ranked = sorted(found.items(), key=lambda item: -len(item[1]))
-        return {term: tuple(launches) for term, launches in ranked}
-
-    @property
-    def predicted_lost(self) -> Summary | None:
-        """How much longer the tutorial's are predicted to take; None where nothing is predicted."""
-        return predicted_lost(self.launches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +82,7 @@ class Excesses(Miscounts[Excess]):
     @property
     def off(self) -> Summary | None:
         """How far the predicted times with the tutorial's number are off; None for none."""
-        return _known(launch.off for launch in self.launches)
-
-
-def predicted_lost(launches: Iterable[Miscount]) -> Summary | None:
-    """Return what is predicted to be lost over *launches*; None where nothing is predicted."""
-    return _known(launch.predicted_lost for launch in launches)
-
-
-def _known(numbers: Iterable[float | None]) -> Summary | None:
-    found = [number for number in numbers if number is not None]
-    return summary_of(found) if found else None
+        return known_summary(launch.off for launch in self.launches)
 
 
 def make_excesses(source: Source) -> Excesses | None:
@@ -179,68 +102,15 @@ def make_excesses(source: Source) -> Excesses | None:
     looping = planned[planned["kernel"].isin(set(pairs["kernel"]))]
     return Excesses(
         tuple(sorted(launches, key=lambda launch: -launch.lost)),
-        right=_right(looping),
-        failing=_failing(looping),
+        right=count_right(looping),
+        failing=count_failing(looping),
     )
-
-
-def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
-    """Return the configurations of *source* whose num_programs the tutorial's formula miscounts.
-
-    None where there are none. Those come first that are predicted to lose the most.
-    """
-    planned = source.planned
-    looping = planned[[load_kernel(name).grid is Grid.PERSISTENT for name in planned["kernel"]]]
-    said = looping["tutorial_num_programs"]
-    wrong = looping[said.notna() & (said != looping["num_programs"])]
-    if wrong.empty:
-        return None
-    launches = [Miscount(**_count(row, source.gpu)) for row in wrong.to_dict("records")]
-    return Miscounts(
-        tuple(sorted(launches, key=_worst_first)),
-        right=_right(looping),
-        failing=_failing(looping),
-    )
-
-
-def _worst_first(launch: Miscount) -> tuple[bool, float, float]:
-    lost = launch.predicted_lost
-    return lost is None, -(lost or 0.0), -launch.surplus
-
-
-def _right(looping: pd.DataFrame) -> int:
-    return int((looping["tutorial_num_programs"] == looping["num_programs"]).sum())
-
-
-def _failing(looping: pd.DataFrame) -> int:
-    return int(looping["tutorial_num_programs"].isna().sum())
 
 
 def _excess(row: Mapping[Any, Any], gpu: Gpu) -> Excess:
-    return Excess(**_count(row, gpu), tutorial_us=float(row["us"]), us=float(row["us_planned"]))
-
-
-def _count(row: Mapping[Any, Any], gpu: Gpu) -> dict[str, Any]:
-    record = row_record(row, gpu)
-    return {
-        "kernel": str(row["kernel"]),
-        "problem": record.problem,
-        "config": record.config,
-        "calculation": record.calculation,
-        "tutorial_programs": int(row["tutorial_num_programs"]),
-        "programs": int(row["num_programs"]),
-        "tutorial_prediction": record.tutorial_prediction,
-        "prediction": record.prediction,
-    }
-
-
-TITLE = "Where the tutorial's num_programs is wrong"
-TOP = 8
-"""Launches in the table of the worst."""
-WAITING = (
-    "Programs that do not fit wait until others have done all their rows, so the more rows a"
-    " program does, the more they cost."
-)
+    return Excess(
+        **miscount_fields(row, gpu), tutorial_us=float(row["us"]), us=float(row["us_planned"])
+    )
 
 
 def the_excesses(excesses: Excesses | None) -> Chapter:
@@ -251,7 +121,7 @@ def the_excesses(excesses: Excesses | None) -> Chapter:
     lost = excesses.lost
     picture = Picture(
         "excesses",
-        f"Time lost over the rows a program, {lost.count} launches: {_median_and_most(lost)}"
+        f"Time lost over the rows per program, {lost.count} launches: {_median_and_most(lost)}"
         + _beside(excesses.predicted_lost),
         partial(draw_excesses, excesses),
     )
@@ -264,36 +134,6 @@ def the_excesses(excesses: Excesses | None) -> Chapter:
             *_worst_excesses(excesses),
         ),
     )
-
-
-def count_sentence(counts: Miscounts[Any]) -> str:
-    """Say how often the tutorial's formula is right, and how often it is wrong."""
-    wrong = len(counts.launches)
-    return (
-        f"Of {counts.right + counts.failing + wrong} configurations of the persistent kernel, the"
-        f" tutorial's formula gives the num_programs that fit for {counts.right}, divides by zero"
-        f" for {counts.failing}, where `metadata.shared` is 0, and is wrong for {wrong}:"
-        f" {counts.too_many} times it launches more than fit, {wrong - counts.too_many} times"
-        " fewer."
-    )
-
-
-def longer_words(take: str, lost: Summary) -> str:
-    """Say how much longer launches with the formula's number *take*, "takes" or the like."""
-    return (
-        f"The formula's number {take} {share(lost.median)} longer at the median and"
-        f" {share(lost.most)} at worst"
-    )
-
-
-def predicted_words(lost: Summary) -> str:
-    """Say how much longer they are predicted to take."""
-    return longer_words("is predicted to take", lost)
-
-
-def lost_cell(lost: float | None) -> str:
-    """Return what is predicted to be lost, "-" for None."""
-    return "-" if lost is None else change(lost)
 
 
 def _median_and_most(lost: Summary) -> str:
@@ -355,102 +195,18 @@ def _worst_excesses(excesses: Excesses) -> Iterator[Table | str]:
     yield reasons(excesses)
 
 
-def reasons(counts: Miscounts[Any]) -> str:
-    """Return a list: for each term, what the formula says of the worst launch that misses it."""
-    return "\n".join(
-        f"- *{term}*: {_reason(worst)}" for term, (worst, *_) in counts.by_term().items()
-    )
-
-
-def _reason(worst: Miscount) -> str:
-    said = " ".join(tutorial_sentences(worst.calculation))
-    return f"for {problem_words(worst.problem)}, {said[0].lower()}{said[1:]}"
-
-
-def the_miscounts(counts: Miscounts[Miscount] | None, origin: Gpu | None) -> Chapter:
-    """Say how often the tutorial's num_programs is wrong, and why.
-
-    What it costs was measured on *origin*; None for nowhere.
-    """
-    if counts is None:
-        words = "Left out: the tutorial's num_programs is right, or fails, for each configuration."
-        return Chapter(TITLE, (words,))
-    words = " ".join((count_sentence(counts), *_own_sentences(counts), *_cost(counts, origin)))
-    return Chapter(
-        TITLE, (words, _miscount_terms(counts), _worst_miscounts(counts), reasons(counts))
-    )
-
-
-def _cost(counts: Miscounts[Miscount], origin: Gpu | None) -> Iterator[str]:
-    lost = counts.predicted_lost
-    if lost is not None:
-        yield f"{predicted_words(lost)}."
-    yield WAITING
-    if origin is not None:
-        yield (
-            f"What that costs was measured on {origin.title}: `occupancy-lab report --gpu"
-            f" {origin.key}` says how much."
-        )
-
-
-def _own_sentences(counts: Miscounts[Miscount]) -> Iterator[str]:
-    """Say for which shapes it is wrong of the configuration that the tutorial itself takes."""
-    own = {one.problem: one for one in counts.launches if one.is_tutorials_own}
-    if own:
-        problem, worst = next(iter(own.items()))
-        lost = worst.predicted_lost
-        longer = f", and {share(lost)} more time is predicted" if lost and lost > 0 else ""
-        yield (
-            f"With the tutorial's own num_warps and num_stages it is wrong on"
-            f" {count(len(own), 'shape')}, such as {problem_words(problem)}:"
-            f" {worst.tutorial_programs} programs where {worst.programs} fit{longer}."
-        )
-
-
-def _miscount_terms(counts: Miscounts[Miscount]) -> Table:
-    def row(term: str, launches: tuple[Miscount, ...]) -> tuple[str, ...]:
-        surplus, lost = max(launch.surplus for launch in launches), predicted_lost(launches)
-        shares = ("-", "-") if lost is None else (share(lost.median), share(lost.most))
-        return term, str(len(launches)), change(surplus), *shares
-
-    rows = tuple(row(term, launches) for term, launches in counts.by_term().items())
-    lost = ("lost, median", "lost, worst")
-    return Table(
-        ("the formula misses", "configurations", "more by at most", *lost),
-        rows,
-        "Why, how many programs more than fit it launches, and the time predicted to be lost:",
-    )
-
-
-def _worst_miscounts(counts: Miscounts[Miscount]) -> Table:
-    rows = tuple(
-        (
-            problem_words(launch.problem),
-            config_words(launch.kernel, launch.config),
-            str(launch.tutorial_programs),
-            str(launch.programs),
-            change(launch.surplus),
-            lost_cell(launch.predicted_lost),
-            launch.missing,
-        )
-        for launch in counts.launches[:TOP]
-    )
-    headers = ("", "configuration", "programs", "fit", "more by", "lost, predicted", "misses")
-    return Table(headers, rows, f"The {len(rows)} that are predicted to lose the most:")
-
-
 PANEL, HEIGHT = 5.2, 3.8
 """Inches."""
 DOT: Mapping[str, Any] = {"color": TUTORIAL, "markersize": 4, "markeredgewidth": 0, "alpha": 0.5}
 
 
 def draw_excesses(excesses: Excesses) -> Figure:
-    """Return a figure of the time lost by each launch, over the rows a program.
+    """Return a figure of the time lost by each launch, over the rows per program.
 
     A second panel has what is predicted to be lost over that, where anything is.
     """
     launches = excesses.launches
-    measured = [(launch.rows_a_program, launch.lost) for launch in launches]
+    measured = [(launch.rows_per_program, launch.lost) for launch in launches]
     predicted = [
         (launch.lost, launch.predicted_lost)
         for launch in launches
@@ -464,7 +220,7 @@ def draw_excesses(excesses: Excesses) -> Figure:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda rows, _: f"{rows:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("rows a program, with as many programs as fit")
+        axes.set_xlabel("rows per program, with as many programs as fit")
         for other in beside:
             _draw(other, predicted, "time lost, predicted")
             other.axline((0, 0), slope=1, color=MUTED, linewidth=0.8)

@@ -39,12 +39,14 @@ class Occupancies:
 
     def of(self, *, full: bool) -> tuple[Variant, ...]:
         """Return the configurations with the highest occupancy there is, or those with less."""
-        return tuple(one for one in self.variants if (one.held.occupancy == self.highest) == full)
+        return tuple(
+            one for one in self.variants if (one.occupancy.occupancy == self.highest) == full
+        )
 
     @property
     def highest(self) -> float:
         """The highest occupancy there is."""
-        return max(variant.held.occupancy for variant in self.variants)
+        return max(variant.occupancy.occupancy for variant in self.variants)
 
 
 def make_occupancies(source: Source, problem: Problem) -> Occupancies:
@@ -79,11 +81,11 @@ def the_occupancies(grid: Occupancies | None) -> Chapter:
     if grid is None:
         words = "Left out: no problem was measured with the tutorial's configuration and 1 stage."
         return Chapter(TITLE, (words,))
-    lowest = min(grid.variants, key=lambda one: one.held.occupancy)
+    lowest = min(grid.variants, key=lambda one: one.occupancy.occupancy)
     picture = Picture(
         "occupancies",
         f"Occupancy over num_warps and num_stages, each with its limiters: from"
-        f" {percent(lowest.held.occupancy)} ({config_words(lowest.kernel, lowest.config)}) to"
+        f" {percent(lowest.occupancy.occupancy)} ({config_words(lowest.kernel, lowest.config)}) to"
         f" {percent(grid.highest)}",
         partial(draw_heatmap, grid.table),
     )

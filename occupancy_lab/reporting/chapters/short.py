@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.chapters.accuracy import USES
 from occupancy_lab.reporting.chapters.benchmark import (
-    COPY,
     FASTEST,
     TUTORIAL,
     draw_bandwidths,
@@ -16,6 +15,7 @@ from occupancy_lab.reporting.chapters.benchmark import (
 from occupancy_lab.reporting.chapters.forecast import draw_forecast
 from occupancy_lab.reporting.launches import share
 from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import COPY, NAIVE
 from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ RIVALS: Mapping[str, str] = {
     TUTORIAL: "the tutorial's launch",
     "torch": "`torch.softmax`",
     "torch.compile": "`torch.compile`",
-    "naive": "five operations of torch",
+    NAIVE: "five operations of torch",
     COPY: "a plain copy of the matrix",
 }
 """What the chosen is compared with, and how each is called."""

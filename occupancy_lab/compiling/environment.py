@@ -14,17 +14,11 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling import store_directory, triton_version
-from occupancy_lab.compiling.store import make_directory
+from occupancy_lab.compiling.compile import triton_version
+from occupancy_lab.compiling.store import make_directory, store_directory
 from occupancy_lab.errors import InputError
 from occupancy_lab.workers import child
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Progress = Callable[[str], None]
 
 OLDEST_PYTHON = (3, 11)
 VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
@@ -57,21 +51,32 @@ class Environment:
         return self.python == sys.executable
 
 
-def find_environment(wanted: str, progress: Progress = lambda _said: None) -> Environment:
+def running_environment() -> Environment:
+    """Return the environment of this process."""
+    return Environment(sys.executable, triton_version())
+
+
+def find_environment(wanted: str | None) -> Environment:
     """Return the environment that *wanted* means: a Triton version, a Python, or a venv's folder.
 
-    An environment for a version other than the running Triton's is made if there is none yet;
-    *progress* is told so first, as that takes a minute.
+    None is the one of this process.
+
+    An environment for a version other than the running Triton's is made if there is none yet; a
+    note on standard error says so first, as that takes a minute.
 
     Raises InputError where *wanted* is none of these, or there is no such Triton to be had.
     """
-    if wanted == sys.executable:
-        return Environment(wanted, triton_version())
+    if wanted is None or wanted == sys.executable:
+        return running_environment()
+    if not isinstance(wanted, str):
+        msg = f"triton is {wanted!r}; give a version, such as 3.6.0, or the path of a Python"
+        raise InputError(msg)
     path = Path(wanted).expanduser()
     if "/" not in wanted and VERSION.fullmatch(wanted):
-        python = triton_python(wanted, progress)
-        running = python == sys.executable
-        return Environment(python, triton_version() if running else _ask(Path(python), wanted))
+        python = triton_python(wanted)
+        if python == sys.executable:
+            return running_environment()
+        return Environment(python, _ask(Path(python), wanted))
     if path.is_dir():
         path /= "bin/python"
     if not path.is_file():
@@ -84,7 +89,7 @@ def find_environment(wanted: str, progress: Progress = lambda _said: None) -> En
     return Environment(str(path.absolute()), _ask(path.absolute(), wanted))
 
 
-def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
+def triton_python(version: str) -> str:
     """Return the interpreter of an environment that has Triton *version*: the running one, or made.
 
     Raises InputError where none can be made.
@@ -98,7 +103,9 @@ def triton_python(version: str, progress: Progress = lambda _said: None) -> str:
     if directory.exists() and _answer(python) is None:
         shutil.rmtree(directory, ignore_errors=True)
     if not directory.exists():
-        progress(f"making an environment with Triton {version} in {directory}")
+        from occupancy_lab.text.printing import print_note
+
+        print_note(f"making an environment with Triton {version} in {directory}")
         try:
             make_directory(root)
             _make(version, directory)

@@ -1,4 +1,4 @@
-"""Tasks spread over workers: each free worker takes the next task."""
+"""Tasks distributed over workers: each free worker takes the next task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Outcome = TypeVar("Outcome")
 Worker = TypeVar("Worker", bound=Closable)
 
 
-def spread(
+def distribute(
     tasks: Mapping[Name, Task], workers: Sequence[Worker], do: Callable[[Worker, Task], Outcome]
 ) -> Generator[tuple[Name, Outcome]]:
     """Have *workers* do *tasks*, and give each name with its outcome as soon as it is there.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.workers.spread import spread
+from occupancy_lab.workers.distribute import distribute
 
 
 class Worker:
@@ -39,7 +39,7 @@ def test_each_task_is_done_once(numbers: set[int], count: int) -> None:
     """Every name comes once with its own outcome, and each worker is closed in the end."""
     workers = [Worker() for _ in range(count)]
     tasks = {str(number): number for number in numbers}
-    outcomes = list(spread(tasks, workers, Worker.do))
+    outcomes = list(distribute(tasks, workers, Worker.do))
     assert Counter(outcomes) == Counter((str(number), number**2) for number in numbers)
     done = itertools.chain.from_iterable(worker.done for worker in workers)
     assert sorted(done) == sorted(numbers)
@@ -49,7 +49,12 @@ def test_each_task_is_done_once(numbers: set[int], count: int) -> None:
 def test_one_worker_keeps_the_order() -> None:
     """A single worker does the tasks in their order."""
     tasks = {name: place for place, name in enumerate("dabc")}
-    assert list(spread(tasks, [Worker()], Worker.do)) == [("d", 0), ("a", 1), ("b", 4), ("c", 9)]
+    assert list(distribute(tasks, [Worker()], Worker.do)) == [
+        ("d", 0),
+        ("a", 1),
+        ("b", 4),
+        ("c", 9),
+    ]
 
 
 def test_a_slow_task_does_not_hold_up_the_others() -> None:
@@ -62,7 +67,7 @@ def test_a_slow_task_does_not_hold_up_the_others() -> None:
         return worker.do(number)
 
     order = []
-    for name, _ in spread({number: number for number in range(6)}, [Worker(), Worker()], do):
+    for name, _ in distribute({number: number for number in range(6)}, [Worker(), Worker()], do):
         order.append(name)
         if len(order) == 5:
             release.set()
@@ -88,7 +93,7 @@ def test_a_caller_that_stops_closes_the_workers() -> None:
         return number
 
     workers = [Endless(), Endless()]
-    outcomes = spread({0: 0, 1: 1, 2: 2}, workers, do)
+    outcomes = distribute({0: 0, 1: 1, 2: 2}, workers, do)
     next(outcomes)
     start = time.monotonic()
     outcomes.close()  # type: ignore[attr-defined] # it is a generator
@@ -104,5 +109,5 @@ def test_an_error_reaches_the_caller() -> None:
 
     workers = [Worker(), Worker()]
     with pytest.raises(ZeroDivisionError):
-        list(spread({0: 0, 1: 1}, workers, do))
+        list(distribute({0: 0, 1: 1}, workers, do))
     assert all(worker.closed == 1 for worker in workers)

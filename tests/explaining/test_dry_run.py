@@ -16,8 +16,8 @@ from triton.runtime import driver
 from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.offline import offline
-from occupancy_lab.dry_run import dry_run, variants
 from occupancy_lab.errors import CompileError, InputError, OccupancyLabError
+from occupancy_lab.explaining.dry_run import dry_run, variants
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.launch import tensor
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from processes import is_running
 
-from occupancy_lab.comparing import Environment, environment, find_environment, triton_python
-from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling import environment, triton_version
+from occupancy_lab.compiling.environment import Environment, find_environment, triton_python
 from occupancy_lab.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,13 +52,14 @@ def test_the_running_triton_needs_no_environment(commands: list[list[str]]) -> N
     assert not commands
 
 
-def test_an_environment_is_made_once(commands: list[list[str]], tmp_path: Path) -> None:
+def test_an_environment_is_made_once(
+    commands: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The first call makes venv and Triton beside the store and tells so, the second finds it."""
-    told: list[str] = []
-    first, second = (triton_python("3.4.5", told.append) for _ in range(2))
+    first, second = (triton_python("3.4.5") for _ in range(2))
     assert first == second == str(tmp_path / "store/triton/3.4.5/bin/python")
     assert [command[-1] for command in commands[1:]] == ["triton==3.4.5"]
-    assert len(told) == 1
+    assert capsys.readouterr().err.count("making an environment with Triton 3.4.5") == 1
     assert find_environment("3.4.5") == Environment(first, "3.4.5")
     assert [path.name for path in (tmp_path / "store/triton").iterdir()] == ["3.4.5"]
 

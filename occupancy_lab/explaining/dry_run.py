@@ -1,0 +1,292 @@
+"""`dry_run`: a launch line as it stands, compiled for any GPU and explained, and not launched."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling.compile import check_options
+from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.launches import LaunchCompiler
+from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.errors import (
+    CompileError,
+    DoesNotFitError,
+    InputError,
+    quoted,
+)
+from occupancy_lab.explaining.any_launch import write_launch, write_variants
+from occupancy_lab.explaining.neighbours import try_neighbours
+from occupancy_lab.inputs import check_num_warps, chosen_gpus
+from occupancy_lab.kernel import Variant, is_triton_function, load_function, variants
+from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
+from occupancy_lab.signature import read_launches
+from occupancy_lab.text.document import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.launch import Launch
+    from occupancy_lab.signature import LaunchLine, Words
+from occupancy_lab.text.document import Document
+
+
+def _check_kernel(kernel: Any) -> None:
+    if not is_triton_function(kernel):
+        name = getattr(kernel, "__name__", kernel)
+        msg = f"{quoted(name)} is no function that triton.jit made"
+        raise InputError(msg)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DryRun(Answer):
+    """What a launch line compiles to on each GPU, and how it would sit there."""
+
+    runs: tuple[LaunchRecord | Untried, ...]
+    """Each configuration on each GPU, in the order in which they were asked for."""
+    launcher: Launcher = field(repr=False, compare=False)
+    """What compiles a neighbour of a launch."""
+    function: Any = field(repr=False, compare=False)
+    """The JITFunction that is launched."""
+
+    @property
+    def records(self) -> tuple[LaunchRecord, ...]:
+        """What compiled and fits."""
+        return tuple(run for run in self.runs if isinstance(run, LaunchRecord))
+
+    @property
+    def failures(self) -> tuple[Untried, ...]:
+        """What does not, and why."""
+        return tuple(run for run in self.runs if isinstance(run, Untried))
+
+    def to_document(self, *, full: bool = False) -> Document:
+        """Return the explanation; the neighbours of a single launch are compiled for it."""
+        if len({run.gpu.key for run in self.runs}) < len(self.runs):
+            return write_variants(self.runs, full=full)
+        tried = try_neighbours(self.records, self.function, self.launcher)
+        return write_launch(tried, self.failures, full=full)
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each configuration on each GPU, with its constexprs and options."""
+        import pandas as pd
+
+        return pd.DataFrame([run.row() for run in self.runs]).convert_dtypes()
+
+    def to_markdown(self, *, full: bool = False) -> str:
+        """Return the explanation in GitHub's markdown, *full* with the arithmetic."""
+        return self.to_document(full=full).to_markdown()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return rows and words as plain values."""
+        return {
+            "rows": [run.to_dict() for run in self.runs],
+            "document": self.to_document(full=True).to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        """Return a line that says what ran dry."""
+        gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))
+        fit = f"{len(self.records)} of {len(self.runs)} compile and fit"
+        return f"<DryRun of {self.runs[0].kernel} on {gpus}: {fit}>"
+
+
+class Launcher:
+    """Makes the records of launches on *gpus*, compiled by a LaunchCompiler."""
+
+    def __init__(
+        self, gpus: Sequence[tuple[Gpu, bool]], compiler: LaunchCompiler, triton: str
+    ) -> None:
+        """Take the GPUs, each with whether it is here, and the version of the Triton."""
+        self.gpus = [gpu for gpu, _ in gpus]
+        self._compiler = compiler
+        self._triton = triton
+
+    def run(self, found: Sequence[Variant]) -> DryRun:
+        """Return what becomes of *found* on each GPU.
+
+        An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both
+        are asked for. Raises what the first launch fails with where all fail.
+        """
+        wanted = [
+            (variant.function, self._own_options(variant, gpu), gpu)
+            for gpu, variant in itertools.product(self.gpus, found)
+        ]
+        for function, launch, gpu in wanted:
+            check_launched_options(function, launch, gpu)
+        self.prepare(wanted)
+        runs: list[LaunchRecord | Untried] = []
+        errors = []
+        for function, launch, gpu in wanted:
+            try:
+                runs.append(self.make(function, launch, gpu))
+            except (CompileError, DoesNotFitError) as error:
+                errors.append(error)
+                runs.append(untried(function, launch, gpu, error))
+        if len(errors) == len(runs):
+            raise errors[0]
+        return DryRun(tuple(runs), self, found[0].function)
+
+    def prepare(self, wanted: Iterable[tuple[Any, Launch, Gpu]]) -> None:
+        """Compile *wanted*, several at a time where that can be."""
+        self._compiler.prepare((function, launch, gpu.target) for function, launch, gpu in wanted)
+
+    def make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+        """Return the record of *launch* on *gpu*; raises where it has none."""
+        resources = self._compiler.resources(function, launch, gpu.target)
+        return launch_record(function, launch, gpu, resources, triton=self._triton)
+
+    def _own_options(self, variant: Variant, gpu: Gpu) -> Launch:
+        own, launch = default_options(gpu.target), variant.launch
+        others = {name for other in self.gpus for name in default_options(other.target)}
+        foreign = (others - own.keys()) & launch.options(variant.function).keys()
+        if not foreign:
+            return launch
+        kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
+        return dataclasses.replace(launch, keywords=kept)
+
+
+def check_launched_options(function: Any, launch: Launch, gpu: Gpu) -> None:
+    """Raise InputError where *launch* passes an option that there is not, or too many warps."""
+    check_options(function, launch, gpu.target)
+    num_warps = launch.options(function).get("num_warps")
+    if type(num_warps) is int:
+        check_num_warps(num_warps, gpu.architecture)
+
+
+class DryKernel:
+    """A kernel whose launches are explained instead: `dry_run(kernel)[grid](...)`."""
+
+    def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
+        """Take what `dry_run` takes."""
+        _check_kernel(kernel)
+        self._kernel = kernel
+        gpus = chosen_gpus(gpu)
+        here = {found.target for found, present in gpus if present}
+        directory = store_directory() if cache else None
+        self._launcher = Launcher(
+            gpus, LaunchCompiler(None, directory, here=here), triton_version()
+        )
+
+    def __getitem__(self, grid: Any) -> Callable[..., DryRun]:
+        """Return what is called as `kernel[grid]` is, and gives a DryRun."""
+
+        def launch(*arguments: Any, **keywords: Any) -> DryRun:
+            return self._launcher.run(list(variants(self._kernel, arguments, keywords, grid)))
+
+        return launch
+
+
+def dry_run(kernel: Any, gpu: Any = None, *, cache: bool = True) -> DryKernel:
+    """Return a stand-in for *kernel* whose launch line is compiled and explained, not launched.
+
+    `dry_run(kernel, gpu="h100,mi300x")[grid](x, y, n, BLOCK_SIZE=1024, num_warps=8)` needs no GPU.
+
+    Args:
+        kernel: A function of Triton, with or without autotune and heuristics.
+        gpu: GPUs or targets, as `explain` takes them.
+        cache: Whether to use the store of compiled resources.
+
+    Raises:
+        InputError: *kernel* is no function of Triton, or a GPU is not known.
+    """
+    return DryKernel(kernel, gpu, cache=cache)
+
+
+def explain_launch(  # noqa: PLR0913 - one argument per option of the command line
+    kernel: Any,
+    *,
+    signature: str | None = None,
+    constexprs: Words = (),
+    num_warps: Any = None,
+    num_stages: Any = None,
+    options: Words = (),
+    grid: Any = None,
+    bytes_read: Any = None,
+    bytes_written: Any = None,
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    cache: bool = True,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> DryRun:
+    """Compile launches of *kernel* that are described in words, and explain them.
+
+    Args:
+        kernel: A function of Triton, or "file.py:function", whose code is run on import.
+        signature: The arguments: "X=*fp16, N=2048, stride=i32:16", or in their order.
+        constexprs: "BLOCK_SIZE=1024", several in a list; or values by name. A list of values, or
+            commas, is a launch each; so are the next two.
+        num_warps: Warps per program; None takes Triton's default, as for the next two.
+        num_stages: Stages of pipelined loops.
+        options: Further compiler options: "maxnreg=128".
+        grid: Programs in each dimension: (32, 32), "32x32" or "cdiv(N, BLOCK_SIZE)".
+        bytes_read: Bytes that a launch has to read: a number, or an expression of its arguments.
+        bytes_written: Bytes that it has to write.
+        gpu: GPUs or targets, as `explain` takes them.
+        triton: Another Triton to compile with, as `explain` takes it.
+        cache: Whether to use the store of compiled resources.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
+        progress: Told what takes long before it is done, and "" after it.
+
+    Raises:
+        InputError: something is missing or wrong; the message names it and shows what would do.
+        CompileError: Triton cannot compile the kernel, or takes longer than it may.
+        DoesNotFitError: no GPU fits one program of it.
+    """
+    gpus = chosen_gpus(gpu)
+    directory = store_directory() if cache else None
+    name = kernel if isinstance(kernel, str) else None
+    if name is not None:
+        with contextlib.closing(
+            Compiler(directory, timeout=compile_timeout, progress=progress)
+        ) as compiler:
+            compiler.check_file(name)
+        kernel, _ = load_function(name)
+    lines = read_launches(
+        kernel,
+        signature=signature,
+        constexprs=constexprs,
+        num_warps=num_warps,
+        num_stages=num_stages,
+        options=options,
+        grid=grid,
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+    )
+    environment = find_environment(triton)
+    if name is None and not environment.is_running:
+        msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
+        raise InputError(msg)
+    launcher = Launcher(
+        gpus,
+        LaunchCompiler(
+            name,
+            directory,
+            here={found.target for found, present in gpus if present and environment.is_running},
+            python=environment.python,
+            timeout=compile_timeout,
+            progress=progress,
+        ),
+        environment.triton,
+    )
+    return launcher.run([variant for line in lines for variant in _of_line(kernel, line)])
+
+
+def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
+    for variant in variants(kernel, line.arguments, line.keywords, line.grid):
+        launch = dataclasses.replace(
+            variant.launch,
+            read_bytes=line.read_bytes,
+            written_bytes=line.written_bytes,
+            typical=line.typical,
+        )
+        yield dataclasses.replace(variant, launch=launch)

@@ -1,0 +1,260 @@
+"""One argument, constexpr or option of a launch, as a user writes it on a command line.
+
+An argument, an entry of `--signature`, is
+
+- `*fp16`: a pointer, to an address that is a multiple of 16, as torch's are; `*fp16:16` is the
+  same and `*fp16:1` any address. `*fp16[4096x2048]` also says how large the tensor is, in
+  elements; one of no size is below 2 GiB, where AMD's GPUs reach all of it by 32-bit offsets.
+- `i32`, `i64`, `u64`: a whole number that is neither 1 nor a multiple of 16; `i32:16` is a multiple
+  and `i32:1` is 1. `fp32` is a float and `u1` a bool: what Triton makes of Python's numbers.
+- `2048`, `1e-5`, `True`, `None`: a value, which has the type that a launch gives it.
+- `tensordesc<fp16[128,64]>`: a tensor descriptor of such blocks.
+- `(i32, *fp16)`: a tuple.
+
+`triton.tools.compile` differs in two: there `*fp16` without a mark is any address, as `*fp16:1` is
+here, and a value makes a constexpr of an argument that is none.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import warnings
+from typing import Any, NoReturn
+
+from occupancy_lab.errors import InputError, quoted, shortened
+from occupancy_lab.launch import (
+    ALIGNMENT,
+    INT64_MAX,
+    TRITON_DTYPES,
+    Descriptor,
+    Dtype,
+    Pointer,
+    Tensor,
+    dtype_name,
+)
+from occupancy_lab.values import INT32_MAX
+
+MOST_CHARACTERS = 10_000
+"""Of an option: hundreds of parameters, and less than Python's parser takes."""
+DEEPEST_TUPLE = 2
+"""Tuples in tuples, which is what can be sent to a compiling process."""
+PASSED = ("i32", "i64", "u64", "fp32", "u1")
+"""What Triton makes of Python's numbers."""
+MARKS = {None, "1", str(ALIGNMENT)}
+_POINTER = re.compile(r"\*\s*(\w+)\s*(?:\[([^\[\]]*)\])?\s*(?::\s*(\d+))?")
+_DESCRIPTOR = re.compile(r"tensordesc<\s*(\w+)\s*\[([^\[\]]*)\]\s*>")
+_NUMBER = re.compile(r"([a-z]\w*)\s*(?::\s*(\d+))?")
+_WORD = re.compile(r"[A-Za-z_.][\w.+-]*")
+_SIZES = re.compile(r"[0-9]{1,20}(?:\s*[x,]\s*[0-9]{1,20})*")
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Raise InputError."""
+    raise InputError(sentence)
+
+
+class Typical:
+    """Stands for a number of which only the type is known.
+
+    `launch.plain` makes of it a number that Triton specializes as any of its kind. Code that
+    calculates with the arguments of a launch, as heuristics do, is told that it has no value.
+    """
+
+    def __init__(self, name: str, text: str, number: float) -> None:
+        """Stand for argument *name*, of which a signature says *text*, as *number*."""
+        self._name = name
+        self._text = text
+        self._number = number
+
+    def item(self) -> float:
+        """Return a number that Triton specializes alike, as a number of numpy gives Python's."""
+        return self._number
+
+    def unknown(self, *_: object) -> Any:
+        """Raise InputError: it has no value."""
+        example = {bool: "True", float: "0.5"}.get(type(self._number), "2048")
+        refuse(
+            f"the value of {shortened(self._name)} is asked for, and the signature has its type"
+            f" alone, {quoted(self._text)}; give one, such as {shortened(self._name)}={example}"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __pow__ = __rpow__ = unknown
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = unknown
+    __and__ = __rand__ = __or__ = __ror__ = __lshift__ = __rlshift__ = __rshift__ = unknown
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __int__ = __float__ = unknown
+    __eq__ = __ne__ = __bool__ = unknown
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def is_typical(value: Any) -> bool:
+    """Tell whether *value*, or an item of it, is a type without a value."""
+    return isinstance(value, Typical) or (isinstance(value, tuple) and any(map(is_typical, value)))
+
+
+def split(text: str, of: str) -> list[str]:
+    """Return the parts of *text* between the commas outside brackets and quotes.
+
+    Raises InputError, naming *of*, where a bracket or a quote is not closed, or it is too long.
+    """
+    if len(text) > MOST_CHARACTERS:
+        refuse(f"{shortened(of)} has {len(text)} characters; give at most {MOST_CHARACTERS}")
+    parts, quote = [""], ""
+    closing: list[str] = []
+    letters = iter(text)
+    for letter in letters:
+        if letter == "," and not closing and not quote:
+            parts.append("")
+            continue
+        parts[-1] += letter
+        if quote:
+            parts[-1] += next(letters, "") if letter == "\\" else ""
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([":
+            closing.append(")" if letter == "(" else "]")
+        elif letter in ")]" and (not closing or closing.pop() != letter):
+            refuse(f"{letter!r} closes no bracket in {shortened(of)} {quoted(text)}")
+    if closing or quote:
+        refuse(f"{quote or closing[-1]!r} is missing in {shortened(of)} {quoted(text)}")
+    return [part.strip() for part in parts]
+
+
+def literal(text: str) -> Any:
+    """Return the value that *text* has in Python; raises ValueError where it is no literal."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return ast.literal_eval(text.strip())
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError from error
+
+
+def whole_numbers(text: str) -> tuple[int, ...] | None:
+    """Return the numbers of 4096x2048 or 4096,2048; None where *text* is no such thing."""
+    if not _SIZES.fullmatch(text.strip()):
+        return None
+    return tuple(map(int, re.split("[x,]", text)))
+
+
+def read_argument(name: str, text: str, annotated: str = "", depth: int = DEEPEST_TUPLE) -> Any:
+    """Return the argument *name* of a launch that an entry of a signature stands for.
+
+    *annotated* is the type that the kernel itself gives it, "" where it gives none.
+    """
+    if text.startswith("(") and text.endswith(")") and depth:
+        inside = text[1:-1].strip().removesuffix(",")
+        parts = split(inside, name) if inside else []
+        return tuple(read_argument(name, part, "", depth - 1) for part in parts)
+    if match := _POINTER.fullmatch(text):
+        return _pointer(name, text, *match.groups())
+    if match := _DESCRIPTOR.fullmatch(text):
+        block = _sizes(name, text, match[2])
+        base = Pointer(_dtype(name, text, match[1]), INT32_MAX)
+        return Descriptor(base, block, Tensor(block).stride(), block)
+    try:
+        value = literal(text)
+    except ValueError:
+        return _number(name, text, annotated)
+    if not is_constant(value) or isinstance(value, str | tuple):
+        refuse(
+            f"{_shown(name, text)} is no argument of a launch; give {shortened(name)} a type, such"
+            " as *fp16 or i32, or a number of at most 64 bits"
+        )
+    return value
+
+
+def _shown(name: str, text: str) -> str:
+    return quoted(f"{name}={text}")
+
+
+def _pointer(name: str, text: str, dtype: str, sizes: str | None, mark: str | None) -> Any:
+    if mark not in MARKS:
+        refuse(
+            f"{_shown(name, text)} has a mark that is neither {ALIGNMENT} nor 1; *fp16 is an"
+            f" address that is a multiple of {ALIGNMENT}, and *fp16:1 is any"
+        )
+    element = _dtype(name, text, dtype)
+    if sizes is None:
+        return Pointer(element, INT32_MAX, aligned=mark != "1")
+    return Tensor(_sizes(name, text, sizes), element, aligned=mark != "1")
+
+
+def _dtype(name: str, text: str, dtype: str) -> str:
+    if dtype not in {*TRITON_DTYPES, *TRITON_DTYPES.values(), "u1"}:
+        refuse(
+            f"{_shown(name, text)} has no dtype of a tensor; give one of"
+            f" {', '.join(TRITON_DTYPES.values())}, as in {shortened(name)}=*fp16"
+        )
+    return dtype_name("bool" if dtype == "u1" else dtype)
+
+
+def _sizes(name: str, text: str, sizes: str) -> tuple[int, ...]:
+    numbers = whole_numbers(sizes)
+    if not numbers or 0 in numbers or math.prod(numbers) > INT64_MAX // 8:
+        refuse(f"{_shown(name, text)} has no sizes in elements, as *fp16[4096x2048] has")
+    return numbers
+
+
+def _number(name: str, text: str, annotated: str) -> Any:
+    """Return what stands for a number of which *text* is the type."""
+    match = _NUMBER.fullmatch(text)
+    kind = {"i1": "u1", "bool": "u1"}.get(match[1], match[1]) if match else ""
+    if match is None or kind not in ([annotated] if annotated else PASSED):
+        takes = f"the kernel declares it as {annotated}" if annotated else (
+            f"a launch passes {', '.join(PASSED)} (numbers of Python), *fp16 (a tensor), None or a"
+            " value"
+        )  # fmt: skip
+        refuse(f"{_shown(name, text)} is nothing that a launch passes; {takes}")
+    whole = kind[0] in "iu" and kind != "u1"
+    if match[2] not in (MARKS if whole else {None}):
+        refuse(
+            f"{_shown(name, text)} has a mark that is not Triton's; i32:{ALIGNMENT} is a multiple"
+            f" of {ALIGNMENT}, i32:1 is 1, and fp32 and u1 have no mark"
+        )
+    if match[2] == "1":
+        return 1
+    if not whole:
+        return Typical(name, text, kind == "u1" or 0.5)
+    least = {"i64": INT32_MAX + 1, "u64": INT64_MAX + 1}.get(kind, 0)
+    return Typical(name, text, least + (3 if match[2] is None else ALIGNMENT))
+
+
+def is_constant(value: Any, depth: int = DEEPEST_TUPLE) -> bool:
+    """Tell whether a constexpr or an option can be *value*: a number has 64 bits at most."""
+    if type(value) is tuple:
+        return depth > 0 and all(is_constant(item, depth - 1) for item in value)
+    if type(value) is int:
+        return -INT64_MAX - 1 <= value <= 2 * INT64_MAX + 1
+    return value is None or type(value) in {bool, float, str, Dtype}
+
+
+def read_constant(name: str, text: str) -> Any:
+    """Return the value of a constexpr or an option *name* that *text* says."""
+    language, _, dtype = text.rpartition(".")
+    if language in {"tl", "triton.language"}:
+        return _triton_dtype(name, text, dtype)
+    try:
+        value = literal(text)
+    except ValueError:
+        value = text if _WORD.fullmatch(text) else ...
+    if not is_constant(value):
+        refuse(
+            f"{_shown(name, text)} is no value; give a number of at most 64 bits, True, None,"
+            " tl.float16, or a text, in quotes where it is more than a word"
+        )
+    return value
+
+
+def _triton_dtype(name: str, text: str, dtype: str) -> Dtype:
+    import triton.language as tl
+
+    found = dtype if dtype in TRITON_DTYPES.values() else getattr(tl, dtype, None)
+    if not isinstance(found, str | tl.dtype):
+        refuse(f"{_shown(name, text)} is no dtype of triton.language; tl.float16 is one")
+    return Dtype(str(found))

@@ -1,0 +1,279 @@
+"""From what a command line says of a launch to the launches that it stands for.
+
+`--signature` has an entry for each argument, with commas between them: by name, `X=*fp16, N=i32`,
+or in the order of the parameters, as `triton.tools.compile` takes it, `*fp16, i32, 1024`. There the
+entry of a constexpr is its value, and a parameter that --constexpr, an autotuner or heuristics set
+has none. `notation` says what an entry is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from occupancy_lab.errors import quoted, shortened
+from occupancy_lab.expressions import Kind, parse
+from occupancy_lab.launch import INT64_MAX, checked_grid, plain
+from occupancy_lab.notation import (
+    Typical,
+    is_constant,
+    is_typical,
+    read_argument,
+    read_constant,
+    refuse,
+    split,
+    whole_numbers,
+)
+from occupancy_lab.parameters import KNOBS, Parameters
+
+Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]
+"""NAME=VALUE texts of a command line, or values by name, where a list is several."""
+Grid: TypeAlias = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
+
+MOST_LAUNCHES = 10_000
+MOST_WARPS = 64
+"""More than any GPU gives a program; how many it gives is checked where the GPU is known."""
+MOST_STAGES = 64
+"""Triton writes each out before the loop, so that the time of a compile grows with their square;
+what is in flight in 64 covers the latency of any GPU's memory."""
+EXAMPLE = "cdiv(N, BLOCK_SIZE)"
+_NAME = re.compile(r"[^\W\d]\w*")
+_NAMED = re.compile(r"([^\W\d]\w*)\s*=\s*(.*)", re.DOTALL)
+_BYTES = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(k|[KMGT]i?)?B")
+_UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
+    f"{letter}i": 1024.0**power for power, letter in enumerate("KMGT", 1)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchLine:
+    """One launch of a command line: what `kernel[grid](*arguments, **keywords)` is called with.
+
+    `dry_run.variants` and `launch.launch_of` take the three as they are.
+    """
+
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    grid: Grid | None
+    """None where it is not known; a function of the arguments where an autotuner or heuristics
+    have a part in it."""
+    read_bytes: int | None
+    """Bytes that the launch has to read; None where nobody said."""
+    written_bytes: int | None
+    """Bytes that it has to write; None where nobody said."""
+    typical: Mapping[str, str]
+    """What the signature says of each argument that it gives a type and no value: {"N": "i32:16"}.
+    Any number of the type stands for it in the launch, which is to be shown nowhere."""
+
+
+def read_launches(  # noqa: PLR0913 - a command line's options
+    function: Any,
+    *,
+    signature: str | None = None,
+    constexprs: Words = (),
+    num_warps: Any = None,
+    num_stages: Any = None,
+    options: Words = (),
+    grid: Any = None,
+    bytes_read: Any = None,
+    bytes_written: Any = None,
+) -> tuple[LaunchLine, ...]:
+    """Return the launches of *function* that the options of a command line stand for.
+
+    Args:
+        function: A function of Triton, with or without autotune and heuristics.
+        signature: The arguments, as the module says.
+        constexprs: NAME=VALUE of each constexpr: a literal of Python, a dtype as tl.float16, or a
+            text. Several values, with commas between them, give a launch each.
+        num_warps: Warps of a program; "4,8" or a list are several.
+        num_stages: Stages of a pipelined loop; several as num_warps.
+        options: NAME=VALUE of further compiler options; several as constexprs.
+        grid: "4096", "32x32", or expressions of arguments and constexprs, "cdiv(M, BLOCK_M), B".
+        bytes_read: Bytes that a launch has to read: a number, "24 MiB", or an expression.
+        bytes_written: Bytes that it has to write.
+
+    Raises:
+        InputError: Something is missing or wrong; the error names it and shows what would do.
+    """
+    kernel = Parameters.of(function)
+    settings = _settings(
+        kernel, constexprs, options, {"num_warps": num_warps, "num_stages": num_stages}
+    )
+    texts = _entries(kernel, signature or "", settings)
+    arguments = {
+        name: read_argument(name, text, kernel.by_name[name].annotation_type)
+        for name, text in texts.items()
+        if not kernel.is_constexpr(name)
+    }
+    settings |= {
+        name: (read_constant(name, text),)
+        for name, text in texts.items()
+        if kernel.is_constexpr(name)
+    }
+    for name in KNOBS:
+        _check_knob(name, settings.get(name, ()))
+    kernel.check_complete(texts, settings)
+    if math.prod(map(len, settings.values())) > MOST_LAUNCHES:
+        refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
+    first = tuple(itertools.takewhile(arguments.__contains__, kernel.by_name))
+    others = {name: value for name, value in arguments.items() if name not in first}
+    typical = {name: texts[name] for name, value in arguments.items() if is_typical(value)}
+    lines = []
+    for values in itertools.product(*settings.values()):
+        chosen = dict(zip(settings, values, strict=True))
+        known = {**kernel.defaults, **arguments, **chosen}
+        lines.append(
+            LaunchLine(
+                tuple(arguments[name] for name in first),
+                others | chosen,
+                _read_grid(kernel, grid, known),
+                _read_bytes(kernel, "--bytes-read", bytes_read, known),
+                _read_bytes(kernel, "--bytes-written", bytes_written, known),
+                typical,
+            )
+        )
+    return tuple(lines)
+
+
+def _entries(kernel: Parameters, text: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the entries of a signature by the names of their parameters."""
+    places = [
+        name for name in kernel.by_name if name not in settings and name not in kernel.setters
+    ]
+    found: dict[str, str] = {}
+    named = ""
+    for place, entry in enumerate(split(text, "--signature") if text.strip() else []):
+        name = shortened(places[place]) if place < len(places) else ""
+        if match := _NAMED.fullmatch(entry):
+            named, value = match.groups()
+            kernel.check_argument(named)
+            name = named
+        elif named:
+            refuse(
+                f"{quoted(entry)} in --signature has no name, and comes after {shortened(named)}="
+            )
+        elif place >= len(places):
+            refuse(f"--signature has more entries than {kernel.name} has parameters to give")
+        else:
+            name, value = places[place], entry
+        if name in found:
+            refuse(f"{shortened(name)} is twice in --signature; give it once")
+        if not value:
+            refuse(
+                f"the entry of {shortened(name)} in --signature is empty; give *fp16, i32 or 2048"
+            )
+        found[name] = value
+    return found
+
+
+def _settings(
+    kernel: Parameters, constexprs: Words, options: Words, knobs: Mapping[str, Any]
+) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each constexpr and option, by name."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for option, name, given in (
+        *_pairs("--constexpr", constexprs, "BLOCK_SIZE=1024"),
+        *_pairs("--option", options, "maxnreg=128"),
+        *((f"--{name.replace('_', '-')}", name, given) for name, given in knobs.items()),
+    ):
+        if given is None and name in knobs:
+            continue
+        kernel.check_setting(option, name)
+        if name in found:
+            refuse(f"{shortened(name)} is given twice; give it once")
+        found[name] = _several(name, given)
+    return found
+
+
+def _pairs(option: str, given: Words, example: str) -> Iterator[tuple[str, str, Any]]:
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            yield option, name, [value] if isinstance(value, str) else value
+        return
+    for text in [given] if isinstance(given, str) else given:
+        name, _, values = (part.strip() for part in text.partition("="))
+        if not _NAME.fullmatch(name) or not values:
+            refuse(f"{option} {quoted(text)} is no NAME=VALUE, such as {example}")
+        yield option, name, values
+
+
+def _several(name: str, given: Any) -> tuple[Any, ...]:
+    """Return the values of a text with commas or of a list, each once."""
+    if isinstance(given, str):
+        texts = split(given, name)
+        if "" in texts:
+            refuse(f"{shortened(name)} is {quoted(given)}, where a value is empty; give 4 or 4,8")
+        values = [read_constant(name, text) for text in texts]
+    else:
+        values = list(map(plain, given)) if isinstance(given, list | range) else [plain(given)]
+    for value in values:
+        if not is_constant(value) and not hasattr(value, "cache_key"):
+            refuse(f"{shortened(name)} is {quoted(value)}, which is no value of a constexpr")
+    if not values:
+        refuse(f"{shortened(name)} has no value; give at least one")
+    return tuple({repr(value): value for value in values}.values())
+
+
+def _check_knob(name: str, values: Sequence[Any]) -> None:
+    for value in values:
+        whole = type(value) is int
+        if name == "num_stages" and not (whole and 1 <= value <= MOST_STAGES):
+            refuse(f"num_stages is {quoted(value)}; give a whole number from 1 to {MOST_STAGES}")
+        powers = whole and 1 <= value <= MOST_WARPS and value & (value - 1) == 0
+        if name == "num_warps" and not powers:
+            refuse(f"num_warps is {quoted(value)}; give a power of two from 1 to {MOST_WARPS}")
+
+
+def _read_grid(kernel: Parameters, grid: Any, known: Mapping[str, Any]) -> Grid | None:
+    if grid is None:
+        return None
+    if callable(grid):
+        return partial(grid)
+    if not isinstance(grid, str):
+        return checked_grid(grid)
+    if sizes := whole_numbers(grid):
+        return checked_grid(sizes)
+    texts = split(grid, "--grid")
+    names = {name for text in texts for name in parse(text, EXAMPLE).names}
+    sizes_of = partial(_sizes, kernel, texts)
+    return sizes_of if names & {*kernel.setters} else sizes_of(known)
+
+
+def _sizes(kernel: Parameters, texts: Sequence[str], known: Mapping[str, Any]) -> tuple[int, ...]:
+    return checked_grid(tuple(_calculate(kernel, "--grid", text, known) for text in texts))
+
+
+def _calculate(kernel: Parameters, option: str, text: str, known: Mapping[str, Any]) -> float:
+    """Return the number that an expression of a launch's arguments comes to."""
+    expression = parse(text, EXAMPLE)
+    for name in sorted(expression.names):
+        if name not in known:
+            kernel.refuse_unknown(option, name, known)
+        if isinstance(known[name], Typical):
+            known[name].unknown()
+        if type(known[name]) not in {int, float}:
+            refuse(f"{option} {quoted(text)} calculates with {shortened(name)}, which is no number")
+    expression.check(dict.fromkeys(expression.names, Kind.NUMBER), Kind.NUMBER)
+    number = expression.evaluate({name: known[name] for name in expression.names})
+    if not isinstance(number, int | float) or not abs(number) <= INT64_MAX:
+        refuse(f"{option} {quoted(text)} comes to no number of 64 bits")
+    return number
+
+
+def _read_bytes(
+    kernel: Parameters, option: str, given: Any, known: Mapping[str, Any]
+) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, str) and (match := _BYTES.fullmatch(given.strip())):
+        number = float(match[1]) * _UNITS.get(match[2], 1)
+    else:
+        number = _calculate(kernel, option, str(given), known)
+    if not 0 <= number <= INT64_MAX:
+        refuse(f"{option} is {quoted(given)}; give bytes, 0 or more, as 24MiB or 2 * M * N")
+    return round(number)

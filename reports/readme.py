@@ -1,0 +1,348 @@
+"""Fills the parts of README.md that hold numbers: `python reports/readme.py` remakes them.
+
+A part lies between two comments that name it. Those of `COMPILED` depend on the Triton that is
+installed; the others are made of the files in data/ and of what the tests record.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from occupancy_lab import Config, Problem, explain, load_kernel
+from occupancy_lab.compiling import triton_version
+from occupancy_lab.evaluating import evaluate
+from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows, evaluation_document
+from occupancy_lab.evaluating.score import METRICS
+from occupancy_lab.explaining.launch import megabytes
+from occupancy_lab.gpus import CudaArchitecture, architectures
+from occupancy_lab.occupancy.planning import traffic
+from occupancy_lab.sweeping.recorded import read_rows, recorded_table
+from occupancy_lab.text.words import listed, microseconds
+from occupancy_lab.throughput.calibrations import Constants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pandas as pd
+
+    from occupancy_lab.evaluating.evaluation import Result
+
+ROOT = Path(__file__).parent.parent
+README, DATA = ROOT / "README.md", ROOT / "reports" / "data"
+CUDA_TEST = ROOT / "tests" / "occupancy" / "test_cuda.py"
+LLVM = ROOT / "tests" / "occupancy" / "recorded" / "llvm_occupancy.csv"
+CUDA = [one for one in architectures().values() if isinstance(one, CudaArchitecture)]
+KNOBS = ("BLOCK_SIZE", "num_warps", "num_stages")
+SPILLING = ("spills", "yes")
+"""The launches of an evaluation that spill registers."""
+WIDTH = 100
+"""Columns of a line of README."""
+COMMAND = ("explain", "--cols", "781")
+TUTORIAL = Config(1024, 8, 4)
+"""What `COMMAND` launches on an H100, as the tutorial does."""
+WIDE, SHORT = Problem(32768, 4096), Problem(4096, 1024)
+"""What the lessons are of: a matrix so large that its bytes take the time, and short rows."""
+ALIKE = 0.05
+"""Launches are called alike whose times differ by at most this share."""
+
+
+def console() -> str:
+    """Return what `COMMAND` prints on 80 columns, with nothing compiled before and no GPU."""
+    with tempfile.TemporaryDirectory() as store:
+        environment = os.environ | {
+            "COLUMNS": "80",
+            "CUDA_VISIBLE_DEVICES": "",
+            "OCCUPANCY_LAB_CACHE_DIR": store,
+        }
+        done = subprocess.run(  # noqa: S603 - this Python and COMMAND
+            [sys.executable, "-m", "occupancy_lab", *COMMAND],
+            env=environment,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=True,
+        )
+    return f"```console\n$ occupancy-lab {' '.join(COMMAND)}\n{done.stdout.rstrip()}\n```"
+
+
+def versions() -> str:
+    """Say what another Triton makes of the kernel that `console` shows."""
+    h100 = _launches("h100")
+    (then,) = h100[_is(h100, "softmax", Problem(4096, 781), TUTORIAL)].to_dict("records")
+    (now,) = explain(cols=781, gpu="h100").records
+    return _paragraph(
+        f"**The compiler decides too**: {now.resources.n_regs} registers and"
+        f" {now.occupancy.programs_per_multiprocessor} programs per SM of the H100 are Triton"
+        f" {triton_version()}'s. The kernel that Triton {then['triton_version']} made of the same"
+        f" source takes {then['n_regs']:.0f} registers per thread, and"
+        f" {then['programs_per_multiprocessor']:.0f} programs fit."
+        f" `occupancy-lab compare --cols 781 --gpu h100 --triton"
+        f" {then['triton_version']},{triton_version()}` compares both."
+    )
+
+
+def lessons() -> str:
+    """Say what the times that were measured on an H200 teach."""
+    table = _launches("h200")
+    first = table.iloc[0]
+    taken = (
+        f"Measured on an {first['device']}, {first['date']}, torch {first['torch']}, Triton"
+        f" {first['triton']}, float32, L2 cache flushed; `explain` says the same of your launch."
+    )
+    items = (_fusing(table), _occupancy(table), _rows(table), _stages(table), _surplus(table))
+    return "\n".join((_paragraph(taken), "", *map(_item, items)))
+
+
+def _fusing(table: pd.DataFrame) -> str:
+    problem = Problem(4096, 781)
+    naive, fused = (
+        traffic(load_kernel(name).memory_steps(problem), problem)
+        for name in ("softmax_naive", "softmax_row")
+    )
+    fastest = counted_rows(table[_of(table, problem)])["us"].min()
+    copied = _provider("copy", problem)
+    return (
+        f"**Fusing comes first.** The naive softmax is five operations of torch, each through"
+        f" memory: on {_size(problem)} they read {megabytes(naive.read_bytes)} and write"
+        f" {megabytes(naive.written_bytes)}, {naive.total_bytes / fused.total_bytes:.1f} times"
+        f" what a fused kernel or a plain copy moves. They take"
+        f" {microseconds(_provider('naive', problem))}, the fastest fused launch"
+        f" {microseconds(fastest)} and the copy {microseconds(copied)},"
+        f" {fused.total_bytes / copied / 1e3:.0f} GB/s."
+    )
+
+
+def _occupancy(table: pd.DataFrame) -> str:
+    loops = counted_rows(table[_of(table, WIDE) & (table["kernel"] == "softmax")])
+    alike = loops[loops["us"] <= loops["us"].min() * (1 + ALIKE)]
+    fitting = alike["programs_per_multiprocessor"]
+    return (
+        f"**Occupancy is often not the limit.** At {_size(WIDE)}, {len(alike)} of {len(loops)}"
+        f" persistent launches take {alike['us'].min():.0f} to {alike['us'].max():.0f} us, with"
+        f" {fitting.min():.0f} to {fitting.max():.0f} programs per SM: the device memory is what is"
+        " full, and more programs wait for it."
+    )
+
+
+def _rows(table: pd.DataFrame) -> str:
+    wide = counted_rows(table[_of(table, WIDE) & (table["kernel"] == "softmax_row")])
+    row, loop = (
+        _us(table, kernel, SHORT, Config(1024, 32, num_stages))
+        for kernel, num_stages in (("softmax_row", 1), ("softmax", 3))
+    )
+    return (
+        f"**One program per row is often better.** There it takes {microseconds(wide['us'].min())}"
+        f" and a plain copy {microseconds(_provider('copy', WIDE))}: device memory gives less to"
+        " programs that stride over the rows, each at its own pace. Not always: at"
+        f" {_size(SHORT)} with 32 warps, one program per row takes {microseconds(row)} and the loop"
+        f" with 3 stages {microseconds(loop)}."
+    )
+
+
+def _stages(table: pd.DataFrame) -> str:
+    few, many = (
+        [_us(table, "softmax", SHORT, Config(1024, num_warps, stage)) for stage in (1, 2, 3, 4)]
+        for num_warps in (32, 4)
+    )
+    return (
+        "**num_stages 2 hides nothing.** The copy of a row starts at the end of a pass and is"
+        " waited for at the beginning of the next. 3 or more help when few programs are resident:"
+        f" with 1 to 4 stages, {_size(SHORT)} with 32 warps takes"
+        f" {listed([f'{us:.1f}' for us in few])} us;"
+        f" with 4 warps and 16 programs per SM {min(many):.1f} to {max(many):.1f} us whatever the"
+        " stages."
+    )
+
+
+def _surplus(table: pd.DataFrame) -> str:
+    config = Config(4096, 4, 3)
+    both = table[_is(table, "softmax", WIDE, config)]
+    wrong = both[both["launched"] == both["tutorial_num_programs"]].iloc[0]
+    return (
+        f"**Too many programs cost.** The tutorial's formula launches {wrong['launched']:.0f}"
+        f" programs where {wrong['num_programs']:.0f} fit ({_size(WIDE)}, {config.num_warps} warps,"
+        f" {config.num_stages} stages): {microseconds(wrong['us'])} instead of"
+        f" {microseconds(_us(table, 'softmax', WIDE, config))}."
+    )
+
+
+def constants() -> str:
+    """Say how many constants the model has, and what they were fitted to."""
+    launches = len(_rows_of(DATA / "calibration-h200.csv"))
+    return _paragraph(
+        f"Its {len(Constants.names())} constants are those that bring it closest to the"
+        f" {launches} launches of `occupancy-lab calibrate`: copies,"
+        " kernels that scale rows, and the softmaxes, on shapes of their own. A GPU that was never"
+        " calibrated takes the bandwidth of its data sheet and the rest from the most alike GPU"
+        " that was; AMD predictions are made the same way, and no AMD GPU has confirmed them."
+    )
+
+
+def checks() -> str:
+    """Say against what each number was checked, and how far the predicted times are off."""
+    drawn = re.search(r"POINTS_PER_ARCHITECTURE = ([0-9_]+)", CUDA_TEST.read_text(encoding="utf-8"))
+    points = int(drawn[1]) * len(CUDA) if drawn else 0
+    return "\n".join(
+        (
+            _item(
+                "NVIDIA: against `cuda_occupancy.h`, NVIDIA's own header, compiled by the tests, on"
+                f" {points / 1e6:.1f} million random points over every compute capability, no"
+                " mismatch; and on an H200 against the driver, for"
+                f" [{_kernels_of(DATA / 'driver-h200.csv')}](reports/data/driver-h200.csv):"
+                " registers, local memory and programs per SM equal, and cooperative"
+                " launches accepted at exactly the predicted number of programs and refused"
+                " at one more. `python reports/record_driver.py` records the"
+                " same of your GPU."
+            ),
+            _item(
+                "AMD: against LLVM's own `; Occupancy:` for what that covers (registers and waves),"
+                f" on {_kernels_of(LLVM)}, and against published hardware reports. No"
+                " AMD GPU has confirmed it here."
+            ),
+            _item(
+                "Registers, local memory and shared memory: against `cuobjdump`, LLVM's assembly"
+                " and the driver."
+            ),
+            _times_checked(),
+            _item("The kernels: against torch in float64, in Triton's interpreter and on a GPU."),
+        )
+    )
+
+
+def _times_checked() -> str:
+    held_out, benchmark = _result("h200", "held out"), _result("h200", "benchmark")
+    check = _result("h100", "check")
+    shapes = _launches("h200").drop_duplicates(["rows", "cols", "dtype"])
+    (spilling,) = (one.errors for one in held_out.groups if (one.by, one.value) == SPILLING)
+    found = _item(
+        "The time: against every configuration of both softmax kernels on"
+        f" {len(shapes)} shapes, measured on an H200 with Triton {shapes['triton'].iloc[0]}."
+        f" Of these, {held_out.shapes} shapes were drawn"
+        " at random before anything of them was measured, and kept out of every choice"
+        " ([shapes.csv](reports/data/shapes.csv)); `make evaluate` holds the prediction to them in"
+        " CI:"
+    )
+    (sentence,) = evaluation_document(Evaluation((held_out,))).answer
+    quoted = textwrap.fill(
+        sentence, WIDTH, initial_indent="  > ", subsequent_indent="  > ", break_on_hyphens=False
+    )
+    return f"{found}\n\n{quoted}\n\n" + textwrap.indent(
+        _paragraph(
+            "Launching the configuration with the highest occupancy instead loses"
+            f" {held_out.scores[-1].mean_loss:.0%} there. Worst predicted are launches that"
+            f" spill registers ({spilling.median:.0%} off by half). On the tutorial's own"
+            f" benchmark the first choice loses {_written(benchmark, 'mean_loss')},"
+            f" {_written(benchmark, 'worst_loss')} at worst. {check.launches} launches on an"
+            f" H100, which was never calibrated, are predicted within"
+            f" {_written(check, 'median')} by half and {_written(check, 'p90')} by nine tenths.",
+            WIDTH - 2,
+        ),
+        "  ",
+    )
+
+
+COMPILED: Mapping[str, Callable[[], str]] = {"console": console, "versions": versions}
+"""The parts that another Triton makes otherwise."""
+SHOWN_WITH = "3.7.1"
+"""The Triton of the parts of README that are `COMPILED`."""
+PARTS: Mapping[str, Callable[[], str]] = {
+    **COMPILED,
+    "lessons": lessons,
+    "constants": constants,
+    "checks": checks,
+}
+"""Every part by the name in its comments."""
+
+
+def fill(text: str, name: str) -> str:
+    """Return *text* with its part *name* made anew; ValueError where *text* lacks the comments."""
+    start, end = f"<!-- {name}: python reports/readme.py -->\n", f"\n<!-- end of {name} -->"
+    before, found, rest = text.partition(start)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        msg = f"README.md has no part {name}"
+        raise ValueError(msg)
+    return f"{before}{start}{PARTS[name]()}{end}{after}"
+
+
+@cache
+def _launches(gpu: str) -> pd.DataFrame:
+    """Return what was measured on *gpu*, the rows of the latest recording first."""
+    table = recorded_table()
+    return table[(table["gpu"] == gpu) & (table["measured"] == "measured")]
+
+
+@cache
+def _result(gpu: str, use: str) -> Result:
+    table = _launches(gpu)
+    (result,) = evaluate(table[table["use"] == use]).results
+    return result
+
+
+def _written(result: Result, name: str) -> str:
+    return METRICS[name].write(result.score)
+
+
+def _of(table: pd.DataFrame, problem: Problem) -> pd.Series[bool]:
+    return (
+        (table["rows"] == problem.rows)
+        & (table["cols"] == problem.cols)
+        & (table["dtype"] == problem.dtype)
+    )
+
+
+def _is(table: pd.DataFrame, kernel: str, problem: Problem, config: Config) -> pd.Series[bool]:
+    same = _of(table, problem) & (table["kernel"] == kernel)
+    for name, value in zip(KNOBS, dataclasses.astuple(config), strict=True):
+        same &= table[name] == value
+    return same
+
+
+def _us(table: pd.DataFrame, kernel: str, problem: Problem, config: Config) -> float:
+    """Return the latest time of a launch with as many programs as fit."""
+    return float(counted_rows(table[_is(table, kernel, problem, config)])["us"].iloc[-1])
+
+
+def _provider(name: str, problem: Problem) -> float:
+    table = read_rows(DATA / "providers-h200.csv")
+    return float(table[_of(table, problem) & (table["provider"] == name)]["us"].iloc[-1])
+
+
+def _kernels_of(path: Path) -> str:
+    """Return how many kernels a file of compiled kernels has, and which Triton compiled them."""
+    rows = _rows_of(path)
+    return f"{len(rows)} kernels of Triton {listed(sorted({row['triton'] for row in rows}))}"
+
+
+def _rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _size(problem: Problem) -> str:
+    return f"{problem.rows} x {problem.cols}"
+
+
+def _paragraph(text: str, width: int = WIDTH) -> str:
+    return textwrap.fill(text, width, break_on_hyphens=False, break_long_words=False)
+
+
+def _item(text: str) -> str:
+    return f"- {textwrap.indent(_paragraph(text, WIDTH - 2), '  ').lstrip()}"
+
+
+if __name__ == "__main__":
+    page = README.read_text(encoding="utf-8")
+    for part in PARTS:
+        page = fill(page, part)
+    README.write_text(page, encoding="utf-8")

@@ -1,0 +1,436 @@
+"""A script's function runs dry in a process of its own: its launches, its failures, its end."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from processes import is_running
+
+from occupancy_lab.compiling.script import Ran, Run, Script, device_of, names_script
+from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.explaining.dry_run import dry_run
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_function
+from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.messages import from_line, to_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from occupancy_lab.compiling.recorder import ScriptLaunch
+
+KERNELS = """
+import os
+import sys
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.core import builtin
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = where < n
+    tl.store(out + where, tl.load(x + where, mask=mask) + tl.load(y + where, mask=mask), mask=mask)
+
+
+@triton.heuristics({"EVEN": lambda named: named["n"] % named["BLOCK"] == 0})
+@triton.jit
+def copy(pair, n, stride, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    where = tl.program_id(0) * stride + tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(pair[1] + where, tl.load(pair[0] + where))
+    else:
+        mask = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK) < n
+        tl.store(pair[1] + where, tl.load(pair[0] + where, mask=mask), mask=mask)
+
+
+def prune(configs, named_args, **_):
+    return [one for one in configs if one.kwargs["BLOCK"] <= named_args["n"]]
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": 32 * warps**2}, num_warps=warps) for warps in (2, 4, 16)],
+    key=["n"],
+    prune_configs_by={"early_config_prune": prune},
+)
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + where, tl.load(x + where, mask=where < n) * 2, mask=where < n)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.empty_like(x)
+        add[(triton.cdiv(x.numel(), 256),)](x, x, out, x.numel(), BLOCK=256)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        out = torch.zeros(grad.shape, device="cuda", dtype=grad.dtype)
+        assert out.is_cuda and grad.device == DEVICE
+        add[(triton.cdiv(out.numel(), 128),)](grad, grad, out, out.numel(), BLOCK=128)
+        return out
+
+
+@builtin
+def aborting(_semantic=None):
+    os.write(2, b"LLVM ERROR: no register for f\\n")
+    os.abort()
+
+
+@triton.jit
+def asserting(x, n: tl.constexpr):
+    tl.static_assert(n <= 64)
+    tl.store(x, n)
+
+
+@triton.jit
+def broken(x):
+    aborting()
+    tl.store(x, 0.0)
+
+
+"""
+SCRIPT = """
+def several():
+    x, y = torch.rand(4096, device="cuda"), torch.rand(4096).cuda()
+    out = torch.empty_like(x)
+    for _ in range(3):
+        add[lambda named: (triton.cdiv(4096, named["BLOCK"]),)](x, y, out, 4096, BLOCK=1024)
+    add[(8,)](x[1:], y[1:], out[1:], 4095, BLOCK=512, num_warps=8)
+    matrix = torch.randn((64, 100), device=DEVICE, dtype=torch.float16)
+    copy[(64, 1)]((matrix, torch.empty_like(matrix)), 100, matrix.stride(0), BLOCK=128)
+    copy[(100, 1)]((matrix.T, matrix.T), 64, matrix.T.stride(0), BLOCK=64)
+    for n in (1024, 1024, 2048):
+        double[lambda named: (triton.cdiv(n, named["BLOCK"]),)](x, n)
+    print("done")
+
+
+def backward():
+    x = torch.randn(1000, device="cuda", requires_grad=True)
+    Doubled.apply(x).sum().backward()
+    assert x.grad.is_cuda
+
+
+def warmed():
+    x = torch.empty(4096, device="cuda", dtype=torch.bfloat16)
+    kernel = add.warmup(x, x, x, 4096, BLOCK=1024, num_warps=2, grid=(1,))
+    kernel._init_handles()
+    properties = triton.runtime.driver.active.utils.get_device_properties(x.device.index)
+    programs = properties["max_num_regs"] // (kernel.n_regs * properties["warpSize"] * 2)
+    print(kernel.n_regs, kernel.n_spills, kernel.metadata.shared, "ptx" in kernel.asm)
+    kernel[(programs * properties["multiprocessor_count"], 1, 1)](x, x, x, 4096)
+
+
+def benched():
+    x = torch.rand(128, device="cuda")
+    times = triton.testing.do_bench(lambda: add[(1,)](x, x, x, 128, BLOCK=128), quantiles=[0.2, 1])
+    assert len(times) == 2
+    torch.cuda.synchronize()
+    triton.testing.assert_close(x, x)
+    assert torch.allclose(x, x + x)
+    print(f"{128 / times[0]:.1f} {x.max():.2f}", torch.cuda.get_device_properties(0).name)
+
+
+@triton.testing.perf_report(
+    triton.testing.Benchmark(["n"], [128, 256], "by", ["triton"], ["triton"], "", {}, ylabel="ms")
+)
+def curve(n, by):
+    x = torch.rand(n, device="cuda")
+    return triton.testing.do_bench(lambda: add[(1,)](x, x, x, n, BLOCK=n))
+
+
+def linear():
+    layer = torch.nn.Linear(64, 32, device="cuda").half()
+    with torch.device("cuda"), torch.cuda.stream(torch.cuda.Stream()):
+        y = layer(torch.ones(16, 64, dtype=torch.float16))
+        assert torch.zeros(3).device == y.device == torch.device("cuda", 0)
+    add[(1,)](y, y, y, 512, BLOCK=512)
+
+
+def breaking():
+    x = torch.rand(128, device="cuda")
+    broken[(1,)](x)
+    asserting[(1,)](x, 128)
+    add[(1,)](x, x, x, 128, BLOCK=128)
+
+
+def waiting():
+    while True:
+        pass
+
+
+def leaving():
+    import subprocess
+    child = subprocess.Popen(["sleep", "600"])
+    open({pids!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+    os._exit(3)
+
+
+def idle():
+    torch.zeros(3)
+
+
+def asking(rows, cols=3):
+    add[(1,)](None)
+"""
+FAILING = {
+    "item": ("x.sum().item()", "item needs the values of a tensor, and a dry run computes none"),
+    "truth": ("assert x[0] > 0", "bool needs the values of a tensor"),
+    "host": ("x.cpu().numpy()", "cpu needs the values of a tensor"),
+    "mask": ("x[x > 0]", "getitem needs the values of a tensor"),
+    "compiled": ("torch.compile(lambda: x)()", "torch.compile has no dry run"),
+    "graph": ("torch.cuda.CUDAGraph()", "a CUDA graph has no dry run"),
+    "cast": ("torch.autocast('cuda').__enter__()", "torch.autocast has no dry run"),
+    "memory": ("torch.cuda.get_device_properties(0).total_memory", "total_memory of H200 SXM"),
+    "exit": ("sys.exit(4)", "ends the script with status 4"),
+    "stdin": ("input()", "EOFError: EOF when reading a line"),
+    "error": ("{}['key']", "KeyError: 'key'"),
+    "missing": ("add[(1,)](x, x, BLOCK=128)", "add is not given out, n"),
+    "grid": ("add[(0, 1)](x, x, x, 3, BLOCK=128)", "dimension 0 of the grid is '0'"),
+    "tuned": ("double[(1,)](x, 512, BLOCK=128)", "BLOCK is tuned, and given too"),
+}
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file of kernels and of functions that launch them."""
+    folder = tmp_path_factory.mktemp("script")
+    failing = "".join(
+        f"\n\ndef {name}():\n    x = torch.rand(512, device='cuda')\n    {line}\n"
+        for name, (line, _) in FAILING.items()
+    )
+    path = folder / "bench.py"
+    launching = SCRIPT.replace("{pids!r}", repr(str(folder / "pids"))).replace("{{", "{")
+    path.write_text(KERNELS + launching.replace("}}", "}") + failing, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def ask(script: Path) -> Iterator[Callable[..., Ran]]:
+    """Return what runs a function of the script in one process that all these tests share."""
+    child = Child("occupancy_lab.compiling.script")
+
+    def run(function: str, gpu: str = "h200", file: Path = script) -> Ran:
+        request = Run(f"{file}:{function}", device_of(find_gpu(gpu)), None)
+        line = child.ask(to_line(request), 120)
+        assert line, child.last_words
+        ran: Ran = from_line(Ran, line)
+        return ran
+
+    yield run
+    child.close()
+
+
+def kernels(launches: tuple[ScriptLaunch, ...]) -> list[tuple[object, ...]]:
+    """Return the kernel, the grid, the number and what is tuned of each launch."""
+    return [
+        (one.bound.kernel, one.bound.launch.grid, one.times, dict(one.tuned).get("BLOCK"))
+        for one in launches
+    ]
+
+
+def test_every_launch_is_listed_with_its_binary(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each distinct launch is listed once, in order, and compiles to the binary of a dry run."""
+    seen = [
+        ("add", (4,), 3, None),
+        ("add", (8,), 1, None),
+        ("copy", (64, 1), 1, None),
+        ("copy", (100, 1), 1, None),
+        ("double", (8,), 2, 128),
+        ("double", (2,), 2, 512),
+        ("double", (16,), 1, 128),
+        ("double", (4,), 1, 512),
+    ]
+    text = script.read_text().replace("DEVICE = triton", "DEVICE = 'meta'  # triton")
+    here = script.with_name("kernels.py")
+    here.write_text(text, encoding="utf-8")
+    add, copy, double = (load_function(f"{here}:{name}")[0] for name in ("add", "copy", "double"))
+    x, matrix = torch.rand(4096, device="meta"), torch.rand((64, 100), device="meta").half()
+    for name in ("h100", "mi300x"):
+        with Script(f"{script}:several", find_gpu(name), None) as run:
+            assert kernels(run.launches) == seen
+            binaries = [run.resources(index).binary for index in range(len(seen))]
+            fewer = run.resources(0, {"num_warps": 2})
+        dry = (
+            dry_run(add, name)[(4,)](x, x, x, 4096, BLOCK=1024),
+            dry_run(add, name)[(8,)](x[1:], x[1:], x[1:], 4095, BLOCK=512, num_warps=8),
+            dry_run(copy, name)[(64, 1)]((matrix, matrix), 100, 100, BLOCK=128),
+            dry_run(copy, name)[(100, 1)]((matrix.T, matrix.T), 64, 1, BLOCK=64),
+            dry_run(double, name)[(1,)](x, 1024),
+            dry_run(double, name)[(1,)](x, 2048),
+        )
+        found = [one.calculation.resources.binary for done in dry for one in done.records]
+        assert binaries == found
+        assert None not in found
+        assert fewer.num_warps == 2
+    assert capsys.readouterr() == ("", "done\ndone\n")
+
+
+def test_a_launch_has_its_place(ask: Callable[..., Ran], script: Path) -> None:
+    """A launch has the file and line that made it, which an autotuner's configurations share."""
+    launches = ask("several").launches
+    lines = script.read_text().splitlines()
+    places = [one.place.rpartition(":") for one in launches]
+    assert {file for file, _, _ in places} == {str(script)}
+    assert [lines[int(line) - 1].strip().partition("[")[0] for _, _, line in places] == [
+        *("add", "add", "copy", "copy", "double", "double", "double", "double"),
+    ]
+    assert [one.call for one in launches] == [1, 4, 5, 6, 7, 7, 9, 9]
+
+
+def test_a_launch_has_its_arguments(ask: Callable[..., Ran]) -> None:
+    """A launch's arguments have the parameters' names, with constexprs and heuristics."""
+    bound = ask("several").launches[2].bound
+    assert list(bound.arguments) == ["pair", "n", "stride", "BLOCK", "EVEN"]
+    assert (bound.arguments["EVEN"], bound.constexprs) == (False, ("BLOCK", "EVEN"))
+    pair = bound.arguments["pair"]
+    assert isinstance(pair, tuple)
+    assert [json.loads(to_line(one))["storage_bytes"] for one in pair] == [12800, 12800]
+
+
+def test_autograd_launches_forward_and_backward(ask: Callable[..., Ran]) -> None:
+    """A backward of an autograd function makes tensors on "cuda" and launches, as a forward."""
+    ran = ask("backward")
+    assert ran.failure is None
+    assert kernels(ran.launches) == [("add", (4,), 1, None), ("add", (8,), 1, None)]
+
+
+def test_a_kernel_that_was_warmed_up_tells_its_registers(ask: Callable[..., Ran]) -> None:
+    """What warmup returns has n_regs and metadata, and is launched as it was compiled."""
+    ran = ask("warmed")
+    assert ran.failure is None
+    registers, spills, shared, has_ptx = ran.printed.split()
+    assert (spills, shared, has_ptx) == ("0", "0", "True")
+    programs = 65536 // (int(registers) * 32 * 2) * 132
+    assert kernels(ran.launches) == [("add", (programs, 1, 1), 1, None)]
+    assert ran.launches[0].bound.options == {"num_warps": 2}
+
+
+def test_a_benchmark_calls_once_and_has_no_time(ask: Callable[..., Ran]) -> None:
+    """do_bench launches once and gives nan, comparisons find no difference, values print dots."""
+    ran = ask("benched")
+    assert (ran.failure, ran.printed) == (None, "nan ... H200 SXM\n")
+    assert kernels(ran.launches) == [("add", (1,), 1, None)]
+
+
+def test_a_benchmark_of_triton_is_run_whole(ask: Callable[..., Ran]) -> None:
+    """What triton.testing.perf_report made launches for each of its values."""
+    ran = ask("curve")
+    assert ran.failure is None
+    assert [one.bound.arguments["n"] for one in ran.launches] == [128, 256]
+
+
+def test_modules_and_contexts_are_on_the_device(ask: Callable[..., Ran]) -> None:
+    """Modules, torch.device blocks and streams put tensors on "cuda"."""
+    ran = ask("linear")
+    assert ran.failure is None
+    assert len(ran.launches) == 1
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_cannot_run_dry_is_named_with_its_line(
+    ask: Callable[..., Ran], script: Path, name: str
+) -> None:
+    """What a script does that a dry run cannot is one sentence with the line of the script."""
+    line, message = FAILING[name]
+    number = script.read_text().splitlines().index(f"    {line}") + 1
+    failure = ask(name).failure
+    assert failure is not None
+    assert failure.startswith(f"{script}:{number}")
+    assert message in failure
+    assert "\n" not in failure
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("idle", "launches no kernel of Triton"),
+        ("asking", "takes rows; name a function that can be called without"),
+        ("nothing", "has no function 'nothing' that launches kernels"),
+        ("add", "has no function 'add' that launches kernels"),
+    ],
+)
+def test_a_function_that_launches_nothing_is_refused(
+    ask: Callable[..., Ran], script: Path, function: str, message: str
+) -> None:
+    """A function must be there, take nothing and launch something."""
+    assert ask(function).failure == f"{script}:{function} {message}"
+
+
+def test_an_architecture_has_no_number_of_multiprocessors(ask: Callable[..., Ran]) -> None:
+    """A script that asks a bare architecture how many SMs it has is told to name a GPU."""
+    failure = ask("warmed", "sm_90").failure
+    assert failure is not None
+    assert "multiprocessor_count of" in failure
+    assert "is not known; name a GPU, not an architecture" in failure
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import no_such_module", ":1: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("x = (", ":1: SyntaxError: '(' was never closed"),
+        ("import sys\nsys.exit()", ":2 ends the script with status None"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_its_line(
+    ask: Callable[..., Ran], script: Path, text: str, message: str
+) -> None:
+    """A script's file that cannot be imported is one sentence with its line."""
+    path = script.with_name(f"file{abs(hash(text))}.py")
+    path.write_text(f"{text}\n", encoding="utf-8")
+    assert ask("main", file=path).failure == f"{path}{message}"
+
+
+def test_a_script_that_never_ends_is_ended(script: Path) -> None:
+    """A function that takes longer than its time limit is refused with the limit."""
+    with pytest.raises(InputError, match=r"bench.py:waiting takes longer than 1 s"):
+        Script(f"{script}:waiting", find_gpu("h100"), None, timeout=1)
+
+
+def test_a_script_that_ends_its_process_leaves_none(script: Path) -> None:
+    """A function that ends its process is refused, and what it had started is ended too."""
+    with pytest.raises(InputError, match=r"bench.py:leaving ends its process: exit status 3"):
+        Script(f"{script}:leaving", find_gpu("h100"), None)
+    pids = script.with_name("pids").read_text(encoding="utf-8").split()
+    assert len(pids) == 2
+    until = time.monotonic() + 20  # a killed process is gone a moment later
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_running, pids))
+
+
+def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> None:
+    """A launch that kills the compiler fails with its last words, and the next ones go on."""
+    with Script(f"{script}:breaking", find_gpu("h100"), None) as run:
+        with pytest.raises(CompileError, match="LLVM ERROR: no register for f"):
+            run.resources(0)
+        with pytest.raises(CompileError, match="cannot compile asserting for sm_90"):
+            run.resources(1)
+        assert run.resources(2).n_regs > 0
+        with pytest.raises(InputError, match="no_option is neither a parameter of add"):
+            run.resources(2, {"no_option": 1})
+
+
+def test_scripts_are_told_from_kernels(script: Path) -> None:
+    """A name is a script's where the file defines a function that is none of Triton."""
+    names = ("several", "curve", "add", "copy", "double", "none")
+    found = [name for name in names if names_script(f"{script}:{name}")]
+    assert found == ["several", "curve"]
+    assert not names_script("softmax")
+    assert not names_script("no_such.py:main")

@@ -1,0 +1,47 @@
+"""Each launch line of a script has a dry run, whose neighbours the script's process compiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling.script import Script
+from occupancy_lab.explaining.script_runs import script_runs
+from occupancy_lab.gpus import find_gpu
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.autotune([triton.Config({"BLOCK": size}, num_warps=2) for size in (64, 128)], key=["n"])
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + where, tl.load(x + where, mask=where < n) * 2, mask=where < n)
+
+
+def main():
+    x = torch.rand(1000, device="cuda")
+    double[lambda named: (triton.cdiv(1000, named["BLOCK"]),)](x, 1000)
+    double.fn[(4,)](x, 1000, BLOCK=256)
+"""
+
+
+def test_each_launch_line_has_a_dry_run(tmp_path: Path) -> None:
+    """A launch line gives a record for each configuration, and neighbours of a single one."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    with Script(f"{path}:main", find_gpu("h100"), None) as script:
+        (first, tuned), (second, single) = script_runs(script)
+        text = single.to_markdown()
+    assert [(row.row()["BLOCK"], row.row()["num_programs"]) for row in tuned.runs] == [
+        (64, 16),
+        (128, 8),
+    ]
+    assert (first.place, second.place) == (f"{path}:16", f"{path}:17")
+    assert "# double, grid 4, on H100 SXM" in text
+    assert "num_warps 8" in text

@@ -1,0 +1,121 @@
+"""Kernels as a user would have them: what tests of launches launch."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def layer_norm(X, Y, W, B, Mean, Rstd, stride, N, eps, BLOCK_SIZE: tl.constexpr):
+    """Normalize each row, as Triton's layer norm tutorial does."""
+    row = tl.program_id(0)
+    total = tl.zeros([BLOCK_SIZE], dtype=tl.float32)
+    for start in range(0, N, BLOCK_SIZE):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        total += tl.load(X + row * stride + cols, mask=cols < N, other=0.0).to(tl.float32)
+    mean = tl.sum(total, axis=0) / N
+    squares = tl.zeros([BLOCK_SIZE], dtype=tl.float32)
+    for start in range(0, N, BLOCK_SIZE):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        x = tl.load(X + row * stride + cols, mask=cols < N, other=0.0).to(tl.float32)
+        centred = tl.where(cols < N, x - mean, 0.0)
+        squares += centred * centred
+    rstd = 1 / tl.sqrt(tl.sum(squares, axis=0) / N + eps)
+    tl.store(Mean + row, mean)
+    tl.store(Rstd + row, rstd)
+    for start in range(0, N, BLOCK_SIZE):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        mask = cols < N
+        w = tl.load(W + cols, mask=mask)
+        b = tl.load(B + cols, mask=mask)
+        x = tl.load(X + row * stride + cols, mask=mask, other=0.0).to(tl.float32)
+        tl.store(Y + row * stride + cols, (x - mean) * rstd * w + b, mask=mask)
+
+
+@triton.jit
+def matmul(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    BLOCK_SIZE_M: tl.constexpr,
+    BLOCK_SIZE_N: tl.constexpr,
+    BLOCK_SIZE_K: tl.constexpr,
+    GROUP_SIZE_M: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    """Multiply two matrices, blocks in groups of rows, as Triton's matmul tutorial does."""
+    pid = tl.program_id(0)
+    rows_of_blocks = tl.cdiv(M, BLOCK_SIZE_M)
+    in_group = GROUP_SIZE_M * tl.cdiv(N, BLOCK_SIZE_N)
+    first = pid // in_group * GROUP_SIZE_M
+    height = min(rows_of_blocks - first, GROUP_SIZE_M)
+    pid_m = first + pid % in_group % height
+    pid_n = pid % in_group // height
+    rows = (pid_m * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M)) % M
+    cols = (pid_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)) % N
+    inner = tl.arange(0, BLOCK_SIZE_K)
+    a_ptrs = a_ptr + rows[:, None] * stride_am + inner[None, :] * stride_ak
+    b_ptrs = b_ptr + inner[:, None] * stride_bk + cols[None, :] * stride_bn
+    total = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
+    for step in range(tl.cdiv(K, BLOCK_SIZE_K)):
+        left = K - step * BLOCK_SIZE_K
+        a = tl.load(a_ptrs, mask=inner[None, :] < left, other=0.0)
+        b = tl.load(b_ptrs, mask=inner[:, None] < left, other=0.0)
+        total = tl.dot(a, b, total)
+        a_ptrs += BLOCK_SIZE_K * stride_ak
+        b_ptrs += BLOCK_SIZE_K * stride_bk
+    if ACTIVATION == "leaky_relu":
+        total = tl.where(total >= 0, total, 0.01 * total)
+    row = pid_m * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M)
+    col = pid_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
+    mask = (row[:, None] < M) & (col[None, :] < N)
+    c_ptrs = c_ptr + stride_cm * row[:, None] + stride_cn * col[None, :]
+    tl.store(c_ptrs, total.to(tl.float16), mask=mask)
+
+
+@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK": 256}, num_warps=4),
+        triton.Config({"BLOCK": 1024}, num_warps=8),
+    ],
+    key=["n"],
+)
+@triton.heuristics({"EVEN": lambda arguments: arguments["n"] % arguments["BLOCK"] == 0})
+@triton.jit
+def tuned_add(x_ptr, y_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    """Add x to y in place, unmasked where blocks divide n."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        total = tl.load(x_ptr + offsets) + tl.load(y_ptr + offsets)
+        tl.store(y_ptr + offsets, total)
+    else:
+        mask = offsets < n
+        total = tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask)
+        tl.store(y_ptr + offsets, total, mask=mask)
+
+
+@triton.jit
+def oddities(
+    x_desc,
+    pair,
+    wide: tl.int64,
+    half: tl.float16,
+    num_stages: tl.constexpr,
+    num_warps,
+    flag=True,
+    DTYPE: tl.constexpr = tl.float32,
+):
+    """Take what few kernels take: only its parameters matter, and it does little with them."""
+    block = x_desc.load([0, 0]).to(DTYPE) * half + pair[1] + wide + num_warps + num_stages
+    if flag:
+        x_desc.store([0, 0], block.to(tl.float16))
