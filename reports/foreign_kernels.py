@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 
 
 DEVICE = "cuda"
-TUTORIALS = Path(".carry/tutorials")
+TUTORIALS = Path("tutorials")
 """Where the tutorials of the installed Triton's version lie: their python/tutorials."""
+
+
+NO, YES = False, True
+"""Arguments of functions that take all by position."""
+SHORT = (512,)
+"""Rows that are tried in every way."""
 
 
 def tutorial(number: str) -> Any:
@@ -51,8 +57,8 @@ def tutorial(number: str) -> Any:
     name = f"tutorial_{number}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path.resolve())
-        assert spec is not None
-        assert spec.loader is not None
+        if spec is None or spec.loader is None:
+            raise ImportError(path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)  # in sys.modules even where the end of it fails
@@ -137,7 +143,7 @@ def layer_norm_tutorial() -> Trials:
         kernel[(64,)](x, y, w, w, mean, rstd, x.stride(0), cols, 1e-5, **options)
 
     for block, warps, ctas in itertools.product((1024, 4096), (1, 4, 16), (1, 2, 4)):
-        if ctas == 1 or warps == 4:
+        if ctas == 1 or warps == 4:  # noqa: PLR2004 - one number of warps is enough for clusters
             yield (
                 f"tutorial 05 forward {block} {warps} {ctas}",
                 partial(forward, 2048, BLOCK_SIZE=block, num_warps=warps, num_ctas=ctas),
@@ -156,7 +162,7 @@ def matmul_tutorial() -> Trials:
     def one(dtype: Any, block: int, **options: Any) -> None:
         a, b, c = random(512, 512, dtype=dtype), random(512, 512, dtype=dtype), random(512, 512)
         kernel = tutorial("03").matmul_kernel.fn
-        kernel[(-((-512 // block) ** 2),)](
+        kernel[((512 // block) ** 2,)](
             *(a, b, c, 512, 512, 512, 512, 1, 512, 1, 512, 1),
             BLOCK_SIZE_M=block,
             BLOCK_SIZE_N=block,
@@ -269,15 +275,15 @@ def liger_norms() -> Trials:
     """Normalizations of Liger, forward and backward."""
     for cols, dtype in itertools.product((512, 1000, 4096), (torch.bfloat16, torch.float32)):
         x, w = _tensor(64, cols, dtype=dtype), _tensor(cols, dtype=dtype)
-        for casting in ("llama", "gemma", "none")[: 3 if cols == 512 else 1]:
+        for casting in ("llama", "gemma", "none") if cols in SHORT else ("llama",):
             yield (
                 f"rms_norm {cols} {dtype} {casting}",
-                both(_liger("RMSNorm"), x, w, 1e-6, 0.0, casting, False),
+                both(_liger("RMSNorm"), x, w, 1e-6, 0.0, casting, NO),
             )
         yield f"layer_norm {cols} {dtype}", both(_liger("LayerNorm"), x, w, w, 1e-5)
         yield (
             f"fused_add_rms_norm {cols} {dtype}",
-            both(_liger("FusedAddRMSNorm"), x, x, w, 1e-6, 0.0, "llama", False),
+            both(_liger("FusedAddRMSNorm"), x, x, w, 1e-6, 0.0, "llama", NO),
         )
     for groups in (4, 8):
         yield (
@@ -289,7 +295,7 @@ def liger_norms() -> Trials:
         )
     scale, cols = _tensor(1), 1024
     yield "dyt", both(_liger("DyT"), _tensor(64, cols), scale, _tensor(cols), _tensor(cols))
-    yield "poly_norm", both(_liger("PolyNorm"), _tensor(64, cols), _tensor(3), scale, 1e-6, False)
+    yield "poly_norm", both(_liger("PolyNorm"), _tensor(64, cols), _tensor(3), scale, 1e-6, NO)
 
 
 def liger_pointwise() -> Trials:
@@ -320,7 +326,7 @@ def liger_losses() -> Trials:
             both(_liger("CrossEntropy"), x, y, None, -100, 1e-4, 0.1, "mean", 30.0),
         )
         chance = _tensor(64, most, dtype=dtype, grad=False)
-        yield f"kl_div {most} {dtype}", both(_liger("KLDivLoss"), x, chance, "batchmean", True)
+        yield f"kl_div {most} {dtype}", both(_liger("KLDivLoss"), x, chance, "batchmean", YES)
         yield f"jsd {most} {dtype}", both(_liger("JSD"), x, chance, None, 0.5)
         yield f"tvd {most} {dtype}", both(_liger("TVDLoss"), x, chance)
     weight, x = _tensor(4096, 256), _tensor(64, 256)

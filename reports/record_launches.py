@@ -240,7 +240,7 @@ class Recorder:
         self.most = most
         self.trial = ""
         self.launched: dict[Any, Launched] = {}
-        self._lines: dict[str, Any] = {}
+        self.run_by_torch: set[str] = set()
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -295,6 +295,28 @@ class Recorder:
         finally:
             JITFunction.run, triton.compile, CompiledKernel.__getitem__ = run, compile_, item
             Autotuner.prune_configs, Autotuner.do_bench = prune, bench
+
+    @contextlib.contextmanager
+    def watching_torch(self) -> Iterator[None]:
+        """Note the names of the kernels that torch.compile's launcher runs."""
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+        run, names = CachingAutotuner.run, self.run_by_torch
+
+        def watched(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
+            result = run(tuner, *arguments, **keywords)
+            names.add(tuner.fn.__name__)
+            return result
+
+        CachingAutotuner.run = watched
+        try:
+            yield
+        finally:
+            CachingAutotuner.run = run
+            for place, one in enumerate(self.launched.values()):
+                if one.row["launched_by"] == "torch.compile" and one.row["kernel"] not in names:
+                    one.row["launched_by"] = "nobody"
+                    write_line(self.path, place=place, **one.row)
 
     def check_time(self) -> None:
         """End the launching where its time is over, or enough was launched."""
@@ -532,7 +554,8 @@ def launch_group(group: str, folder: Path, until: float, end: float, most: int) 
     began = time.monotonic()
     lines = folder / "rows.jsonl"
     recorder = Recorder(group, until, most, lines)
-    with recorder.installed():
+    watching = recorder.watching_torch if group.startswith("inductor") else contextlib.nullcontext
+    with recorder.installed(), watching():
         try_all(group, recorder, lines)
     items = list(recorder.launched.values())
     write_line(lines, seconds={"launching": round(time.monotonic() - began, 1)})

@@ -1,0 +1,147 @@
+"""Launches of kernels that nobody here wrote, recorded on a GPU, against their dry runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import record_launches
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import load_function
+from occupancy_lab.launch import Pointer
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DATA = Path(__file__).parent.parent.parent / "reports" / "data"
+FILES = sorted(DATA.glob("launches-*.csv"))
+recordings = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def pointwise(in_ptr0, out_ptr0, ks0, one, xnumel, XBLOCK: tl.constexpr):
+    index = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+    value = tl.load(in_ptr0 + index * one, index < xnumel).to(tl.float32)
+    tl.store(out_ptr0 + index, value * ks0, index < xnumel)
+"""
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """Return the recorded rows."""
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@recordings
+def test_every_dry_run_is_the_launch(path: Path) -> None:
+    """Every recorded launch is equal to its dry run: registers, memory, warps and the binary."""
+    recorded = [row for row in rows(path) if row["sm_90_status"] not in {"not tried", "timed out"}]
+    assert len(recorded) >= 300
+    for row in recorded:
+        assert row["sm_90_status"] == "explained", row
+        for name in ("n_regs", "shared", "num_warps"):
+            assert row[f"sm_90_{name}"] == row[name], row
+        for name in ("n_regs", "local_bytes", "static_shared", "programs_per_multiprocessor"):
+            assert row[f"sm_90_{name}"] == row[f"driver_{name}"], row
+        assert row["sm_90_clusters"] == row["driver_clusters"], row
+        assert row["sm_90_binary"] == row["cubin"], row
+
+
+@recordings
+def test_the_formula_gives_the_drivers_programs(path: Path) -> None:
+    """The formula of today gives what the driver said of each kernel."""
+    for row in rows(path):
+        resources = Resources(
+            n_regs=int(row["driver_n_regs"]),
+            num_warps=int(row["num_warps"]),
+            shared=int(row["shared"]),
+            static_shared=int(row["driver_static_shared"]),
+        )
+        found = occupancy(resources, find_gpu("sm_90").architecture)
+        assert found.programs_per_multiprocessor == int(row["driver_programs_per_multiprocessor"])
+
+
+@recordings
+def test_amd_is_llvms(path: Path) -> None:
+    """What compiles for AMD has the waves that LLVM counts."""
+    for target in ("gfx942", "gfx1100"):
+        found = [row for row in rows(path) if row[f"{target}_llvm_occupancy"]]
+        assert len(found) > 100
+        for row in found:
+            assert row[f"{target}_waves_per_simd"] == row[f"{target}_llvm_occupancy"], row
+
+
+@pytest.fixture
+def pointwise(tmp_path: Path) -> Any:
+    """Return a kernel as torch.compile writes it."""
+    (tmp_path / "pointwise.py").write_text(KERNEL, encoding="utf-8")
+    function, _ = load_function(f"{tmp_path / 'pointwise.py'}:pointwise")
+    return function
+
+
+@pytest.fixture
+def no_listener() -> Iterator[None]:
+    """Take away what a dry run listens to Triton's compiler with."""
+    yield
+    triton.knobs.compilation.listener = None
+
+
+@pytest.mark.usefixtures("no_listener")
+def test_a_source_of_torch_compile_is_a_launch(
+    pointwise: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What torch.compile compiles without a launch line gives its binary from a launch line."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    aligned = [["tt.divisibility", 16]]
+    options = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": True, "launch_pdl": False}
+    source = ASTSource(
+        pointwise,
+        {
+            "in_ptr0": "*bf16",
+            "out_ptr0": "*fp32",
+            "ks0": "i64",
+            "one": "constexpr",
+            "xnumel": "i32",
+            "XBLOCK": "constexpr",
+        },
+        {"XBLOCK": 128, "one": 1},
+        {(0,): aligned, (4,): aligned},
+    )
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    launch = record_launches.launch_of_source(source, options)
+    assert launch.keywords["in_ptr0"] == Pointer("bfloat16", 16)
+    assert launch.keywords["out_ptr0"] == Pointer("float32", 16, aligned=False)
+    for target in ("sm_90", "gfx942"):
+        found = record_launches.dry(record_launches.Launched(pointwise, launch), target)
+        if target == "sm_90":
+            assert found["binary"] == record_launches.digest(compiled.asm["cubin"])
+        else:
+            assert found["status"] == "explained"
+            assert found["waves_per_simd"] == found["llvm_occupancy"]
+
+
+def test_rows_are_what_the_processes_wrote(tmp_path: Path) -> None:
+    """A row has what each process wrote of it; a crash and missing time are told."""
+    lines = {
+        "rows": [{"place": 0, "kernel": "a"}, {"place": 1, "kernel": "b"}, {"failed": "c"}],
+        "sm_90": [{"place": 0, "status": "begun"}, {"place": 0, "status": "explained", "n": 3}],
+        "gfx942": [{"place": 0, "status": "begun"}],
+    }
+    for name, found in lines.items():
+        text = "".join(f"{json.dumps(line)}\n" for line in found)
+        (tmp_path / f"{name}.jsonl").write_text(text + '{"cut', encoding="utf-8")
+    first, second = record_launches.rows_of(tmp_path)
+    assert (first["kernel"], first["sm_90_status"], first["sm_90_n"]) == ("a", "explained", 3)
+    assert first["gfx942_reason"] == "no time was left"
+    assert (second["kernel"], second["sm_90_status"]) == ("b", "not tried")
