@@ -403,6 +403,7 @@ def _better(record: LaunchRecord, best: Neighbour) -> str:
             f" {percent(own.occupancy.occupancy)}"
         )
     return (
-        f"{best.words} has {listed(gains)}; whether it is faster, a measurement says: more warps"
-        " help where loads are waited for, and cost registers."
+        f"{best.words} has {listed(gains)}; whether it is faster, a measurement says: more resident"
+        f" {record.calculation.architecture.warp_word}s help where loads are waited for, not where"
+        " memory or the tensor cores are busy."
     )

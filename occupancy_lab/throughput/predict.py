@@ -58,9 +58,9 @@ def predict_launch(
 ) -> tuple[Prediction | None, float | None]:
     """Return how long a launch of any kernel takes that moves *moved*, and the least it can take.
 
-    The least, us, is the bytes over the bandwidth of the data sheet. A kernel with a loop, tensor cores
-    or clusters has no prediction: the binary does not say how often a loop runs, and the model
-    knows neither of the others. Each is None where the GPU leaves it open.
+    The least, us, is the bytes over the bandwidth of the data sheet. A kernel with a loop, tensor
+    cores or clusters has no prediction: the binary does not say how often a loop runs, and the
+    model knows neither of the others. Each is None where the GPU leaves it open.
     """
     basis = calibration_for(gpu)
     if basis is None or not moved.total_bytes:
