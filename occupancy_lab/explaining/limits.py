@@ -150,6 +150,7 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
         return
     needs = [
         f"at most {step.most_for_one_more} {unit_words(calculation, step.resource)}"
+        + (f" (`{step.option}`)" if step.option else "")
         for step in calculation.next_steps
         if step.resource in held.limiters and step.most_for_one_more is not None
     ]
