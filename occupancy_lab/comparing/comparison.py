@@ -211,13 +211,12 @@ KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages"
 
 def write_comparison(entries: tuple[Entry, ...]) -> Document:
     """Return the comparison of *entries*, which are of one problem and differ in some dimension."""
+    differences = _differences(entries)
+    why = (Section("What differs and why", sentences=differences),) if differences else ()
     return Document(
         _title(entries),
         tuple(answer_in_short(entry) for entry in entries),
-        (
-            _side_by_side(entries),
-            Section("What differs and why", sentences=_differences(entries)),
-        ),
+        (_side_by_side(entries), *why),
     )
 
 

@@ -45,8 +45,32 @@ WORDS = {
         " RDNA."
     ),
     "warp, wave": "the threads that run in step: 32 in a warp, 32 (RDNA) or 64 (CDNA) in a wave.",
+    "persistent, one program per row": (
+        "`softmax` launches as many programs as fit, and each loops over rows; `softmax_row`"
+        " launches a program for each row and has no loop."
+    ),
     "occupancy": "warps that are resident over warps that the multiprocessor has slots for.",
     "limiter": "each resource that lets no further program in.",
+    "registers": (
+        "where a thread keeps its values, 32 bits each. An SM's file is four quarters, and a warp"
+        " takes its registers from one of them. AMD has VGPRs, one per thread, and SGPRs, shared by"
+        " a wave."
+    ),
+    "maxnreg, waves_per_eu": (
+        "options of a launch that ask the compiler for fewer registers, on NVIDIA and on AMD."
+    ),
+    "shared memory, LDS": (
+        "fast memory of a multiprocessor that all threads of a program see; LDS on AMD."
+    ),
+    "local memory, spills": (
+        "a thread's own part of the device memory, for what finds no register (is spilled)."
+    ),
+    "named barriers": "numbers at which an SM lets warps of a program wait for each other.",
+    "tensor memory": "memory of an SM from Blackwell on that tensor cores compute in.",
+    "masked lanes": (
+        "lanes of a block past the end of the row: they move no memory, but take registers and"
+        " instructions."
+    ),
     "waves of programs": (
         "programs launched over programs that the GPU runs at once; 1.5 is one and a half times"
         " full. They have nothing to do with AMD's waves."
@@ -56,13 +80,15 @@ WORDS = {
         " the end when a part of the GPU has nothing to do."
     ),
     "parts of the time": (
-        "launch, latency, issue (of instructions), bandwidth and tail: what each would take if the"
-        " others took no time. They overlap, so they add up to more than the whole."
+        "launch (starting programs), latency (waiting for loads), issue (of instructions),"
+        " bandwidth (of the device memory) and tail: what each is predicted to take if the others"
+        " took no time. They overlap, so they add up to more than the whole."
     ),
     "bound by": "the part that takes longest by itself.",
     "plain copy": (
         "a kernel that only reads the matrix and writes it elsewhere: no kernel that reads and"
-        " writes it once is expected to be faster."
+        " writes it once is expected to be faster. Both speeds of a share of it are recorded, or"
+        " both predicted; the time beside it is the copy's."
     ),
     "num_stages": (
         "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"
@@ -71,6 +97,9 @@ WORDS = {
     "the tutorial's": (
         "as in Triton's fused softmax tutorial: its BLOCK_SIZE, 8 warps, 2 or 4 stages, and its"
         " formula for num_programs."
+    ),
+    "predicted, estimated": (
+        "worked out from the binary; estimated where that launch is not compiled yet."
     ),
     "recorded": (
         "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."
