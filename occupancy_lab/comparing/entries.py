@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import elements_per_thread, threads_words
 from occupancy_lab.explaining.launch import resident_words
-from occupancy_lab.explaining.limits import occupancy_words, programs_words, unit_words
+from occupancy_lab.explaining.limits import occupancy_words, programs_words
 from occupancy_lab.explaining.short import bound_words
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.text.document import literal
@@ -21,6 +21,7 @@ from occupancy_lab.text.words import (
     listed,
     microseconds,
     resource_word,
+    unit_words,
 )
 
 if TYPE_CHECKING:
