@@ -178,7 +178,7 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
     return {
         "us": prediction.us,
         "gbs": prediction.gbs,
-        "share_of_ceiling": prediction.share_of_ceiling,
+        "share_of_copy": prediction.share_of_copy,
         "bound": prediction.bound,
         "parts": {part.name: part.us for part in prediction.parts},
         "basis": prediction.basis,

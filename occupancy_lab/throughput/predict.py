@@ -104,7 +104,7 @@ def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Pre
     return Prediction(
         us=us("total"),
         gbs=moved / us("total") / 1e3,
-        ceiling_gbs=moved / copy_us(moved, basis.constants) / 1e3,
+        copy_gbs=moved / copy_us(moved, basis.constants) / 1e3,
         parts=parts,
         basis=basis.words,
         calibrated=basis.calibrated,
