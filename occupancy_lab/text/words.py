@@ -105,15 +105,17 @@ _RESOURCE_WORDS = {
 }
 
 
-def resource_word(case: Calculation, resource: str) -> str:
+def resource_word(vendor: str, resource: str) -> str:
     """Return the vendor's name of a limit's resource."""
-    words = {"programs": "program slots"} | _RESOURCE_WORDS[case.architecture.vendor]
+    words = {"programs": "program slots"} | _RESOURCE_WORDS[vendor]
     return words.get(resource, resource)
 
 
 def limiter_words(case: Calculation) -> str:
     """Return the limiters as a phrase: "warps and registers"."""
-    return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
+    return listed(
+        [resource_word(case.gpu.vendor, resource) for resource in case.occupancy.limiters]
+    )
 
 
 def formatted(value: float | str | None, form: str = "") -> str:

@@ -53,19 +53,27 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     return _longer(found, overfull_us(launch, basis.constants, plan.num_programs or 0), total)
 
 
-def predict_launch(
-    resources: Resources, moved: Traffic, occupancy: Occupancy, plan: LaunchPlan, gpu: Gpu
-) -> tuple[Prediction | None, float | None]:
-    """Return how long a launch of any kernel takes that moves *moved*, and the least it can take.
+def least_us(moved: int, gpu: Gpu) -> float | None:
+    """Return the least time, us, of a launch that moves *moved* bytes: that of a plain copy.
 
-    The least, us, is what a plain copy of as many bytes takes. A kernel with a loop, tensor cores
-    or clusters has no prediction: the binary does not say how often a loop runs, and the model
-    knows neither of the others. Both are None where the GPU leaves them open.
+    None where the GPU leaves it open.
     """
     basis = calibration_for(gpu)
-    if basis is None or not moved.total_bytes:
-        return None, None
-    least = copy_us(moved.total_bytes, basis.constants)
+    if basis is None or gpu.bandwidth_gbs is None:
+        return None
+    return max(copy_us(moved, basis.constants), moved / gpu.bandwidth_gbs / 1e3)
+
+
+def predict_launch(
+    resources: Resources, moved: Traffic, occupancy: Occupancy, plan: LaunchPlan, gpu: Gpu
+) -> Prediction | None:
+    """Return how long a launch of any kernel takes that moves *moved*, no less than `least_us`.
+
+    A kernel with a loop, tensor cores or clusters has no prediction: the binary does not say how
+    often a loop runs, and the model knows neither of the others. None too where the GPU or the
+    binary leaves it open.
+    """
+    basis, least = calibration_for(gpu), least_us(moved.total_bytes, gpu)
     simple = (
         resources.loop_instructions is None
         and not resources.tensor_instructions
@@ -73,11 +81,11 @@ def predict_launch(
     )
     programs = occupancy.programs_per_multiprocessor
     launch = launch_features(resources, moved, programs, plan, gpu) if simple else None
-    if launch is None:
-        return None, least
+    if launch is None or basis is None or least is None or not moved.total_bytes:
+        return None
     found = predictions([launch], [moved.total_bytes], basis)[0]
-    us = max(found.us, moved.floor_us(gpu.bandwidth_gbs) or 0.0)
-    return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3), least
+    us = max(found.us, least)
+    return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3)
 
 
 def predictions(

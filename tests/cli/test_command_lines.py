@@ -56,7 +56,8 @@ def double(x_ptr, n, BLOCK: tl.constexpr, KIND: tl.constexpr = "sum"):
     tl.store(x_ptr + where, tl.load(x_ptr + where, mask=where < n) * 2, mask=where < n)
 
 
-tuned = triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], ["n"])(double)
+CONFIGS = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
+tuned = triton.autotune(CONFIGS, ["n"])(double)
 """
 FILES = {
     "points.csv": POINTS.encode(),
