@@ -96,9 +96,9 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
         *(("predicted time",) if timed else ()),
         "limited by",
     )
-    best = dict(_best_of(records))
-    chosen = tuple(best)
-    sentences = [_best_sentence(record, alike, knobs) for record, alike in best.items()]
+    best = tuple(_best_of(records))
+    chosen = tuple(record for record, _ in best)
+    sentences = [_best_sentence(record, alike, knobs) for record, alike in best]
     sentences += said_of_each(chosen, lambda record: (time_sentence(record),)) if timed else ()
     sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
     if full and chosen:
@@ -364,10 +364,10 @@ def _why_open(record: LaunchRecord) -> str:
     """Return why a launch with bytes has no prediction."""
     launch, resources = record.launch, record.calculation.resources
     reasons = (
-        (launch.read_bytes is None, "how many it reads is not known; `--bytes-read` says it"),
+        (launch.read_bytes is None, "how many it reads is not known; `--bytes-read` tells"),
         (
             launch.written_bytes is None,
-            "how many it writes is not known; `--bytes-written` says it",
+            "how many it writes is not known; `--bytes-written` tells",
         ),
         (record.plan is None, "no grid is given"),
         (resources.tensor_instructions, "what its tensor cores take is not modelled"),

@@ -135,7 +135,7 @@ class ScriptExplanation(Answer):
             "launches",
             "programs",
             "waves",
-            *number_headers(self.lines),
+            *number_headers([line.gpu for line in self.lines]),
         )
         table = Section("", (Table(headers, rows),), tuple(map(_failure, self.lines)))
         number = len({(line.first.bound.kernel, line.first.place) for line in self.lines})
