@@ -92,8 +92,8 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
     headers = (
         *(("GPU",) if several else ()),
         *map(literal, knobs),
-        *number_headers([run.gpu for run in runs]),
-        *(("predicted time",) if timed else ()),
+        *(SHORT_HEADERS if several else number_headers([runs[0].gpu])),
+        *(("time",) if timed else ()),
         "limited by",
     )
     best = tuple(_best_of(records))
@@ -390,6 +390,10 @@ def _what_to_try(tried: tuple[Tried, ...]) -> Section:
 
 NUMBERS = 4
 """What `numbers` has of a launch."""
+
+
+SHORT_HEADERS = ("registers", "spilled B", "shared B", "fit")
+"""The headers of `numbers` where the GPUs of a table are several vendors'."""
 
 
 def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
