@@ -62,7 +62,7 @@ def spilling_resources(keywords: Mapping[str, Any], _target: Target) -> Resource
     """Return what spills less with more warps of which fewer are resident."""
     warps = keywords.get("num_warps", 4)
     registers, spilled = {2: (255, 640), 4: (168, 208), 8: (255, 0)}[warps]
-    limited = registers if "maxnreg" not in keywords else keywords["maxnreg"]
+    limited = keywords.get("maxnreg", registers)
     spilled += 4 * (registers - limited)
     stages = keywords.get("num_stages", 3)
     return Resources(
