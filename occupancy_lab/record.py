@@ -15,7 +15,7 @@ from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
-from occupancy_lab.throughput.predict import least_us, predict, predict_launch
+from occupancy_lab.throughput.predict import predict, predict_launch
 from occupancy_lab.values import Traffic
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class LaunchRecord:
     prediction: Prediction | None = None
     """How long the launch should take; None where its bytes, or what it does, leave it open."""
     least_us: float | None = None
-    """The time of a plain copy of the bytes that are known, us; None where none are."""
+    """The bytes that are known over the data sheet's bandwidth, us; None where one is not known."""
 
     @property
     def gpu(self) -> Gpu:
@@ -454,5 +454,5 @@ def launch_record(
     if record.traffic is not None and record.plan is not None:
         held = calculation.occupancy
         prediction = predict_launch(resources, record.traffic, held, record.plan, gpu)
-    least = least_us(record.known_bytes, gpu)
+    least = Traffic(record.known_bytes, 0).floor_us(gpu.bandwidth_gbs)
     return dataclasses.replace(record, prediction=prediction, least_us=least)

@@ -106,9 +106,14 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
     grids = dict.fromkeys(run.launch.grid for run in runs)
     grid = next(iter(grids)) if len(grids) == 1 else None
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
+    words = dict.fromkeys(run.gpu.architecture.multiprocessor_word for run in runs)
+    multiprocessors = " or ".join(words)
     return Document(
         f"{literal(runs[0].kernel)}{'' if grid is None else f', {grid_words(grid)}'}, on {titles}",
-        (f"{len(records)} of {len(runs)} configurations compile and fit.",),
+        (
+            f"{len(records)} of {len(runs)} configurations compile and fit.",
+            f"Programs are per {multiprocessors}, with the occupancy beside them.",
+        ),
         tuple(sections),
     )
 
@@ -301,7 +306,10 @@ def _accesses(record: LaunchRecord) -> str:
 
 def _tensor_cores(record: LaunchRecord) -> str:
     number = record.calculation.resources.tensor_instructions
-    return count(number, "instruction") + " per pass" if number else "-"
+    if not number:
+        return "-"
+    once = record.calculation.resources.loop_instructions is None
+    return f"{count(number, 'instruction')} per warp{'' if once else ' and pass of a loop'}"
 
 
 def _tensor_memory(record: LaunchRecord) -> str:
@@ -353,10 +361,10 @@ def time_sentence(record: LaunchRecord) -> str:
     if not record.known_bytes:
         return "No time is predicted: a launch that moves no bytes is not modelled."
     if record.least_us is None:
-        return "No time is predicted: the GPU's size, clock or bandwidth is not known."
+        return "No time is predicted: the GPU's bandwidth is not known."
     return (
-        "No time is predicted, only the least that is possible, that of a plain copy of as many"
-        f" bytes: {_why_open(record)}."
+        f"No time is predicted, as {_why_open(record)}; the least possible is that of the bytes at"
+        f" the {record.gpu.bandwidth_gbs:.0f} GB/s of the data sheet."
     )
 
 
@@ -364,10 +372,10 @@ def _why_open(record: LaunchRecord) -> str:
     """Return why a launch with bytes has no prediction."""
     launch, resources = record.launch, record.calculation.resources
     reasons = (
-        (launch.read_bytes is None, "how many it reads is not known; `--bytes-read` tells"),
+        (launch.read_bytes is None, "`--bytes-read` is not given"),
         (
             launch.written_bytes is None,
-            "how many it writes is not known; `--bytes-written` tells",
+            "`--bytes-written` is not given",
         ),
         (record.plan is None, "no grid is given"),
         (resources.tensor_instructions, "what its tensor cores take is not modelled"),
@@ -377,7 +385,10 @@ def _why_open(record: LaunchRecord) -> str:
             "a binary does not say how often its loop runs",
         ),
     )
-    return next((why for open_, why in reasons if open_), "its instructions are not known")
+    return next(
+        (why for open_, why in reasons if open_),
+        "the GPU's size, its clock or the binary's instructions are not known",
+    )
 
 
 def _what_to_try(tried: tuple[Tried, ...]) -> Section:
@@ -390,10 +401,8 @@ def _what_to_try(tried: tuple[Tried, ...]) -> Section:
 
 NUMBERS = 4
 """What `numbers` has of a launch."""
-
-
-SHORT_HEADERS = ("registers", "spilled B", "shared B", "fit")
-"""The headers of `numbers` where the GPUs of a table are several vendors'."""
+SHORT_HEADERS = ("registers", "spilled B", "shared B", "programs")
+"""The headers of `numbers` where a table has several GPUs."""
 
 
 def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
@@ -457,8 +466,8 @@ def _better(record: LaunchRecord, best: Neighbour) -> str:
     loss = ""
     if other.occupancy.occupancy < own.occupancy.occupancy:
         loss = f", at an occupancy of {held[1]} instead of {held[0]}"
-    warps, registers = (resource_word(record.gpu.vendor, name) for name in ("warps", "registers"))
     return (
         f"{best.words} has {listed(gains)}{loss}; whether it is faster, a measurement says: more"
-        f" {warps} help where loads are waited for, and cost {registers}."
+        f" resident {record.calculation.architecture.warp_word}s help where loads are waited for,"
+        " not where memory or the tensor cores are busy."
     )

@@ -53,27 +53,16 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     return _longer(found, overfull_us(launch, basis.constants, plan.num_programs or 0), total)
 
 
-def least_us(moved: int, gpu: Gpu) -> float | None:
-    """Return the least time, us, of a launch that moves *moved* bytes: that of a plain copy.
-
-    None where the GPU leaves it open.
-    """
-    basis = calibration_for(gpu)
-    if basis is None or gpu.bandwidth_gbs is None:
-        return None
-    return max(copy_us(moved, basis.constants), moved / gpu.bandwidth_gbs / 1e3)
-
-
 def predict_launch(
     resources: Resources, moved: Traffic, occupancy: Occupancy, plan: LaunchPlan, gpu: Gpu
 ) -> Prediction | None:
-    """Return how long a launch of any kernel takes that moves *moved*, no less than `least_us`.
+    """Return how long a launch of any kernel takes that moves *moved*.
 
-    A kernel with a loop, tensor cores or clusters has no prediction: the binary does not say how
-    often a loop runs, and the model knows neither of the others. None too where the GPU or the
-    binary leaves it open.
+    It is no less than its bytes take at the bandwidth of the data sheet. A kernel with a loop,
+    tensor cores or clusters has no prediction: the binary does not say how often a loop runs, and
+    the model knows neither of the others. None too where the GPU or the binary leaves it open.
     """
-    basis, least = calibration_for(gpu), least_us(moved.total_bytes, gpu)
+    basis, least = calibration_for(gpu), moved.floor_us(gpu.bandwidth_gbs)
     simple = (
         resources.loop_instructions is None
         and not resources.tensor_instructions
