@@ -113,8 +113,10 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     if launch is not None:
         from occupancy_lab.explaining.launch_table import tune_launches
 
-        given = of_launch(launch, asked, "gpu")
-        print_answer(tune_launches(top, **given, cache=not no_cache, progress=show_status), form)
+        given = of_launch(launch, asked, "gpu", "top")
+        if not quiet:
+            given["progress"] = show_status
+        print_answer(tune_launches(top, **given, cache=not no_cache), form)
         return
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import shown_progress

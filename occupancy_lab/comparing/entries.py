@@ -193,7 +193,10 @@ def _allowed(entry: Entry, resource: str) -> str | None:
     limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
     if limit is None:
         return None
-    word, limiters = resource_word(entry.calculation, resource), entry.record.occupancy.limiters
+    word, limiters = (
+        resource_word(entry.calculation.gpu.vendor, resource),
+        entry.record.occupancy.limiters,
+    )
     if limit.programs is None:
         return f"no {word} {PLACE} is used"
     verb = "allow" if word.endswith("s") else "allows"
@@ -356,7 +359,7 @@ def _nearest(first: Entry, other: Entry) -> Iterator[str]:
             continue
         allowed = [entry.record.occupancy.limit(resource).programs for entry in (first, other)]
         if allowed[0] != allowed[1] and None not in allowed:
-            word = resource_word(other.calculation, resource)
+            word = resource_word(other.calculation.gpu.vendor, resource)
             yield f"{word} alone would allow {allowed[0]} and {allowed[1]}"
         elif step.least_for_one_fewer is not None:
             unit = unit_words(other.calculation, resource)

@@ -62,7 +62,7 @@ def answer_in_short(case: Case) -> str:
 
 
 def _row(calculation: Calculation, limit: Limit) -> tuple[str, str, str]:
-    word = resource_word(calculation, limit.resource)
+    word = resource_word(calculation.gpu.vendor, limit.resource)
     if limit.programs is None:
         return word, "no limit", "none is used"
     limiter = limit.programs == calculation.occupancy.programs_per_multiprocessor

@@ -231,7 +231,7 @@ def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
     rows = []
     for resource in dict.fromkeys(name for table in tables for name in table):
         names = [
-            resource_word(case, resource)
+            resource_word(case.gpu.vendor, resource)
             for case, table in zip(calculations, tables, strict=True)
             if resource in table
         ]

@@ -122,10 +122,10 @@ LIMITS: Mapping[str, LimitWords] = {
 """The words of each limit that a rule of `occupancy` may have."""
 
 
-def resource_word(case: Calculation, resource: str) -> str:
+def resource_word(vendor: str, resource: str) -> str:
     """Return the vendor's name of a limit's resource."""
     words = LIMITS[resource]
-    return words.amd if case.architecture.vendor == "AMD" else words.nvidia
+    return words.amd if vendor == "AMD" else words.nvidia
 
 
 def unit_words(case: Calculation, resource: str) -> str:
@@ -135,7 +135,9 @@ def unit_words(case: Calculation, resource: str) -> str:
 
 def limiter_words(case: Calculation) -> str:
     """Return the limiters as a phrase: "warps and registers"."""
-    return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
+    return listed(
+        [resource_word(case.gpu.vendor, resource) for resource in case.occupancy.limiters]
+    )
 
 
 def formatted(value: float | str | None, form: str = "") -> str:
