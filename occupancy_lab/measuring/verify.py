@@ -15,6 +15,7 @@ from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    check_measurable,
     chosen_config,
     chosen_kernel,
     chosen_problem,
@@ -166,6 +167,8 @@ def ncu_checks(kernel: str, record: Record) -> Iterator[Check]:
     agrees = percent is not None and percent <= predicted + ACHIEVED_POINTS
     yield check("achieved occupancy, %, at most", predicted, percent, agrees=agrees)
     # What is written may stay in the L2 cache, and what is read again may come from there.
+    if record.traffic is None:
+        return
     reads, read = record.traffic.read_bytes, found.read_bytes
     least = READ_AT_LEAST * min(record.problem.matrix_bytes, reads)
     agrees = read is not None and least <= read <= READ_AT_MOST * reads
@@ -213,7 +216,7 @@ def verify_here(  # noqa: PLR0913 - one argument per option of the command line
     problem = chosen_problem(rows, cols, dtype)
     with closing(Compiler(store_directory())) as compiler:
         found = chosen_kernel(kernel, compiler.check_file)
-    found.check_name("Nsight Compute")
+    check_measurable(found)
     knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
     configs = grid_of_configs(found.kernel, problem, present.gpu, *knobs)
     profiled = PROFILED if ncu else 0
