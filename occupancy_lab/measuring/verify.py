@@ -15,7 +15,6 @@ from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
-    check_measurable,
     chosen_config,
     chosen_kernel,
     chosen_problem,
@@ -216,7 +215,7 @@ def verify_here(  # noqa: PLR0913 - one argument per option of the command line
     problem = chosen_problem(rows, cols, dtype)
     with closing(Compiler(store_directory())) as compiler:
         found = chosen_kernel(kernel, compiler.check_file)
-    check_measurable(found)
+    found.check_name("Nsight Compute")
     knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
     configs = grid_of_configs(found.kernel, problem, present.gpu, *knobs)
     profiled = PROFILED if ncu else 0
