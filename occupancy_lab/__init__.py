@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.dry_run import DryRun as DryRun
     from occupancy_lab.explaining.dry_run import dry_run as dry_run
     from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
+    from occupancy_lab.explaining.launch_table import compare_launches as compare_launches
+    from occupancy_lab.explaining.launch_table import tune_launches as tune_launches
     from occupancy_lab.explaining.script_runs import ScriptExplanation as ScriptExplanation
     from occupancy_lab.explaining.script_runs import explain_script as explain_script
     from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture

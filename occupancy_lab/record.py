@@ -296,7 +296,7 @@ class LaunchRecord:
     prediction: Prediction | None = None
     """How long the launch should take; None where its bytes, or what it does, leave it open."""
     least_us: float | None = None
-    """The time of a plain copy of as many bytes, us; None where its bytes are not known."""
+    """The launch's bytes over the data sheet's bandwidth, us; None where one is not known."""
 
     @property
     def gpu(self) -> Gpu:

@@ -59,7 +59,7 @@ _ONE_KERNEL = (
 _ONE_FORM = Ignored(("--format",), beside="--json")
 _OF_AN_EXPLANATION = (
     *("--cols", "--rows", "--dtype", "--block-size", "--num-warps", "--num-stages", "--kernel"),
-    *("launch", "--signature", "--constexpr", "--option", "--grid"),
+    *("--signature", "--constexpr", "--option", "--grid"),
     *("--bytes-read", "--bytes-written"),
     *("--gpu", "--triton", "--measure", "--full", "--compile-timeout", "--format", "--json"),
     *("--no-cache", "--cache-dir"),
@@ -162,8 +162,8 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
 @triton_option
-@click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
-@click.option("--num-stages", metavar="N", help="Pipeline stages; several of FILE.py:FUNCTION.")
+@click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
+@click.option("--num-stages", type=Integers(), help="Pipeline stages; several of a FILE.")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
 @click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
 @click.option(
@@ -195,7 +195,8 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     """
     from occupancy_lab.explaining import explain as explain_kernel
 
-    given = of_matrix(asked) if launch is None else of_launch(launch, asked)
+    one_of = ("num_warps", "num_stages")
+    given = of_matrix(asked, one_of) if launch is None else of_launch(launch, asked)
     explanation = explain_kernel(
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
@@ -279,7 +280,7 @@ def _print_swept(swept: Swept, form: str | None) -> None:
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
 @click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
-@click.option("--num-warps", metavar="N", help="Warps per program; several of FILE.py:FUNCTION.")
+@click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
 @compile_timeout_option
@@ -305,7 +306,7 @@ def compare(
     if launch is None:
         from occupancy_lab.comparing import compare as compare_sides
 
-        comparison: Answer = compare_sides(**of_matrix(asked), **common)
+        comparison: Answer = compare_sides(**of_matrix(asked, ["num_warps"]), **common)
     else:
         from occupancy_lab.explaining.launch_table import compare_launches
 

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from occupancy_lab.errors import InputError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 LONGEST_TIMEOUT = 1_000_000.0
 """Seconds; the operating system waits for no more than some 2,000,000."""
@@ -347,10 +347,11 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     return {"kernel": launch, **given}
 
 
-def of_matrix(asked: Mapping[str, Any]) -> dict[str, Any]:
+def of_matrix(asked: Mapping[str, Any], single: Collection[str] = ()) -> dict[str, Any]:
     """Return what was *asked* of a matrix, without what was left to its default.
 
-    Raises UsageError where its columns are missing, or a launch is described too.
+    Raises UsageError where its columns are missing, a launch is described too, or an option of
+    *single* has several values.
     """
     described = [name for name in DESCRIBED if _is_given(asked[name])]
     if described:
@@ -362,11 +363,24 @@ def of_matrix(asked: Mapping[str, Any]) -> dict[str, Any]:
     if asked["cols"] is None:
         msg = "give --cols, or FILE.py:FUNCTION with its --signature"
         raise click.UsageError(msg)
-    return {
+    given = {
         name: value
         for name, value in asked.items()
         if name not in DESCRIBED and (name not in _USUAL or _is_given(value))
     }
+    for name in single:
+        if name in given:
+            given[name] = _only(name, given[name])
+    return given
+
+
+def _only(name: str, values: Sequence[int]) -> int:
+    """Return the one value that the option of a matrix's only launch has."""
+    if len(values) > 1:
+        option = f"--{name.replace('_', '-')}"
+        msg = f"{option} takes one value for a matrix; `sweep --cols ... {option}` takes several"
+        raise click.UsageError(msg)
+    return values[0]
 
 
 def _is_given(value: object) -> bool:

@@ -95,9 +95,14 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
     grids = dict.fromkeys(run.launch.grid for run in runs)
     grid = next(iter(grids)) if len(grids) == 1 else None
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
+    words = dict.fromkeys(run.gpu.architecture.multiprocessor_word for run in runs)
+    multiprocessors = " or ".join(words)
     return Document(
         f"{literal(runs[0].kernel)}{'' if grid is None else f', {grid_words(grid)}'}, on {titles}",
-        (f"{len(records)} of {len(runs)} configurations compile and fit.",),
+        (
+            f"{len(records)} of {len(runs)} configurations compile and fit.",
+            f"Programs are per {multiprocessors}, with the occupancy beside them.",
+        ),
         tuple(sections),
     )
 
@@ -131,16 +136,13 @@ def _best_of(records: Sequence[LaunchRecord]) -> Iterator[LaunchRecord]:
 
 def _best_sentence(record: LaunchRecord, knobs: Sequence[str]) -> str:
     resources, occupancy = record.calculation.resources, record.calculation.occupancy
-    settings, warp = (
-        {**_constexprs(record), **record.options},
-        record.calculation.architecture.warp_word,
-    )
+    settings = {**_constexprs(record), **record.options}
+    warps = f"{record.calculation.architecture.warp_word}s"
     words = ", ".join(f"{name} {settings[name]}" for name in knobs if name in settings)
     spills = f"{resources.local_bytes} B spilled" if resources.local_bytes else "nothing spilled"
     return (
-        f"**{record.title}**: {literal(words)} keeps most {warp}s"
-        f" resident, {percent(occupancy.occupancy)}, with {spills}; that alone does not make it the"
-        " fastest."
+        f"**{record.title}**: {literal(words)} keeps most {warps} resident,"
+        f" {percent(occupancy.occupancy)}, with {spills}; that alone does not make it the fastest."
     )
 
 
@@ -275,7 +277,10 @@ def _accesses(record: LaunchRecord) -> str:
 
 def _tensor_cores(record: LaunchRecord) -> str:
     number = record.calculation.resources.tensor_instructions
-    return count(number, "instruction") + " per pass" if number else "-"
+    if not number:
+        return "-"
+    once = record.calculation.resources.loop_instructions is None
+    return f"{count(number, 'instruction')} per warp{'' if once else ' and pass of a loop'}"
 
 
 def _tensor_memory(record: LaunchRecord) -> str:
@@ -333,8 +338,8 @@ def time_sentence(record: LaunchRecord) -> str:
     elif resources.num_ctas > 1:
         why = "clusters are not modelled"
     return (
-        "No time is predicted, only the least that is possible, that of a plain copy of as many"
-        f" bytes: {why}."
+        f"No time is predicted, as {why}; the least possible is that of its bytes at the"
+        f" {record.gpu.bandwidth_gbs:.0f} GB/s of the data sheet."
     )
 
 
@@ -346,7 +351,7 @@ def _what_to_try(tried: tuple[Tried, ...]) -> Section:
     )
 
 
-HEADERS = ("registers", "spilled B", "shared B", "fit")
+HEADERS = ("registers", "spilled B", "shared B", "programs")
 """What `numbers` are: of the last, programs per multiprocessor and the occupancy."""
 
 
@@ -358,7 +363,7 @@ def _neighbours_table(tried: Tried, *, title: bool) -> Table:
         elif not one.reason:
             rows.append((one.words, *numbers(one.record)))
     word = tried.record.calculation.architecture.multiprocessor_word
-    headers = (f"programs per {word}" if name == "fit" else name for name in HEADERS)
+    headers = (f"programs per {word}" if name == "programs" else name for name in HEADERS)
     caption = f"**{tried.title}**" if title else ""
     return Table(("", *headers), tuple(rows), caption)
 
@@ -398,6 +403,7 @@ def _better(record: LaunchRecord, best: Neighbour) -> str:
             f" {percent(own.occupancy.occupancy)}"
         )
     return (
-        f"{best.words} has {listed(gains)}; whether it is faster, a measurement says: more warps"
-        " help where loads are waited for, and cost registers."
+        f"{best.words} has {listed(gains)}; whether it is faster, a measurement says: more resident"
+        f" {record.calculation.architecture.warp_word}s help where loads are waited for, not where"
+        " memory or the tensor cores are busy."
     )

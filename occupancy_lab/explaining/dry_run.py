@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import Launch
     from occupancy_lab.signature import LaunchLine, Words
-from occupancy_lab.text.document import Document
+    from occupancy_lab.text.document import Document
 
 
 def _check_kernel(kernel: Any) -> None:

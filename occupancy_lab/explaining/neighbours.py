@@ -75,15 +75,11 @@ def changes(record: LaunchRecord) -> Iterator[tuple[str, int]]:
     for value in (stages - 1, stages + 1):
         if value >= 1:
             yield "num_stages", value
-    if record.calculation.occupancy.limiters != ("registers",):
-        return
-    if record.calculation.gpu.target.backend == "cuda":
+    if record.calculation.occupancy.limiters == ("registers",):
         for step in record.calculation.next_steps:
-            if step.resource == "registers" and step.most_for_one_more is not None:
-                yield "maxnreg", step.most_for_one_more
-    else:
-        simds = 4  # of a CU of CDNA, and of a WGP
-        yield "waves_per_eu", record.calculation.occupancy.warps_per_multiprocessor // simds + 1
+            if step.resource == "registers" and step.option is not None:
+                name, _, most = step.option.partition("=")
+                yield name, int(most)
 
 
 class Maker(Protocol):

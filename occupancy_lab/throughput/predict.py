@@ -58,14 +58,14 @@ def predict_launch(
 ) -> tuple[Prediction | None, float | None]:
     """Return how long a launch of any kernel takes that moves *moved*, and the least it can take.
 
-    The least, us, is what a plain copy of as many bytes takes. A kernel with a loop, tensor cores
-    or clusters has no prediction: the binary does not say how often a loop runs, and the model
-    knows neither of the others. Both are None where the GPU leaves them open.
+    The least, us, is the bytes over the bandwidth of the data sheet. A kernel with a loop, tensor
+    cores or clusters has no prediction: the binary does not say how often a loop runs, and the
+    model knows neither of the others. Each is None where the GPU leaves it open.
     """
     basis = calibration_for(gpu)
     if basis is None or not moved.total_bytes:
         return None, None
-    least = copy_us(moved.total_bytes, basis.constants)
+    least = moved.floor_us(gpu.bandwidth_gbs)
     simple = (
         resources.loop_instructions is None
         and not resources.tensor_instructions
@@ -76,7 +76,7 @@ def predict_launch(
     if launch is None:
         return None, least
     found = predictions([launch], [moved.total_bytes], basis)[0]
-    us = max(found.us, moved.floor_us(gpu.bandwidth_gbs) or 0.0)
+    us = max(found.us, least or 0.0)
     return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3), least
 
 

@@ -32,6 +32,10 @@ FOLDER = Path(__file__).with_name("recorded")
 ARCHITECTURES = ("75", "80", "90", "100", "120")
 NAMES = {
     "SHFL": "shuffles",
+    **dict.fromkeys(
+        ("DMMA", "HMMA", "IMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA", "UTCHMMA", "UTCQMMA"),
+        "tensor_instructions",
+    ),
     "REDUX": "shuffles",
     "CREDUX": "shuffles",
     "BAR": "barrier_waits",
@@ -192,7 +196,9 @@ def test_matrix_products_agree_with_nvdisasm(sample: ModuleType, arch: str, tmp_
     cubin = compiled.asm["cubin"]
     said = sample.nvdisasm_instructions(cubin, "multiplying", tmp_path)
     assert any(one.operation.startswith("LDSM") for one in said)
-    assert assert_agrees(sample, cubin, "multiplying", tmp_path)["shared_accesses"]
+    issued = assert_agrees(sample, cubin, "multiplying", tmp_path)
+    assert issued["shared_accesses"]
+    assert issued["tensor_instructions"]
 
 
 @pytest.mark.parametrize("arch", [80, 86, 89, 90, 120, 121])
