@@ -48,6 +48,15 @@ CUDA = [one for one in architectures().values() if isinstance(one, CudaArchitect
 KNOBS = ("BLOCK_SIZE", "num_warps", "num_stages")
 SPILLING = ("spills", "yes")
 """The launches of an evaluation that spill registers."""
+DRY = {
+    "driver_n_regs": "sm_90_n_regs",
+    "driver_local_bytes": "sm_90_local_bytes",
+    "driver_static_shared": "sm_90_static_shared",
+    "shared": "sm_90_shared",
+    "num_warps": "sm_90_num_warps",
+}
+"""What was launched, and what its dry run has to equal."""
+PROGRAMS = "sm_90_programs_per_multiprocessor"
 WIDTH = 100
 """Columns of a line of README."""
 COMMAND = ("explain", "--cols", "781")
@@ -285,6 +294,7 @@ def checks() -> str:
                 f" on {_kernels_of(LLVM)}, and against published hardware reports. No"
                 " AMD GPU has confirmed it here."
             ),
+            _launches_checked(),
             _item(
                 "Registers, local memory and shared memory: against `cuobjdump`, LLVM's assembly"
                 " and the driver."
@@ -292,6 +302,31 @@ def checks() -> str:
             _times_checked(),
             _item("The kernels: against torch in float64, in Triton's interpreter and on a GPU."),
         )
+    )
+
+
+def _launches_checked() -> str:
+    rows = _rows_of(DATA / "launches-h200.csv")
+    alike = [row for row in rows if all(row[real] == row[dry] for real, dry in DRY.items())]
+    fitting = [row for row in alike if row["driver_programs_per_multiprocessor"] != "0"]
+    equal = [row for row in fitting if row[PROGRAMS] == row[f"driver_{PROGRAMS[6:]}"]]
+    same = sum(row["cubin"] == row["sm_90_binary"] for row in rows)
+    waves = {}
+    for name in ("gfx942", "gfx1100"):
+        explained = [row for row in rows if row[f"{name}_status"] == "explained"]
+        agree = sum(
+            row[f"{name}_waves_per_simd"] == row[f"{name}_llvm_occupancy"] for row in explained
+        )
+        waves[name] = f"{agree} of {len(explained)}"
+    kernels = len({row["kernel"] for row in rows})
+    return _item(
+        f"Any launch: on an H200, [{len(rows)} launches of {kernels} public"
+        " kernels](reports/data/launches-h200.csv), those of Triton's tutorials, Liger and"
+        " flash-linear-attention and what torch.compile makes, against their dry runs: registers,"
+        f" local memory, shared memory and warps equal in {len(alike)}, programs per SM in"
+        f" {len(equal)} of the {len(fitting)} that fit, and every byte of the binary in {same}."
+        f" Of those that compile for {' and '.join(waves)} and fit,"
+        f" {' and '.join(waves.values())} have the waves per SIMD that LLVM says."
     )
 
 
