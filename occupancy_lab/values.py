@@ -389,9 +389,9 @@ class Measurement:
     mostly_launch: bool | None = None
     """Whether the time is less than twice that of an empty kernel: the timer tells little."""
 
-    def gbs(self, traffic: Traffic) -> float | None:
+    def gbs(self, traffic: Traffic | None) -> float | None:
         """Return the bandwidth that moving *traffic* in the median time comes to, GB/s."""
-        return None if self.us is None else traffic.total_bytes / self.us / 1e3
+        return None if self.us is None or traffic is None else traffic.total_bytes / self.us / 1e3
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field; an error that is no finite number is None, which JSON can say."""

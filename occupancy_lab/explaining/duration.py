@@ -12,6 +12,7 @@ from occupancy_lab.explaining.timing import (
     timing,
     tutorial_sentences,
 )
+from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
@@ -61,6 +62,8 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
 def unknown_sentence(case: Case) -> str:
     """Say why there is no prediction."""
     gpu, resources = case.record.gpu, case.record.resources
+    if case.record.traffic is None:
+        return traffic_unknown(case.record.kernel)
     if gpu.multiprocessors is None:
         why = f"{gpu.title} is an architecture, not a GPU; its size, clock and bandwidth are open"
     elif gpu.boost_mhz is None:
@@ -242,7 +245,7 @@ def _against(case: Case, measurement: Measurement) -> str:
 
 def time_words(case: Case, measurement: Measurement | None) -> str:
     """Return a measured time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
-    gbs = None if measurement is None else measurement.gbs(case.record.traffic)
-    if measurement is None or measurement.us is None or gbs is None:
+    if measurement is None or measurement.us is None:
         return "-"
-    return f"{microseconds(measurement.us)}, {gbs:.0f} GB/s"
+    gbs = measurement.gbs(case.record.traffic)
+    return microseconds(measurement.us) + ("" if gbs is None else f", {gbs:.0f} GB/s")

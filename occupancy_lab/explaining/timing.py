@@ -206,7 +206,8 @@ def _issue_reason(timing: Timing, us: str) -> str:
 
 
 def _bandwidth_reason(timing: Timing, us: str) -> str:
-    moved = megabytes(timing.case.record.traffic.total_bytes)
+    traffic = timing.case.record.traffic
+    moved = "what it moves" if traffic is None else megabytes(traffic.total_bytes)
     return (
         f"Bandwidth bounds it: {moved} through the device memory take {us} by themselves, however"
         " many programs ask for them."

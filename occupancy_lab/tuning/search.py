@@ -14,6 +14,7 @@ from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
     check_elsewhere,
+    check_predictable,
     chosen_config,
     chosen_gpus,
     chosen_kernel,
@@ -118,6 +119,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         kernels = chosen_kernels(kernel or KERNELS, one.check_file)
     environment = find_environment(triton)
     for found in kernels:
+        check_predictable(found.kernel)
         check_elsewhere(found, other_triton=not environment.is_running, measure=measure)
     warps, stages = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
     tasks = list(grid_tasks(kernels, problem, device, warps, stages))
