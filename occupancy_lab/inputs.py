@@ -299,7 +299,33 @@ def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = 
     if other_triton:
         kernel.check_name("another Triton")
     if measure:
-        kernel.check_name("a measurement")
+        check_measurable(kernel)
+
+
+def traffic_unknown(kernel: Kernel) -> str:
+    """Say that there is no time as *kernel* does not say what it moves, and how it would."""
+    return (
+        f"No time is predicted, as it is not known how many bytes {kernel.name} moves: the"
+        " memory_steps of its KERNEL say it."
+    )
+
+
+def check_predictable(kernel: Kernel) -> None:
+    """Raise InputError where no time can be predicted as *kernel* does not say what it moves."""
+    if kernel.memory_steps is None:
+        msg = f"{traffic_unknown(kernel).rstrip('.')}; sweep lists its configurations without one"
+        raise InputError(msg)
+
+
+def check_measurable(kernel: NamedKernel) -> None:
+    """Raise InputError where no other process can launch *kernel*."""
+    if kernel.kernel.run is None:
+        msg = (
+            f"{kernel.kernel.name} cannot be measured: its KERNEL has no run, which would launch it"
+            " on a torch tensor"
+        )
+        raise InputError(msg)
+    kernel.check_name("a measurement")
 
 
 def chosen_kernel(

@@ -8,13 +8,14 @@ import pkgutil
 import re
 import sys
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, listed, quoted
-from occupancy_lab.launch import INT64_MAX, Launch, Pointer, launch_of
+from occupancy_lab.launch import INT64_MAX, Launch, launch_of, plain
+from occupancy_lab.launch import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,39 +56,77 @@ class ProgramRow:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What the lab needs to know of a kernel; a kernel file holds one as `KERNEL`.
+    """What the lab needs to know of a kernel that works on a matrix; a file has one as `KERNEL`.
 
-    `arguments` gives the launch's positional arguments for a problem (Pointer for a tensor),
-    `constexprs` its keyword arguments for a problem and a configuration, `default_config` the
-    configuration its author would launch on a GPU that gives one program `max_shared` bytes.
-    `memory_steps` lists the global memory traffic. `run` launches it on a torch tensor, and on
-    further ones after num_programs where `operands` is more than 1; `reference` gives from the
-    same tensors in float64 what `run` must give. `function` is None for a kernel that Triton does
-    not compile. `compared_with` names the kernel whose traffic an explanation sets beside this
-    one's; `program_table` shows a small launch program by program, given the number of elements
-    and BLOCK_SIZE.
-
-    It is compiled with the configuration's num_warps and num_stages, with its own `options`
-    (num_ctas, waves_per_eu, ..., as plain values) and with OPTIONS: `run` launches with the same.
-    `stage_bytes` gives the least shared memory that each stage after the first takes where Triton
-    copies ahead through it, as on NVIDIA from sm_80 on; None is not known.
+    `function` and `arguments` are needed; docs/kernels.md says what each other field adds. It is
+    compiled with the configuration's num_warps and num_stages, with its own `options` and with
+    OPTIONS: `run` launches with the same.
     """
 
-    name: str
-    title: str
-    grid: Grid
     function: Any | None
-    arguments: Callable[[Problem], tuple[Pointer | int, ...]]
-    constexprs: Callable[[Problem, Config], Mapping[str, int]]
-    default_config: Callable[[Problem, int], Config]
-    memory_steps: Callable[[Problem], tuple[MemoryStep, ...]]
-    run: Callable[..., Any]
+    """The function that `triton.jit` made; None for a kernel that Triton does not compile."""
+    arguments: Callable[[Problem], tuple[Any, ...]]
+    """The launch's positional arguments for a problem: `tensor(...)` or Pointer, numbers, None."""
+    name: str = ""
+    """What tables and files call it; the function's name where it is not given."""
+    title: str = ""
+    """What it does, in a few words; the name where it is not given."""
+    grid: Grid = Grid.ROWS
+    constexprs: Callable[[Problem, Config], Mapping[str, Any]] = None  # type: ignore[assignment]
+    """The launch's keyword arguments; not given, those of BLOCK_SIZE, num_warps, num_stages and
+    INT64_OFFSETS that are constexpr parameters of the function."""
+    default_config: Callable[[Problem, int], Config] = None  # type: ignore[assignment]
+    """The configuration to launch on a GPU that gives a program so many bytes of shared memory; not
+    given, the smallest block that holds a row, 4 warps, and 2 stages where the function has a
+    parameter num_stages, else 1."""
+    memory_steps: Callable[[Problem], tuple[MemoryStep, ...]] | None = None
+    """The global memory traffic; where it is not given, no time is predicted."""
+    run: Callable[..., Any] | None = None
+    """Launches it on a torch tensor, with a configuration and the number of programs, and on
+    further tensors where `operands` is more than 1; None: it cannot be measured."""
     reference: Callable[..., Any] | None = None
+    """Gives from the same tensors in float64 what `run` must give; None: no result is checked."""
     operands: int = 1
     compared_with: str | None = None
+    """The kernel whose traffic an explanation sets beside this one's."""
     program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
+    """Shows a small launch program by program, given the number of elements and BLOCK_SIZE."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Further compiler options, num_ctas or waves_per_eu, as plain values."""
     stage_bytes: Callable[[Problem, Config], int] | None = None
+    """The least shared memory that each stage after the first takes where Triton copies ahead
+    through it, as on NVIDIA from sm_80 on; None is not known."""
+
+    def __post_init__(self) -> None:
+        name = self.name or getattr(self.function, "__name__", "")
+        usual = {
+            "name": name,
+            "title": self.title or name,
+            "constexprs": partial(_usual_constexprs, self.function),
+            "default_config": partial(_usual_config, self.function),
+        }
+        for field_name, value in usual.items():
+            if not getattr(self, field_name):
+                object.__setattr__(self, field_name, value)
+
+    def run_on(self, *launched: Any) -> Any:
+        """Return what `run` gives of a tensor, a configuration and a number of programs.
+
+        Raises InputError where the kernel has no `run`.
+        """
+        if self.run is None:
+            msg = (
+                f"{self.name} has no run, which launches it on a torch tensor; give its KERNEL one"
+            )
+            raise InputError(msg)
+        return self.run(*launched)
+
+    def steps(self, problem: Problem) -> tuple[MemoryStep, ...]:
+        """Return its memory_steps on *problem*; InputError where it has none."""
+        if self.memory_steps is None:
+            msg = f"{self.name} has no memory_steps, which say what it reads and writes"
+            raise InputError(msg)
+        return self.memory_steps(problem)
 
     def launch(self, problem: Problem, config: Config) -> Launch:
         """Return the launch on *problem* as *config* sets it, without its grid.
@@ -96,9 +135,9 @@ class Kernel:
         the kernel has a constexpr parameter of such a name, it gets the value too. Raises
         InputError for a number that does not fit 64 bits.
         """
-        arguments = self.arguments(problem)
+        arguments = tuple(map(plain, self.arguments(problem)))
         for argument in arguments:
-            if not isinstance(argument, Pointer) and not -INT64_MAX - 1 <= argument <= INT64_MAX:
+            if isinstance(argument, int) and not -INT64_MAX - 1 <= argument <= INT64_MAX:
                 msg = f"{self.name} is given a number of 2**63 or more, and Triton takes 64 bits"
                 raise InputError(msg)
         knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
@@ -106,6 +145,29 @@ class Kernel:
         return Launch(arguments, {**OPTIONS, **self.options, **knobs, **constexprs})
 
 
+def _constexpr_names(function: Any) -> frozenset[str]:
+    return frozenset(one.name for one in getattr(function, "params", ()) if one.is_constexpr)
+
+
+def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[str, int]:
+    known = {
+        "BLOCK_SIZE": config.block_size,
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
+        "INT64_OFFSETS": problem.needs_int64_offsets,
+    }
+    return {name: known[name] for name in known if name in _constexpr_names(function)}
+
+
+def _usual_config(function: Any, problem: Problem, _max_shared: int) -> Config:
+    from occupancy_lab.values import Config
+
+    loops = "num_stages" in getattr(function, "arg_names", ())
+    return Config(1 << (problem.cols - 1).bit_length(), USUAL_WARPS, 2 if loops else 1)
+
+
+USUAL_WARPS = 4
+"""Triton's own default of num_warps."""
 OPTIONS = {"enable_fp_fusion": True}
 """Compiler options that every compile and every launch passes.
 

@@ -14,7 +14,7 @@ from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError
 from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
-from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
+from occupancy_lab.occupancy.planning import kernel_traffic, plan_grid, plan_launch
 from occupancy_lab.throughput.predict import predict, predict_launch
 from occupancy_lab.values import Traffic
 
@@ -64,10 +64,11 @@ class Record:
     plan: LaunchPlan
     tutorial_plan: LaunchPlan
     """The launch as the tutorial's formula would have it."""
-    traffic: Traffic
+    traffic: Traffic | None
+    """Bytes that the launch has to move; None where the kernel does not say."""
     triton_version: str
     prediction: Prediction | None
-    """How long a launch should take; None where the GPU or the binary leaves it open."""
+    """How long a launch should take; None where kernel, GPU or binary leaves it open."""
     measurement: Measurement | None = None
     """How long it took on the GPU at hand; None where it was not launched."""
 
@@ -151,6 +152,14 @@ class Record:
             **({} if measurement is None else _times(measurement)),
         }
 
+    def _moved(self) -> dict[str, float | None]:
+        moved = self.traffic
+        return {
+            "read_bytes": None if moved is None else moved.read_bytes,
+            "written_bytes": None if moved is None else moved.written_bytes,
+            "floor_us": None if moved is None else moved.floor_us(self.gpu.bandwidth_gbs),
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything of the record as nested plain values, for JSON."""
         return {
@@ -159,9 +168,7 @@ class Record:
             "bandwidth_gbs": self.gpu.bandwidth_gbs,
             "rounds": self.plan.rounds,
             "last_round": self.plan.last_round,
-            "read_bytes": self.traffic.read_bytes,
-            "written_bytes": self.traffic.written_bytes,
-            "floor_us": self.traffic.floor_us(self.gpu.bandwidth_gbs),
+            **self._moved(),
             "prediction": _predicted(self.prediction),
             "tutorial_prediction": _predicted(self.tutorial_prediction),
             "measurement": None if self.measurement is None else self.measurement.to_dict(),
@@ -178,7 +185,7 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
     return {
         "us": prediction.us,
         "gbs": prediction.gbs,
-        "share_of_ceiling": prediction.share_of_ceiling,
+        "share_of_copy": prediction.share_of_copy,
         "bound": prediction.bound,
         "parts": {part.name: part.us for part in prediction.parts},
         "basis": prediction.basis,
@@ -263,7 +270,7 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
         calculation=calculation,
         plan=launch,
         tutorial_plan=plan(calculation.tutorial.programs_per_multiprocessor),
-        traffic=traffic(kernel.memory_steps(problem), problem),
+        traffic=kernel_traffic(kernel, problem),
         triton_version=triton,
         prediction=predict(kernel, problem, config, resources, held, launch, gpu),
     )

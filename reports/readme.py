@@ -1,7 +1,8 @@
-"""Fills the parts of README.md that hold numbers: `python reports/readme.py` remakes them.
+"""Fills the parts of README.md and docs/kernels.md that hold what the tool says.
 
-A part lies between two comments that name it. Those of `COMPILED` depend on the Triton that is
-installed; the others are made of the files in data/ and of what the tests record.
+`python reports/readme.py` remakes them. A part lies between two comments that name it. Those of
+`COMPILED` depend on the Triton that is installed; the others are made of the files in data/ and of
+what the tests record.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import dataclasses
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -31,7 +33,7 @@ from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.throughput.calibrations import Constants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
 
@@ -39,12 +41,22 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 README, DATA = ROOT / "README.md", ROOT / "reports" / "data"
+KERNELS, EXAMPLES = ROOT / "docs" / "kernels.md", ROOT / "examples"
 CUDA_TEST = ROOT / "tests" / "occupancy" / "test_cuda.py"
 LLVM = ROOT / "tests" / "occupancy" / "recorded" / "llvm_occupancy.csv"
 CUDA = [one for one in architectures().values() if isinstance(one, CudaArchitecture)]
 KNOBS = ("BLOCK_SIZE", "num_warps", "num_stages")
 SPILLING = ("spills", "yes")
 """The launches of an evaluation that spill registers."""
+DRY = {
+    "driver_n_regs": "sm_90_n_regs",
+    "driver_local_bytes": "sm_90_local_bytes",
+    "driver_static_shared": "sm_90_static_shared",
+    "shared": "sm_90_shared",
+    "num_warps": "sm_90_num_warps",
+}
+"""What was launched, and what its dry run has to equal."""
+PROGRAMS = "sm_90_programs_per_multiprocessor"
 WIDTH = 100
 """Columns of a line of README."""
 COMMAND = ("explain", "--cols", "781")
@@ -73,6 +85,79 @@ def console() -> str:
             check=True,
         )
     return f"```console\n$ occupancy-lab {' '.join(COMMAND)}\n{done.stdout.rstrip()}\n```"
+
+
+LAYER_NORM = """\
+occupancy-lab explain examples/layer_norm.py:layer_norm --gpu h100,mi300x \\
+    --signature "X=*fp16, Y=*fp16, W=*fp16, B=*fp16, Mean=*fp32, Rstd=*fp32,
+                 stride=2048, N=2048, eps=1e-5" \\
+    --constexpr BLOCK_SIZE=2048 --num-warps 8 --grid 4096 \\
+    --bytes-read "4096 * N * 2" --bytes-written "4096 * N * 2\""""
+MATMUL = """\
+occupancy-lab sweep examples/matmul.py:tuned_matmul --gpu h100,mi300x \\
+    --signature "*fp16,*fp16,*fp16,4096,4096,4096,4096,4096,4096" \\
+    --grid "cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)\""""
+SCRIPT = "occupancy-lab explain examples/matmul.py:main --gpu b200"
+MATRIX = "occupancy-lab explain --kernel examples/rms_norm.py --cols 2048 --gpu h100"
+
+
+def any_kernel() -> str:
+    """Return what explains a layer norm, as far as the table of its launch."""
+    return _shown(LAYER_NORM, until="Waves of programs are")
+
+
+def layer_norm() -> str:
+    """Return the whole explanation of a layer norm."""
+    return _shown(LAYER_NORM)
+
+
+def matmul() -> str:
+    """Return the table of a tuned matrix multiplication."""
+    return _shown(MATMUL, columns="100")
+
+
+def script() -> str:
+    """Return what is said of the launches of a script."""
+    return _shown(SCRIPT, columns="100")
+
+
+def dry_run() -> str:
+    """Return a program with a launch line that runs dry, and what it prints."""
+    done = _run([sys.executable, EXAMPLES / "dry_run.py"])
+    return f"{_file('dry_run.py')}\n\n```text\n{done}\n```"
+
+
+def rms_norm() -> str:
+    """Return a file with the simplest KERNEL."""
+    return _file("rms_norm.py")
+
+
+def matrix() -> str:
+    """Return what explains the simplest KERNEL, as far as the table of its launch."""
+    return _shown(MATRIX, until="The limits")
+
+
+def _file(name: str) -> str:
+    return f"```python\n{(EXAMPLES / name).read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def _shown(command: str, until: str = "", columns: str = "80") -> str:
+    """Return *command* and what it prints, on so many columns, as far as the line with *until*."""
+    words = shlex.split(command.replace("\\\n", ""))[1:]
+    printed = _run([sys.executable, "-m", "occupancy_lab", *words], COLUMNS=columns)
+    if until:
+        lines = printed.splitlines()
+        end = next(place for place, line in enumerate(lines) if until in line)
+        printed = "\n".join(lines[:end]).rstrip() + "\n ..."
+    return f"```console\n$ {command}\n{printed}\n```"
+
+
+def _run(command: Sequence[str | Path], **variables: str) -> str:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""} | variables
+    done = subprocess.run(  # noqa: S603 - this Python, and commands and files of this repository
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.rstrip()
 
 
 def versions() -> str:
@@ -209,6 +294,7 @@ def checks() -> str:
                 f" on {_kernels_of(LLVM)}, and against published hardware reports. No"
                 " AMD GPU has confirmed it here."
             ),
+            _launches_checked(),
             _item(
                 "Registers, local memory and shared memory: against `cuobjdump`, LLVM's assembly"
                 " and the driver."
@@ -216,6 +302,31 @@ def checks() -> str:
             _times_checked(),
             _item("The kernels: against torch in float64, in Triton's interpreter and on a GPU."),
         )
+    )
+
+
+def _launches_checked() -> str:
+    rows = _rows_of(DATA / "launches-h200.csv")
+    alike = [row for row in rows if all(row[real] == row[dry] for real, dry in DRY.items())]
+    fitting = [row for row in alike if row["driver_programs_per_multiprocessor"] != "0"]
+    equal = [row for row in fitting if row[PROGRAMS] == row[f"driver_{PROGRAMS[6:]}"]]
+    same = sum(row["cubin"] == row["sm_90_binary"] for row in rows)
+    waves = {}
+    for name in ("gfx942", "gfx1100"):
+        explained = [row for row in rows if row[f"{name}_status"] == "explained"]
+        agree = sum(
+            row[f"{name}_waves_per_simd"] == row[f"{name}_llvm_occupancy"] for row in explained
+        )
+        waves[name] = f"{agree} of {len(explained)}"
+    kernels = len({row["kernel"] for row in rows})
+    return _item(
+        f"Any launch: on an H200, [{len(rows)} launches of {kernels} public"
+        " kernels](reports/data/launches-h200.csv), those of Triton's tutorials, Liger and"
+        " flash-linear-attention and what torch.compile makes, against their dry runs: registers,"
+        f" local memory, shared memory and warps equal in {len(alike)}, programs per SM in"
+        f" {len(equal)} of the {len(fitting)} that fit, and every byte of the binary in {same}."
+        f" Of those that compile for {' and '.join(waves)} and fit,"
+        f" {' and '.join(waves.values())} have the waves per SIMD that LLVM says."
     )
 
 
@@ -251,17 +362,33 @@ def _times_checked() -> str:
     )
 
 
-COMPILED: Mapping[str, Callable[[], str]] = {"console": console, "versions": versions}
+COMPILED: Mapping[str, Callable[[], str]] = {
+    "console": console,
+    "versions": versions,
+    "any_kernel": any_kernel,
+    "dry_run": dry_run,
+    "layer_norm": layer_norm,
+    "matmul": matmul,
+    "script": script,
+    "matrix": matrix,
+}
 """The parts that another Triton makes otherwise."""
 SHOWN_WITH = "3.7.1"
-"""The Triton of the parts of README that are `COMPILED`."""
+"""The Triton of the parts that are `COMPILED`."""
 PARTS: Mapping[str, Callable[[], str]] = {
     **COMPILED,
+    "rms_norm": rms_norm,
     "lessons": lessons,
     "constants": constants,
     "checks": checks,
 }
 """Every part by the name in its comments."""
+OF_KERNELS = ("dry_run", "layer_norm", "matmul", "script", "rms_norm", "matrix")
+PAGES: Mapping[Path, tuple[str, ...]] = {
+    README: tuple(name for name in PARTS if name not in OF_KERNELS),
+    KERNELS: OF_KERNELS,
+}
+"""The parts of each page."""
 
 
 def fill(text: str, name: str) -> str:
@@ -270,7 +397,7 @@ def fill(text: str, name: str) -> str:
     before, found, rest = text.partition(start)
     _, closed, after = rest.partition(end)
     if not (found and closed):
-        msg = f"README.md has no part {name}"
+        msg = f"the page has no part {name}"
         raise ValueError(msg)
     return f"{before}{start}{PARTS[name]()}{end}{after}"
 
@@ -342,7 +469,8 @@ def _item(text: str) -> str:
 
 
 if __name__ == "__main__":
-    page = README.read_text(encoding="utf-8")
-    for part in PARTS:
-        page = fill(page, part)
-    README.write_text(page, encoding="utf-8")
+    for path, names in PAGES.items():
+        page = path.read_text(encoding="utf-8")
+        for part in names:
+            page = fill(page, part)
+        path.write_text(page, encoding="utf-8")

@@ -1,7 +1,8 @@
-"""The README: every command in it runs, and what it shows is what the tool prints."""
+"""README.md and docs/kernels.md: every command in them runs, and what they show is the tool's."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -11,15 +12,19 @@ from pathlib import Path
 import pytest
 import readme
 
+from occupancy_lab import Kernel, notation
 from occupancy_lab.compiling import triton_version
+from occupancy_lab.notation import read_argument
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path: path.read_text(encoding="utf-8") for path in readme.PAGES}
+README, KERNELS = PAGES[readme.README], PAGES[readme.KERNELS]
+BOTH = README + KERNELS
 
 
 def blocks(language: str) -> list[str]:
     """Return the code blocks of a language."""
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", BOTH, re.DOTALL)
 
 
 def commands() -> list[str]:
@@ -44,7 +49,7 @@ def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("command", [line for line in commands() if "occupancy-lab" in line])
 def test_command_runs(command: str) -> None:
-    """Each occupancy-lab command of the README runs and prints something."""
+    """Each occupancy-lab command of the pages runs and prints something."""
     done = shell(command)
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -71,13 +76,55 @@ def test_every_command_is_run() -> None:
     assert all("occupancy-lab" in line or line.startswith("make") for line in commands())
 
 
-def test_python_example_runs() -> None:
-    """The Python example runs as it stands."""
-    (example,) = blocks("python")
+@pytest.mark.parametrize("example", blocks("python"))
+def test_python_example_runs(example: str, tmp_path: Path) -> None:
+    """Each Python example runs as it stands, and those that print say something."""
+    file = tmp_path / "example.py"
+    file.write_text(example, encoding="utf-8")
+    places = f"{ROOT}{os.pathsep}{ROOT / 'examples'}"
     done = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, check=True
+        [sys.executable, file],
+        env=os.environ | {"PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.stdout.count("\n") == 2
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or "print(" not in example
+
+
+def test_links_lead_somewhere() -> None:
+    """Each link within the repository, and within a page, is to what there is."""
+    for path, text in PAGES.items():
+        headings = {
+            re.sub(r"[^\w -]", "", line.strip("# ")).lower().replace(" ", "-")
+            for line in text.splitlines()
+            if line.startswith("#")
+        }
+        words = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", words):
+            file, _, heading = target.partition("#")
+            assert (path.parent / file).exists(), target
+            assert file or heading in headings, target
+
+
+def test_every_mark_of_a_signature_is_read() -> None:
+    """Each entry in the table of marks is one that a signature takes, and none is missing."""
+    entries = re.findall(r"^\| (`.*?) \| ", KERNELS.partition("| Entry |")[2], re.MULTILINE)
+    entries = entries[: next(place for place, one in enumerate(entries) if "--" in one)]
+    marks = re.findall(r"`(.*?)`", " ".join(entries))
+    for mark in marks:
+        read_argument("X", mark)
+    documented = re.findall(r"`([^`]*)`", str(notation.__doc__).partition("is\n\n")[2])
+    others = {"triton.tools.compile", "*fp16"}
+    assert set(documented) - others <= set(marks)
+
+
+def test_every_field_of_a_kernel_is_described() -> None:
+    """The table of a KERNEL's fields has each that it may leave out, once and in one row."""
+    described = re.findall(r"^\| `(\w+)` \| ", KERNELS, re.MULTILINE)
+    fields = [field.name for field in dataclasses.fields(Kernel)]
+    assert sorted(described) == sorted(set(fields) - {"function", "arguments"})
 
 
 @pytest.mark.parametrize("name", readme.PARTS)
@@ -85,7 +132,8 @@ def test_numbers_are_what_the_script_writes(name: str) -> None:
     """Each part of the README that holds numbers is what its script makes of the tool and data."""
     if name in readme.COMPILED and triton_version() != readme.SHOWN_WITH:
         pytest.skip(f"made with Triton {readme.SHOWN_WITH}")
-    assert readme.fill(README, name) == README
+    (page,) = (PAGES[path] for path, names in readme.PAGES.items() if name in names)
+    assert readme.fill(page, name) == page
 
 
 def test_script_overwrites_what_was_typed() -> None:
@@ -98,5 +146,5 @@ def test_script_overwrites_what_was_typed() -> None:
 def test_no_time_or_share_is_typed() -> None:
     """Times, bandwidths, sizes and shares stand in the parts that the script makes alone."""
     parts = r"<!-- (\w+): python reports/readme.py -->.*?<!-- end of \1 -->"
-    by_hand = re.sub(parts, "", README, flags=re.DOTALL)
+    by_hand = re.sub(parts, "", BOTH, flags=re.DOTALL)
     assert not re.findall(r"[0-9] ?(?:us|MB|GB|GB/s|%)(?!\w)", by_hand)

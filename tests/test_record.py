@@ -131,7 +131,7 @@ def test_a_record_is_plain_json() -> None:
 
 
 def test_a_prediction_is_in_the_row_and_in_json() -> None:
-    """The row has its time, bandwidth, bound and basis; JSON has its parts and its ceiling too."""
+    """The row has its time, bandwidth, bound and basis; JSON has its parts too."""
     found = record("h200")
     predicted, plain = found.prediction, found.to_dict()
     names = ("predicted_us", "predicted_gbs", "bound", "basis")
@@ -140,7 +140,7 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
     assert plain["prediction"] == {
         "us": predicted.us,
         "gbs": predicted.gbs,
-        "share_of_ceiling": predicted.gbs / predicted.ceiling_gbs,
+        "share_of_copy": predicted.gbs / predicted.copy_gbs,
         "bound": max(plain["prediction"]["parts"], key=plain["prediction"]["parts"].get),
         "parts": {part.name: part.us for part in predicted.parts},
         "basis": predicted.basis,

@@ -184,7 +184,12 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
     help="What `sweep --measure --export-csv` wrote [default: what was recorded].",
 )
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="On these GPUs [default: all].")
-@click.option("--use", "uses", multiple=True, help="tuning, held out or check [default: all].")
+@click.option(
+    "--use",
+    "uses",
+    multiple=True,
+    help="tuning, held out, check or benchmark [default: all but benchmark].",
+)
 @click.option("--kernel", "kernels", multiple=True, metavar="FILE", help="A kernel of your own.")
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Worst launches."

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import elements_per_thread, threads_words
 from occupancy_lab.explaining.launch import resident_words
-from occupancy_lab.explaining.limits import occupancy_words, programs_words, unit_words
+from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.explaining.short import bound_words
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.text.document import literal
-from occupancy_lab.text.words import article, count, known, limiter_words, listed, resource_word
+from occupancy_lab.text.words import (
+    article,
+    count,
+    known,
+    limiter_words,
+    listed,
+    microseconds,
+    resource_word,
+    unit_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -237,6 +247,29 @@ def between_gpus(part: Slice) -> Iterator[str]:
     yield from _warp_size(part)
     yield from _limits(part)
     yield from _size(part)
+    yield from _speed(part)
+
+
+def _speed(part: Slice) -> Iterator[str]:
+    """Say how fast the memories are, and what that and the rest make of the launch."""
+    peaks, bounds = part.said(_peak), part.said(_bound)
+    said = [f"the vendor's peak bandwidth is {peaks}"] if peaks else []
+    if bounds:
+        said.append(f"the launch is bound by {bounds}")
+    if said:
+        yield _sentence("; ".join(said))
+
+
+def _peak(entry: Entry) -> str | None:
+    gbs = entry.record.gpu.bandwidth_gbs
+    return None if gbs is None else f"{gbs:g} GB/s"
+
+
+def _bound(entry: Entry) -> str | None:
+    prediction = entry.record.prediction
+    if prediction is None:
+        return None
+    return f"{bound_words(entry)} of the predicted {microseconds(prediction.us)},"
 
 
 def moves(part: Slice) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.text.document import Document, Section, Table
@@ -176,12 +177,11 @@ def _baseline(case: Case) -> tuple[str, Traffic] | None:
     if name is None:
         return None
     kernel = load_kernel(name)
-    return kernel.name, traffic(kernel.memory_steps(case.record.problem), case.record.problem)
+    return kernel.name, traffic(kernel.steps(case.record.problem), case.record.problem)
 
 
-def _traffic_table(case: Case) -> Table:
-    record = case.record
-    moved = {record.kernel.name: record.traffic}
+def _traffic_table(case: Case, own: Traffic) -> Table:
+    moved = {case.record.kernel.name: own}
     baseline = _baseline(case)
     if baseline is not None:
         moved[baseline[0]] = baseline[1]
@@ -198,15 +198,15 @@ def _traffic_table(case: Case) -> Table:
 
 
 def _traffic_sentences(case: Case) -> Iterator[str]:
-    baseline = _baseline(case)
-    if baseline is None:
+    baseline, own = _baseline(case), case.record.traffic
+    if baseline is None or own is None:
         return
     name, moved = baseline
     problem = case.record.problem
     kernel = load_kernel(name)
-    passes = len(kernel.memory_steps(problem))
+    passes = len(kernel.steps(problem))
     reads, writes = _polynomials(kernel)
-    ratio = moved.total_bytes / case.record.traffic.total_bytes
+    ratio = moved.total_bytes / own.total_bytes
     yield (
         f"{name} makes {passes} passes over the matrix of M rows and N columns: {reads} elements"
         f" read and {writes} written, {ratio:.1f} times the traffic of one fused read and write."
@@ -217,7 +217,7 @@ def _polynomials(kernel: Kernel) -> tuple[str, str]:
     """Return a kernel's reads and writes as "5MN + 2M"."""
     cols = 1000
     row = Problem(1, cols)
-    steps = kernel.memory_steps(row)
+    steps = kernel.steps(row)
     reads, writes = sum(step.reads for step in steps), sum(step.writes for step in steps)
     return _polynomial(reads, cols), _polynomial(writes, cols)
 
@@ -230,11 +230,11 @@ def _polynomial(elements: int, cols: int) -> str:
 
 def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Document:
     """Return what a *kernel* of torch operations moves, step by step, and the least time for it."""
-    steps = kernel.memory_steps(problem)
+    steps = kernel.steps(problem)
     moved = traffic(steps, problem)
     reads, writes = _polynomials(kernel)
     cols = 1000
-    elements = kernel.memory_steps(Problem(1, cols))
+    elements = kernel.steps(Problem(1, cols))
     rows = tuple(
         (
             step.operation,
@@ -279,11 +279,11 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
     )
 
 
-def _floor_table(cases: tuple[Case, ...]) -> Table:
+def _floor_table(cases: tuple[Case, ...], moved: Traffic) -> Table:
     rows = []
     for case in cases:
         gpu = case.record.gpu
-        floor = case.record.traffic.floor_us(gpu.bandwidth_gbs)
+        floor = moved.floor_us(gpu.bandwidth_gbs)
         bandwidth = "not known" if gpu.bandwidth_gbs is None else f"{gpu.bandwidth_gbs:g} GB/s"
         l2 = "not known" if gpu.l2_bytes is None else f"{gpu.l2_bytes / 2**20:g} MiB"
         floor_words = "not known" if floor is None else f"{floor:.2f} us"
@@ -293,8 +293,8 @@ def _floor_table(cases: tuple[Case, ...]) -> Table:
 
 def _floor_sentences(case: Case) -> Iterator[str]:
     gpu, moved = case.record.gpu, case.record.traffic
-    floor = moved.floor_us(gpu.bandwidth_gbs)
-    if floor is None:
+    floor = None if moved is None else moved.floor_us(gpu.bandwidth_gbs)
+    if moved is None or floor is None:
         return
     doubt = ", and in doubt" if "bandwidth_gbs" in gpu.doubtful else ""
     moved_words = megabytes(moved.total_bytes)
@@ -319,8 +319,13 @@ def _last_cache(gpu: Gpu) -> tuple[str, int | None]:
 
 def the_memory(cases: tuple[Case, ...]) -> Section:
     """Explain the bytes that have to move, against the naive softmax, and the time they take."""
+    moved = cases[0].record.traffic
+    if moved is None:
+        return Section("Memory", (), (traffic_unknown(cases[0].record.kernel),))
     sentences = (
         *said_of_each(cases[:1], _traffic_sentences),
         *said_of_each(cases, _floor_sentences),
     )
-    return Section("Memory", (_traffic_table(cases[0]), _floor_table(cases)), sentences)
+    return Section(
+        "Memory", (_traffic_table(cases[0], moved), _floor_table(cases, moved)), sentences
+    )

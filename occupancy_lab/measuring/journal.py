@@ -157,8 +157,9 @@ def _source(name: str) -> tuple[str | None, str | None]:
     digest = None
     with contextlib.suppress(OSError, TypeError):
         run = kernel.run.func if isinstance(kernel.run, partial) else kernel.run
-        file = Path(inspect.getfile(inspect.unwrap(run)))
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        if run is not None:
+            file = Path(inspect.getfile(inspect.unwrap(run)))
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
     return getattr(kernel.function, "cache_key", None), digest
 
 

@@ -104,7 +104,7 @@ def _operation(launch: TimedLaunch) -> tuple[Operation, Operation | None]:
     if launch.config is None:
         return _provider(launch.kernel)
     kernel, config, num_programs = load_kernel(launch.kernel), launch.config, launch.num_programs
-    return lambda x, *others: kernel.run(x, config, num_programs, *others), kernel.reference
+    return lambda x, *others: kernel.run_on(x, config, num_programs, *others), kernel.reference
 
 
 @cache
@@ -121,7 +121,7 @@ def _provider(name: str) -> tuple[Operation, Operation]:
             return torch.compile(softmax, dynamic=False), softmax
         case "naive":
             naive = load_kernel("softmax_naive")
-            return lambda x: naive.run(x, None, 1), softmax
+            return lambda x: naive.run_on(x, None, 1), softmax
         case "copy":
             return lambda x: torch.empty_like(x).copy_(x), lambda x: x
     raise KeyError(name)

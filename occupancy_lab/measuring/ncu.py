@@ -195,7 +195,7 @@ def launch_once(problem: Problem, launch: TimedLaunch) -> None:
 
     kernel = load_kernel(launch.kernel)
     first, *others = operands(problem.rows, problem.cols, problem.dtype, kernel.operands)
-    kernel.run(first, launch.config, launch.num_programs, *others)
+    kernel.run_on(first, launch.config, launch.num_programs, *others)
     torch.cuda.synchronize()
 
 

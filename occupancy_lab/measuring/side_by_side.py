@@ -13,6 +13,7 @@ from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
+    check_measurable,
     chosen_config,
     chosen_kernel,
     chosen_knobs,
@@ -61,8 +62,8 @@ class ProviderRow:
     """What was predicted and measured of one of ALL."""
 
     provider: str
-    moved: Traffic
-    """The bytes that have to move; what makes several passes moves more."""
+    moved: Traffic | None
+    """The bytes that have to move; what makes several passes moves more. None is not known."""
     measurement: Measurement
     config: Config | None = None
     """None for what is not launched by a configuration, as for the next two."""
@@ -162,7 +163,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
     directory = store_directory() if cache else None
     with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
         named = chosen_kernel(kernel, compiler.check_file)
-        named.check_name("a measurement")
+        check_measurable(named)
         name, found = str(named.name), named.kernel
         asked = _known(providers, found)
         if KERNEL not in asked and set(chosen.values()) != {None}:

@@ -166,6 +166,8 @@ def ncu_checks(kernel: str, record: Record) -> Iterator[Check]:
     agrees = percent is not None and percent <= predicted + ACHIEVED_POINTS
     yield check("achieved occupancy, %, at most", predicted, percent, agrees=agrees)
     # What is written may stay in the L2 cache, and what is read again may come from there.
+    if record.traffic is None:
+        return
     reads, read = record.traffic.read_bytes, found.read_bytes
     least = READ_AT_LEAST * min(record.problem.matrix_bytes, reads)
     agrees = read is not None and least <= read <= READ_AT_MOST * reads

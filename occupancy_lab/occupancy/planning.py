@@ -59,6 +59,11 @@ def plan_grid(grid: Sequence[int], resident_programs: int | None) -> LaunchPlan:
     return LaunchPlan(programs, programs, resident_programs, sizes)
 
 
+def kernel_traffic(kernel: Kernel, problem: Problem) -> Traffic | None:
+    """Return the bytes that *kernel* moves on *problem*; None where it does not say."""
+    return None if kernel.memory_steps is None else traffic(kernel.memory_steps(problem), problem)
+
+
 def traffic(steps: Iterable[MemoryStep], problem: Problem) -> Traffic:
     """Return the bytes that *steps* move on *problem*."""
     reads = writes = 0

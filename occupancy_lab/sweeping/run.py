@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import check_outputs, export
-from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.inputs import TUTORIAL_KERNEL, chosen_gpus, chosen_kernel, traffic_unknown
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
@@ -129,6 +129,9 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     ]
     complaints = tuple(_complaints(writing))
     text = forms[form](chosen) if form else views.to_screen(chosen, gpus)
+    kernel = chosen_kernel(grid.get("kernel", TUTORIAL_KERNEL)).kernel
+    if form is None and kernel.memory_steps is None:
+        text += f"\n{traffic_unknown(kernel)}\n"
     if signalled:
         return Swept(text, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:

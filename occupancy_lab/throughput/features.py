@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.kernel import Grid
-from occupancy_lab.occupancy.planning import traffic
+from occupancy_lab.occupancy.planning import kernel_traffic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,10 +88,13 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     plan: LaunchPlan,
     gpu: Gpu,
 ) -> Features | None:
-    """Return a launch's features; None where the GPU or the binary leaves one of them unknown."""
+    """Return a launch's features; None where one is not known of kernel, GPU or binary."""
+    moved = kernel_traffic(kernel, problem)
+    if moved is None:
+        return None
     return launch_features(
         resources.replace(num_warps=config.num_warps),
-        traffic(kernel.memory_steps(problem), problem),
+        moved,
         programs_per_multiprocessor,
         plan,
         gpu,

@@ -34,7 +34,7 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     plan: LaunchPlan,
     gpu: Gpu,
 ) -> Prediction | None:
-    """Return how long a launch takes on *gpu*; None where its size or its binary are not known.
+    """Return how long a launch takes; None where the GPU, the binary or the traffic is not known.
 
     The model is `occupancy_lab.throughput.model`'s; its constants are those of a calibration of
     this GPU, or else worked out from its data sheet, and the prediction says which. Where *plan*
@@ -46,7 +46,7 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     basis = calibration_for(gpu)
     if launch is None or basis is None:
         return None
-    total = traffic(kernel.memory_steps(problem), problem).total_bytes
+    total = traffic(kernel.steps(problem), problem).total_bytes
     found = predictions([launch], [total], basis)[0]
     if not launch.loops or (plan.num_programs or 0) <= launch.programs * launch.multiprocessors:
         return found
@@ -101,7 +101,7 @@ def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Pre
     return Prediction(
         us=us("total"),
         gbs=moved / us("total") / 1e3,
-        ceiling_gbs=moved / copy_us(moved, basis.constants) / 1e3,
+        copy_gbs=moved / copy_us(moved, basis.constants) / 1e3,
         parts=parts,
         basis=basis.words,
         calibrated=basis.calibrated,
@@ -182,7 +182,7 @@ def predict_rows(
             problem = row_problem(row)
             places.append(place)
             launches.append(launch)
-            totals.append(traffic(kernel.memory_steps(problem), problem).total_bytes)
+            totals.append(traffic(kernel.steps(problem), problem).total_bytes)
     found = zip(places, totals, predictions(launches, totals, basis), strict=True)
     return [RowPrediction(place, total, prediction) for place, total, prediction in found]
 

@@ -159,7 +159,7 @@ def width_of(problem: Problem, rows: Sequence[Row], others: Mapping[str, float])
     kernel = load_kernel(str(chosen["kernel"]))
     return Width(
         cols=problem.cols,
-        total_bytes=traffic(kernel.memory_steps(problem), problem).total_bytes,
+        total_bytes=traffic(kernel.steps(problem), problem).total_bytes,
         configurations=len(rows),
         chosen=choice_of(chosen),
         fastest=choice_of(fastest),

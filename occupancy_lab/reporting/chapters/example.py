@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from occupancy_lab.record import Record
     from occupancy_lab.reporting.example import Example
     from occupancy_lab.reporting.launches import Variant
 
@@ -222,9 +223,13 @@ def _picture(example: Example) -> Picture:
     )
 
 
+def _moved(record: Record) -> int:
+    return traffic(record.kernel.steps(record.problem), record.problem).total_bytes
+
+
 def _the_choice(example: Example) -> Section:
     """Say what to launch instead, and what it brings."""
-    own, moved = example.tutorial, example.case.record.traffic.total_bytes
+    own, moved = example.tutorial, _moved(example.case.record)
     beside = bool(example.recorded)
     rows = tuple(
         (
@@ -251,11 +256,11 @@ def _the_choice(example: Example) -> Section:
 def _copy_sentences(example: Example) -> Iterator[str]:
     """Say what a plain copy of the matrix takes, measured if one was, and else predicted."""
     record, known = example.case.record, example.case.recorded.copy
-    moved = record.traffic.total_bytes
+    moved = _moved(record)
     if known is not None and known.us is not None:
         us, where = known.us, "measured" if example.times is MEASURED else "recorded"
     elif record.prediction is not None:
-        us, where = moved / record.prediction.ceiling_gbs / 1e3, "predicted"
+        us, where = moved / record.prediction.copy_gbs / 1e3, "predicted"
     else:
         return
     yield f"A plain copy of this matrix, {where}: {microseconds(us)}, {moved / us / 1e3:.0f} GB/s."
@@ -266,10 +271,10 @@ def _the_naive_steps(example: Example) -> Section:
     record = example.case.record
     kernel = load_kernel(NAIVE_KERNEL)
     (steps,) = write_steps(kernel, record.problem, ()).sections
-    moved = traffic(kernel.memory_steps(record.problem), record.problem).total_bytes
+    moved = traffic(kernel.steps(record.problem), record.problem).total_bytes
     words = (
         f"M rows and N columns: the {count(len(steps.tables[0].rows) - 1, 'torch operation')} of"
-        f" {kernel.name} move {megabytes(moved)}, {moved / record.traffic.total_bytes:.1f} times"
+        f" {kernel.name} move {megabytes(moved)}, {moved / _moved(record):.1f} times"
         " what a fused kernel or a plain copy does."
     )
     if example.naive is not None and example.naive.us is not None:

@@ -1,0 +1,263 @@
+"""A KERNEL of the user's own: the simplest works everywhere, and each field adds what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import occupancy_lab
+from occupancy_lab import Config, Grid, InputError, Kernel, MemoryStep, Problem, load_kernel
+from occupancy_lab.inputs import NamedKernel, check_measurable
+from occupancy_lab.kernel import ProgramRow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from occupancy_lab import Explanation
+
+FUNCTION = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double_rows(y_ptr, x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
+    cols = tl.arange(0, BLOCK_SIZE)
+    place = tl.program_id(0) * n_cols + cols
+    x = tl.load(x_ptr + place, mask=cols < n_cols)
+    tl.store(y_ptr + place, 2 * x, mask=cols < n_cols)
+"""
+SIMPLEST = """
+
+from occupancy_lab import Kernel, tensor
+
+
+def arguments(problem):
+    matrix = tensor((problem.rows, problem.cols), problem.dtype)
+    return (matrix, matrix, problem.cols)
+
+
+KERNEL = Kernel(double_rows, arguments)
+"""
+NO_TIME = (
+    "No time is predicted, as it is not known how many bytes double_rows moves: the memory_steps of"
+    " its KERNEL say it."
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a function and the simplest KERNEL."""
+    path = tmp_path_factory.mktemp("kernels") / "doubled.py"
+    path.write_text(FUNCTION + SIMPLEST, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def kernel(file: Path) -> Kernel:
+    """The simplest KERNEL."""
+    return load_kernel(str(file))
+
+
+def lab(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run occupancy-lab."""
+    command = [sys.executable, "-m", "occupancy_lab", *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"}
+    )
+
+
+def explain(kernel: Kernel, **changes: Any) -> Explanation:
+    """Explain *kernel* with some fields changed."""
+    changed = dataclasses.replace(kernel, **changes)
+    found = occupancy_lab.explain(
+        cols=781, kernel=changed, gpu="h100", **({"cache": False} if changes else {})
+    )
+    assert isinstance(found, occupancy_lab.Explanation)
+    return found
+
+
+def flat(document: str) -> str:
+    """Return a text in one line, without marks."""
+    return " ".join(document.replace("`", "").replace("\\", "").split())
+
+
+def test_the_simplest_kernel_is_short() -> None:
+    """A file needs fewer than ten lines besides its function."""
+    assert len([line for line in SIMPLEST.splitlines() if line]) < 10
+
+
+def test_what_is_usual(kernel: Kernel) -> None:
+    """What a KERNEL leaves out follows from its function, and a replaced one keeps it."""
+    assert (kernel.name, kernel.title, kernel.grid) == ("double_rows", "double_rows", Grid.ROWS)
+    config = kernel.default_config(Problem(3, 781), 0)
+    assert config == Config(1024, 4, 1)
+    assert kernel.constexprs(Problem(3, 781), config) == {"BLOCK_SIZE": 1024}
+    assert dataclasses.replace(kernel) == kernel
+    assert dataclasses.replace(kernel, name="other").title == "double_rows"
+
+
+def test_constexprs_that_are_usual() -> None:
+    """Each knob is passed where the function has a constexpr of its name; a loop has 2 stages."""
+    function = load_kernel("softmax").function
+    kernel = Kernel(function, lambda _problem: ())
+    config = kernel.default_config(Problem(3, 781), 0)
+    assert config == Config(1024, 4, 2)
+    wide = Problem(2**16, 2**16)
+    assert kernel.constexprs(wide, Config(2, 4, 3)) == {
+        "BLOCK_SIZE": 2,
+        "num_stages": 3,
+        "INT64_OFFSETS": True,
+    }
+
+
+def test_the_simplest_kernel_is_explained(file: Path) -> None:
+    """`explain` says what fits on each GPU, and that no time is predicted and why."""
+    done = lab("explain", "--cols", 781, "--kernel", file, "--gpu", "h100,mi300x")
+    assert done.returncode == 0, done.stderr
+    assert "double_rows, 4096 x 781 float32" in done.stdout
+    assert NO_TIME in flat(done.stdout)
+    full = lab("explain", "--cols", 781, "--kernel", file, "--gpu", "h100", "--json")
+    assert full.returncode == 0, full.stderr
+    assert '"floor_us": null' in full.stdout
+
+
+def test_the_simplest_kernel_is_swept(file: Path) -> None:
+    """`sweep` gives a row for each configuration, and says once why there are no times."""
+    done = lab(
+        *("sweep", "--cols", 781, "--kernel", file, "--gpu", "h100"),
+        *("--num-warps", "4,8", "--num-stages", 1),
+    )
+    assert done.returncode == 0, done.stderr
+    assert flat(done.stdout).count(NO_TIME) == 1
+
+
+def test_the_simplest_kernel_is_not_tuned(file: Path) -> None:
+    """`tune` ranks by predicted times: it says what is missing for one, and compiles nothing."""
+    done = lab("tune", "--cols", 781, "--kernel", file, "--gpu", "h100")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert NO_TIME.rstrip(".") in flat(done.stderr)
+
+
+def test_the_simplest_kernel_is_compared(file: Path) -> None:
+    """`compare` sets its GPUs side by side."""
+    done = lab("compare", "--cols", 781, "--kernel", file, "--gpu", "h100,mi300x")
+    assert done.returncode == 0, done.stderr
+    assert "MI300X" in done.stdout
+
+
+def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
+    """In Python a Kernel object is explained; what is not known of its time is None."""
+    found = explain(kernel)
+    (record,) = found.records
+    assert (record.plan.num_programs, record.traffic, record.prediction) == (4096, None, None)
+    assert record.to_dict()["read_bytes"] is None
+    assert NO_TIME in flat(found.to_markdown())
+    assert NO_TIME in flat(found.to_markdown(full=True))
+    table = occupancy_lab.sweep(781, kernel=kernel, gpu="h100", num_warps=4, num_stages=1)
+    assert table["predicted_us"].isna().all()
+    with pytest.raises(InputError, match="No time is predicted"):
+        occupancy_lab.tune(781, kernel=kernel, gpu="h100")
+
+
+def test_memory_steps_bring_times(kernel: Kernel) -> None:
+    """With its traffic a kernel has a time, a floor, and a table of what moves."""
+
+    def once(problem: Problem) -> tuple[MemoryStep, ...]:
+        elements = problem.rows * problem.cols
+        return (MemoryStep("double", elements, elements),)
+
+    found = explain(kernel, memory_steps=once)
+    (record,) = found.records
+    assert record.traffic is not None
+    assert record.traffic.total_bytes == 2 * record.problem.matrix_bytes
+    assert record.prediction is not None
+    text = flat(found.to_markdown(full=True))
+    assert "No time is predicted" not in text
+    assert "25.6 MB" in text
+    own = dataclasses.replace(kernel, memory_steps=once)
+    assert occupancy_lab.tune(781, kernel=own, gpu="h100", num_warps=4).best.kernel == "double_rows"
+    compared = explain(kernel, memory_steps=once, compared_with="softmax_naive")
+    assert "softmax_naive makes 5 passes" in flat(compared.to_markdown(full=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "programs"),
+    [({"grid": Grid.BLOCKS}, 4096 * 781 // 1024), ({"grid": Grid.PERSISTENT}, 8 * 2 * 132)],
+)
+def test_grid(kernel: Kernel, changes: dict[str, Any], programs: int) -> None:
+    """The grid says how many programs are launched."""
+    (record,) = explain(kernel, **changes).records
+    assert record.plan.num_programs == programs
+
+
+def test_default_config_and_constexprs(kernel: Kernel) -> None:
+    """A configuration of the kernel's own is what is launched, and constexprs what it is given."""
+    own = explain(kernel, default_config=lambda _problem, _most: Config(2048, 8, 1))
+    assert own.records[0].config == Config(2048, 8, 1)
+    wide = explain(kernel, constexprs=lambda _problem, _config: {"BLOCK_SIZE": 4096})
+    assert wide.records[0].resources.n_regs > own.records[0].resources.n_regs
+
+
+def test_name_title_and_options(kernel: Kernel) -> None:
+    """The name is what pages call it; options reach the compiler."""
+    wide = {"default_config": lambda _problem, _most: Config(4096, 4, 1)}
+    (record,) = explain(kernel, **wide).records
+    named = explain(kernel, name="twice", options={"maxnreg": 32}, **wide)
+    assert "twice, 4096 x 781" in named.to_markdown()
+    assert named.records[0].resources.n_regs <= 32 < record.resources.n_regs
+
+
+def test_program_table(kernel: Kernel) -> None:
+    """A small launch of blocks is shown program by program where the kernel says how."""
+
+    def rows(elements: int, block_size: int) -> tuple[ProgramRow, ...]:
+        return (ProgramRow(0, 0, tuple(range(block_size)), (True,) * elements),)
+
+    changed = dataclasses.replace(kernel, grid=Grid.BLOCKS, program_table=rows)
+    found = occupancy_lab.explain(cols=8, rows=1, kernel=changed, gpu="h100", cache=False)
+    assert "What each program sees" in found.to_markdown(full=True)
+
+
+def test_stage_bytes(kernel: Kernel) -> None:
+    """Stages that cannot fit are refused before a compile where the kernel says what one takes."""
+    with pytest.raises(occupancy_lab.DoesNotFitError, match="num_stages"):
+        explain(
+            kernel,
+            default_config=lambda _problem, _most: Config(1024, 4, 64),
+            stage_bytes=lambda _problem, config: 4 * config.block_size,
+        )
+
+
+def test_without_run_nothing_is_measured(kernel: Kernel) -> None:
+    """A measurement is refused in one sentence that names what the KERNEL lacks."""
+    with pytest.raises(InputError, match=r"double_rows cannot be measured: its KERNEL has no run"):
+        check_measurable(NamedKernel("doubled.py", kernel))
+    with pytest.raises(InputError, match="has no run"):
+        kernel.run_on(None)
+    runs = dataclasses.replace(kernel, run=lambda *launched: launched)
+    check_measurable(NamedKernel("doubled.py", runs))
+    assert runs.run_on(1, 2, 3) == (1, 2, 3)
+
+
+def test_a_missing_constexpr_is_named(kernel: Kernel) -> None:
+    """A constexpr that is not usual has to be given, and the error names it."""
+    with pytest.raises(occupancy_lab.OccupancyLabError, match="BLOCK_SIZE"):
+        explain(kernel, constexprs=lambda _problem, _config: {})
+
+
+def test_a_number_or_none_is_an_argument(tmp_path: Path) -> None:
+    """An argument is what a launch takes: a float and None too."""
+    source = FUNCTION.replace("n_cols, BLOCK_SIZE", "n_cols, scale, bias, BLOCK_SIZE")
+    source = source.replace("2 * x", "scale * x") + SIMPLEST.replace(
+        "problem.cols)\n", "problem.cols, 0.5, None)\n", 2
+    ).replace("(problem.rows, problem.cols, 0.5, None)", "(problem.rows, problem.cols)")
+    path = tmp_path / "scaled.py"
+    path.write_text(source, encoding="utf-8")
+    found = occupancy_lab.explain(cols=781, kernel=path, gpu="h100,mi300x")
+    assert len(found.records) == 2
