@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from stand_ins import put_calibration
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAVY = {"torch", "triton", "numpy", "pandas", "matplotlib", "rich", "tabulate", "platformdirs"}
 
@@ -63,3 +60,23 @@ assert one.prediction and other.prediction
 """
     imported_by(code)
     assert not imported_by(code) & {"torch", "pandas", "matplotlib", "scipy"}
+
+
+def test_stored_launch_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A launch that the store holds is explained without torch or pandas."""
+    put_calibration(monkeypatch, tmp_path)
+    code = f"""
+from occupancy_lab.explaining import explain
+found = explain(
+    kernel={str(Path(__file__).with_name("launched_kernels.py"))!r} + ":transpose",
+    signature="x_ptr=*fp16,y_ptr=*fp16,M=4096,N=2048",
+    constexprs="BLOCK=64",
+    grid="64x32",
+    bytes_read="2 * M * N",
+    bytes_written="2 * M * N",
+    gpu="h200,mi300x",
+)
+assert "predicted time" in found.to_markdown()
+"""
+    imported_by(code)
+    assert not imported_by(code) & {"torch", "pandas", "matplotlib", "scipy", "unittest", "asyncio"}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
-from unittest import mock
 
 from occupancy_lab.compiling.offline import OfflineDriver
 from occupancy_lab.errors import InputError
@@ -321,6 +320,8 @@ def _moved(value: Any, name: str) -> Any:
 @contextlib.contextmanager
 def offline_torch(device: Device) -> Iterator[None]:
     """Make torch and Triton answer in the block as if *device* were here."""
+    from unittest import mock
+
     import torch
     import triton
     from torch.amp import autocast_mode

@@ -14,7 +14,6 @@ from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the field
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from occupancy_lab.compiling.compile import compile_launch
 from occupancy_lab.compiling.offline import offline
@@ -154,6 +153,8 @@ class Recorder:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Note launches in the block instead of making them, as if the device were here."""
+        from unittest import mock
+
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -393,3 +393,35 @@ def test_every_missing_term_has_words() -> None:
     """Whatever term the tutorial misses, there is a reason to give for it."""
     names = {term.name for term in (*CUDA_TERMS, *HIP_TERMS)}
     assert names == set(TERM_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"cols": 781, "signature": "x=*fp16"}, "signature describes a launch"),
+        ({"kernel": "softmax", "rows": 4}, "rows is of a matrix; give its cols too"),
+        ({"gpu": "h100"}, "give --cols, or a function of Triton as FILE.py:FUNCTION"),
+        ({"kernel": print}, "is no function that triton.jit made"),
+        ({"kernel": "missing.py:double"}, "missing.py"),
+    ],
+)
+def test_what_is_neither_a_matrix_nor_a_launch(asked: dict[str, Any], words: str) -> None:
+    """A mixture of a matrix and a launch, and neither of them, are one sentence."""
+    with pytest.raises(InputError) as raised:
+        occupancy_lab.explain(**asked)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_argument_that_there_is_not() -> None:
+    """A misspelt argument is Python's own error."""
+    with pytest.raises(TypeError, match="no argument 'colls'"):
+        occupancy_lab.explain(colls=781)
+
+
+def test_a_script_has_no_use_for_a_signature(tmp_path: Path) -> None:
+    """What describes a launch is refused of a script, which makes its launches itself."""
+    path = tmp_path / "bench.py"
+    path.write_text("def main():\n    pass\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"grid has no use for .*bench\.py:main"):
+        occupancy_lab.explain(kernel=f"{path}:main", grid="4")

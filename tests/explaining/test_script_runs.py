@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.script import Script
-from occupancy_lab.explaining.script_runs import script_runs
+from occupancy_lab.explaining.script_runs import explain_script, script_runs
 from occupancy_lab.gpus import find_gpu
 
 if TYPE_CHECKING:
@@ -45,3 +45,19 @@ def test_each_launch_line_has_a_dry_run(tmp_path: Path) -> None:
     assert (first.place, second.place) == (f"{path}:16", f"{path}:17")
     assert "# double, grid 4, on H100 SXM" in text
     assert "num_warps 8" in text
+
+
+def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
+    """A launch line is one whatever the GPUs, and one that fails there has its GPU too."""
+    path = tmp_path / "bench.py"
+    wide = SCRIPT.replace("BLOCK=256", "BLOCK=256, num_ctas=2")
+    path.write_text(wide, encoding="utf-8")
+    found = explain_script(f"{path}:main", gpu="h100,mi300x")
+    page = found.to_markdown()
+    assert "2 launch lines" in page.splitlines()[0]
+    rows = [line for line in page.splitlines() if line.startswith("| double")]
+    assert [row.split("|")[2].strip() for row in rows] == ["h100", "h100", "mi300x", "mi300x"]
+    lines = found.to_dict()["lines"]
+    assert [line["gpu"] for line in lines] == ["h100", "h100", "mi300x", "mi300x"]
+    assert "num_ctas" in lines[3]["reason"]
+    assert "registers, VGPRs" in page

@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.occupancy.planning import plan_launch, traffic
+from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
 from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.throughput.predict import (
     add_predictions,
     copy_us,
     predict,
+    predict_launch,
     predictions,
     row_features,
     row_resources,
 )
-from occupancy_lab.values import Config, Problem, Resources
+from occupancy_lab.values import Config, Problem, Resources, Traffic
 
 if TYPE_CHECKING:
     from typing import Any
@@ -173,3 +174,60 @@ def test_predicted_columns_are_filled(shelves: Shelves, gpu: str) -> None:
     assert table["predicted_gbs"].tolist() == [one.gbs for one in expected]
     assert table["bound"].tolist() == [one.bound for one in expected]
     assert table["basis"].str.contains("NVIDIA H200").all()
+
+
+SIMPLE = Resources(32, 4, 0, instructions=90, load_bytes=16, store_bytes=16)
+
+
+def launched(resources: Resources, moved: Traffic, gpu: str = "h100") -> Prediction | None:
+    """Return the prediction of a launch of 4096 programs."""
+    calculation = calculate(resources, find_gpu(gpu))
+    plan = plan_grid((4096,), calculation.resident_programs)
+    return predict_launch(resources, moved, calculation.occupancy, plan, find_gpu(gpu))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loop_instructions": 9},
+        {"tensor_instructions": 4},
+        {"num_ctas": 2},
+        {"instructions": None},
+    ],
+)
+def test_what_is_not_modelled_has_no_prediction(changes: dict[str, Any]) -> None:
+    """A launch with a loop, tensor cores, clusters or an unread binary has no predicted time."""
+    moved = Traffic(2**24, 2**24)
+    assert launched(SIMPLE, moved) is not None
+    assert launched(SIMPLE.replace(**changes), moved) is None
+
+
+@pytest.mark.parametrize(("gpu", "moved"), [("sm_90", 2**24), ("gfx942", 2**24), ("h100", 0)])
+def test_a_launch_of_unknown_extent_has_no_prediction(gpu: str, moved: int) -> None:
+    """Neither a bare architecture nor a launch that moves nothing has a predicted time."""
+    assert launched(SIMPLE, Traffic(moved, 0), gpu) is None
+
+
+@given(
+    st.integers(0, 2**45),
+    st.integers(1, 2**45),
+    st.builds(
+        Resources,
+        n_regs=st.integers(16, 255),
+        num_warps=st.sampled_from([1, 2, 4, 8]),
+        shared=st.integers(0, 60_000),
+        instructions=st.integers(1, 10_000),
+        load_bytes=st.sampled_from([None, 1, 4, 16]),
+    ),
+    st.sampled_from(["h100", "h200", "a100", "rtx4090", "mi300x", "rx7900xtx"]),
+)
+def test_no_launch_is_faster_than_memory(
+    read: int, written: int, resources: Resources, gpu: str
+) -> None:
+    """Whatever the launch, its bytes take no less than at the bandwidth of the data sheet."""
+    found = launched(resources, Traffic(read, written), gpu)
+    bandwidth = find_gpu(gpu).bandwidth_gbs
+    assert found is not None
+    assert bandwidth is not None
+    assert found.us >= (read + written) / bandwidth / 1e3
+    assert found.gbs <= bandwidth * (1 + 1e-9)
