@@ -4,7 +4,8 @@
     ├── InputError                 what was asked for cannot be asked: a bad number, name or file
     ├── DoesNotFitError            one program needs more than the GPU gives one program
     ├── CompileError               Triton could not compile the kernel for this target
-    │   └── TargetError            the installed Triton has no compiler for this target
+    │   ├── TargetError            the installed Triton has no compiler for this target
+    │   └── CompileTimeoutError    a compile takes longer than it may
     ├── BinaryError                a cubin, an hsaco or a text of one that cannot be read
     └── DriverError                the GPU at hand or its driver refused
 
@@ -59,6 +60,10 @@ class CompileError(OccupancyLabError):
 
 class TargetError(CompileError):
     """The installed Triton has no compiler for this target."""
+
+
+class CompileTimeoutError(CompileError):
+    """A compile takes longer than it may."""
 
 
 class BinaryError(OccupancyLabError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError
 from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
@@ -185,7 +185,7 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
     return {
         "us": prediction.us,
         "gbs": prediction.gbs,
-        "share_of_ceiling": prediction.share_of_ceiling,
+        "share_of_copy": prediction.share_of_copy,
         "bound": prediction.bound,
         "parts": {part.name: part.us for part in prediction.parts},
         "basis": prediction.basis,
@@ -296,7 +296,7 @@ class LaunchRecord:
     prediction: Prediction | None = None
     """How long the launch should take; None where its bytes, or what it does, leave it open."""
     least_us: float | None = None
-    """The launch's bytes over the data sheet's bandwidth, us; None where one is not known."""
+    """The bytes that are known over the data sheet's bandwidth, us; None where one is not known."""
 
     @property
     def gpu(self) -> Gpu:
@@ -317,9 +317,16 @@ class LaunchRecord:
 
     @property
     def traffic(self) -> Traffic | None:
-        """Bytes that the launch has to move; None where nobody said how many."""
+        """Bytes that the launch has to move; None where nobody said how many each way."""
         read, written = self.launch.read_bytes, self.launch.written_bytes
-        return None if read is None and written is None else Traffic(read or 0, written or 0)
+        return None if read is None or written is None else Traffic(read, written)
+
+    @property
+    def known_bytes(self) -> int | None:
+        """Bytes that the launch moves at the least; None where nobody said any."""
+        known = [self.launch.read_bytes, self.launch.written_bytes]
+        given = [number for number in known if number is not None]
+        return sum(given) if given else None
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known."""
@@ -412,9 +419,16 @@ def untried(function: Any, launch: Launch, gpu: Gpu, error: OccupancyLabError) -
         constexprs=constexpr_names(function),
         options=launch.options(function),
         gpu=gpu,
-        status="does not fit" if isinstance(error, DoesNotFitError) else "compile failed",
+        status=failure_status(error),
         reason=str(error),
     )
+
+
+def failure_status(error: OccupancyLabError) -> str:
+    """Return in a word or two why there is no record."""
+    if isinstance(error, DoesNotFitError):
+        return "does not fit"
+    return "timed out" if isinstance(error, CompileTimeoutError) else "compile failed"
 
 
 def constexpr_names(function: Any) -> frozenset[str]:
@@ -441,9 +455,11 @@ def launch_record(
         calculation=calculation,
         triton_version=triton,
     )
-    if record.traffic is None or record.plan is None:
+    if not record.known_bytes:
         return record
-    prediction, least = predict_launch(
-        resources, record.traffic, calculation.occupancy, record.plan, gpu
-    )
+    prediction = None
+    if record.traffic is not None and record.plan is not None:
+        held = calculation.occupancy
+        prediction = predict_launch(resources, record.traffic, held, record.plan, gpu)
+    least = Traffic(record.known_bytes, 0).floor_us(gpu.bandwidth_gbs)
     return dataclasses.replace(record, prediction=prediction, least_us=least)

@@ -418,7 +418,7 @@ class Prediction:
     """Time of a launch, with the L2 cache flushed before it, us."""
     gbs: float
     """Bandwidth that its traffic comes to in that time, GB/s."""
-    ceiling_gbs: float
+    copy_gbs: float
     """Bandwidth that a plain copy of as many bytes comes to, GB/s, launch included."""
     parts: tuple[Part, ...]
     """What takes time, in the order launch, latency, issue, bandwidth, tail."""
@@ -433,9 +433,9 @@ class Prediction:
         return max(self.parts, key=lambda part: part.us).name
 
     @property
-    def share_of_ceiling(self) -> float:
+    def share_of_copy(self) -> float:
         """The bandwidth over a plain copy's."""
-        return self.gbs / self.ceiling_gbs
+        return self.gbs / self.copy_gbs
 
     def part(self, name: str) -> Part:
         """Return the part called *name*."""

@@ -38,6 +38,8 @@ LEFT_OUT = (
     "limiter",
     "waves",
     "barriers",
+    "tensor_memory",
+    "num_ctas",
     "sgprs",
     "allocated_vgprs",
 )

@@ -186,7 +186,7 @@ def _case(formula: Formula, case: Verdict[TutorialOccupancy]) -> str:
     tutorial = min(_set(case.said.limits), key=_programs)
     current, *old = tutorial_sentences(record.calculation)
     verdict = current if formula.rocm is Rocm.CURRENT else old[0]
-    names = [resource_word(record.calculation, limit.resource) for limit in (tutorial, exact)]
+    names = [resource_word(record.gpu.vendor, limit.resource) for limit in (tutorial, exact)]
     return (
         f"**{_name(formula)}**: {kernel}, {count(taken.n_regs, word)}, {taken.shared} B. Tutorial,"
         f" {names[0]}: {'; '.join(tutorial.steps)}. Exact, {names[1]}: {'; '.join(exact.steps)}."

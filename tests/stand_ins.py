@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from guesses import calibration
 
+from occupancy_lab.errors import CompileError, CompileTimeoutError
+from occupancy_lab.explaining.dry_run import Launcher
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.kernel import variants
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.values import Conditions, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pytest
 
+    from occupancy_lab.explaining.dry_run import DryRun
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.launch import Launch
     from occupancy_lab.measuring.process import TimedLaunch
-    from occupancy_lab.values import Problem
+    from occupancy_lab.values import Problem, Resources, Target
 
 CONDITIONS = Conditions(
     device="NVIDIA H200",
@@ -116,3 +121,44 @@ def values_of(text: str) -> object:
 
 def _refuse(word: str) -> None:
     raise AssertionError(word)
+
+
+class GivenCompiler:
+    """Stands in for a LaunchCompiler: *outcome* gives the resources of a launch, or why none."""
+
+    def __init__(self, outcome: Callable[[Mapping[str, Any], Target], Resources | str]) -> None:
+        self._outcome = outcome
+
+    def prepare(self, wanted: Iterable[object]) -> None:
+        """Compile nothing."""
+        list(wanted)
+
+    def resources(self, _function: object, launch: Launch, target: Target) -> Resources:
+        """Return what was given for the launch's keywords."""
+        found = self._outcome(launch.keywords, target)
+        if isinstance(found, str):
+            error = CompileTimeoutError if "longer" in found else CompileError
+            raise error(found)
+        return found
+
+
+def dry(  # noqa: PLR0913 - what a launch line has
+    kernel: Any,
+    gpus: str,
+    outcome: Callable[[Mapping[str, Any], Target], Resources | str],
+    *arguments: Any,
+    grid: Any = None,
+    read: int | None = None,
+    written: int | None = None,
+    **keywords: Any,
+) -> DryRun:
+    """Return the dry run of a launch line of which *outcome* says what is compiled."""
+    compiler: Any = GivenCompiler(outcome)
+    launcher = Launcher([(find_gpu(name), False) for name in gpus.split(",")], compiler, "3.7.1")
+    found = [
+        dataclasses.replace(
+            one, launch=dataclasses.replace(one.launch, read_bytes=read, written_bytes=written)
+        )
+        for one in variants(kernel, arguments, keywords, grid)
+    ]
+    return launcher.run(found)

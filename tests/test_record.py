@@ -5,19 +5,36 @@ from __future__ import annotations
 import dataclasses
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import launched_kernels
 import pytest
-from stand_ins import CONDITIONS, put_calibration
+from stand_ins import CONDITIONS, dry, put_calibration
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.compiling.process import Compiler
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.errors import (
+    CompileError,
+    CompileTimeoutError,
+    DoesNotFitError,
+    InputError,
+    OccupancyLabError,
+)
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernel import load_kernel, variants
+from occupancy_lab.launch import tensor
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_launch, traffic
-from occupancy_lab.record import Record, compile_record, make_record, record_of
+from occupancy_lab.record import (
+    LaunchRecord,
+    Record,
+    compile_record,
+    launch_record,
+    make_record,
+    record_of,
+    untried,
+)
+from occupancy_lab.signature import read_launches
 from occupancy_lab.throughput.predict import predict
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
@@ -114,7 +131,7 @@ def test_a_record_is_plain_json() -> None:
 
 
 def test_a_prediction_is_in_the_row_and_in_json() -> None:
-    """The row has its time, bandwidth, bound and basis; JSON has its parts and its ceiling too."""
+    """The row has its time, bandwidth, bound and basis; JSON has its parts too."""
     found = record("h200")
     predicted, plain = found.prediction, found.to_dict()
     names = ("predicted_us", "predicted_gbs", "bound", "basis")
@@ -123,7 +140,7 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
     assert plain["prediction"] == {
         "us": predicted.us,
         "gbs": predicted.gbs,
-        "share_of_ceiling": predicted.gbs / predicted.ceiling_gbs,
+        "share_of_copy": predicted.gbs / predicted.copy_gbs,
         "bound": max(plain["prediction"]["parts"], key=plain["prediction"]["parts"].get),
         "parts": {part.name: part.us for part in predicted.parts},
         "basis": predicted.basis,
@@ -219,3 +236,104 @@ def test_what_does_not_fit_has_no_record() -> None:
         make_record(*made, find_gpu("h100"), Store(None))
     with closing(Compiler(None)) as compiler, pytest.raises(DoesNotFitError, match="can fit"):
         compile_record("softmax", *made, find_gpu("h100"), compiler=compiler)
+
+
+MOVED = {"read": 2**24, "written": 2**24}
+
+
+def launched(gpu: str = "h100", *, fit: int = 0, **asked: Any) -> LaunchRecord:
+    """Return the record of a launch without a loop whose resources are given."""
+    found = Resources(32, 4, fit, local_bytes=0, instructions=90, load_bytes=16, store_bytes=16)
+    tensors = (tensor((4096, 2048), "float16"),) * 2
+    run = dry(
+        *(launched_kernels.transpose, gpu, lambda *_: found, *tensors, 4096, 2048),
+        **{"BLOCK": 64, "grid": (64, 32), **asked},
+    )
+    (one,) = run.records
+    return one
+
+
+def test_a_launch_has_a_row() -> None:
+    """A launch's row has its constexprs, its options, its binary's numbers and its grid's."""
+    row = launched(num_warps=4, **MOVED).row()
+    assert row["BLOCK"] == 64
+    assert row["num_warps"] == row["launched_warps"] == 4
+    assert "M" not in row
+    assert row["num_programs"] == 64 * 32
+    assert row["predicted_us"] >= row["least_us"] > 0
+    assert row["limiter"] == "warps+registers"
+
+
+def test_what_is_not_known_of_a_launch_is_none() -> None:
+    """Without a grid and bytes, waves and times are None, and JSON has null, never 0."""
+    plain = json.loads(json.dumps(launched(grid=None).to_dict(), allow_nan=False))
+    for name in ("grid", "num_programs", "waves", "predicted_us", "least_us"):
+        assert plain[name] is None
+
+
+@pytest.mark.parametrize("given", [{"read": 2**24}, {"written": 2**24}])
+def test_half_of_the_bytes_are_no_traffic(given: dict[str, int]) -> None:
+    """Bytes of which half are not known give the least time of what is known, and no prediction."""
+    one = launched(**given)
+    assert one.traffic is None
+    assert one.known_bytes == 2**24
+    assert one.prediction is None
+    assert one.least_us is not None
+    whole = launched(read=2**24, written=0)
+    assert whole.prediction is not None
+    assert whole.prediction.us >= one.least_us
+
+
+def test_the_least_time_needs_no_grid() -> None:
+    """The least that is possible is known without a grid; a prediction is not."""
+    one = launched(grid=None, **MOVED)
+    assert one.prediction is None
+    assert one.least_us == launched(**MOVED).least_us
+
+
+def test_typical_values_are_shown_nowhere() -> None:
+    """An argument that was given a type has that type in JSON, not the number behind it."""
+    (line,) = read_launches(
+        launched_kernels.transpose,
+        signature="x_ptr=*fp16,y_ptr=*fp16,M=i32:16,N=77",
+        constexprs="BLOCK=64",
+    )
+    launch = next(
+        variants(launched_kernels.transpose, line.arguments, line.keywords, line.grid)
+    ).launch
+    made = launch_record(
+        launched_kernels.transpose,
+        dataclasses.replace(launch, typical=line.typical),
+        find_gpu("h100"),
+        Resources(32, 4, 0),
+        triton="3.7.1",
+    )
+    arguments = made.to_dict()["arguments"]
+    assert arguments["M"] == "i32:16"
+    assert arguments["N"] == 77
+    assert arguments["BLOCK"] == 64
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (DoesNotFitError("too much", needed=2, available=1), "does not fit"),
+        (CompileTimeoutError("too slow"), "timed out"),
+        (CompileError("no luck"), "compile failed"),
+    ],
+)
+def test_a_launch_without_a_record_says_why(error: OccupancyLabError, status: str) -> None:
+    """A launch that fails keeps its columns, with a status and the reason."""
+    one = launched()
+    function = launched_kernels.transpose
+    row = untried(function, one.launch, find_gpu("h100"), error).to_dict()
+    assert (row["status"], row["reason"]) == (status, str(error))
+    assert row["BLOCK"] == 64
+    assert "n_regs" not in row
+
+
+def test_a_launch_that_does_not_fit_has_no_record() -> None:
+    """One program that needs more than a GPU gives is an error with both numbers."""
+    with pytest.raises(DoesNotFitError) as raised:
+        launched("rtx4090", fit=200_000)
+    assert raised.value.needed >= 200_000 > raised.value.available

@@ -260,7 +260,9 @@ def sweep(
 
         views = ("where", "sort", "top", "form", "export_csv", "export_json", "export_markdown")
         given = of_launch(launch, asked, *views)
-        swept = sweep_launches(**given, gpu=gpus or None, cache=not no_cache, progress=show_status)
+        if not asked["quiet"]:
+            given["progress"] = show_status
+        swept = sweep_launches(**given, gpu=gpus or None, cache=not no_cache)
         _print_swept(swept, asked["form"])
     sys.exit(swept.status)
 

@@ -113,8 +113,10 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     if launch is not None:
         from occupancy_lab.explaining.launch_table import tune_launches
 
-        given = of_launch(launch, asked, "gpu")
-        print_answer(tune_launches(top, **given, cache=not no_cache, progress=show_status), form)
+        given = of_launch(launch, asked, "gpu", "top")
+        if not quiet:
+            given["progress"] = show_status
+        print_answer(tune_launches(top, **given, cache=not no_cache), form)
         return
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import shown_progress
@@ -182,7 +184,12 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
     help="What `sweep --measure --export-csv` wrote [default: what was recorded].",
 )
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="On these GPUs [default: all].")
-@click.option("--use", "uses", multiple=True, help="tuning, held out or check [default: all].")
+@click.option(
+    "--use",
+    "uses",
+    multiple=True,
+    help="tuning, held out, check or benchmark [default: all but benchmark].",
+)
 @click.option("--kernel", "kernels", multiple=True, metavar="FILE", help="A kernel of your own.")
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Worst launches."

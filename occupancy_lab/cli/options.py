@@ -325,6 +325,7 @@ def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
 """What `any_launch_options` describe."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout")
+_OF_EITHER = {"launch", "gpus", "no_cache", "form", "as_json", "full", "quiet"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
 
 
@@ -335,11 +336,17 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     """
     taken = {*_OF_ANY, *others}
     given = {name: value for name, value in asked.items() if name in taken and _is_given(value)}
-    source = click.get_current_context().get_parameter_source
-    written = (name for name in asked if source(name) is ParameterSource.COMMANDLINE)
-    foreign = sorted(set(written) - taken)
+    context = click.get_current_context()
+    written = (
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
+    foreign = sorted(set(written) - taken - _OF_EITHER)
     if foreign:
         msg = f"--{foreign[0].replace('_', '-')} has no use for the launch of {quoted(launch)}"
+        if ".py" not in launch:
+            msg += ", which is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
         raise click.UsageError(msg)
     for name in ("num_warps", "num_stages"):
         if isinstance(given.get(name), tuple):

@@ -21,12 +21,12 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.case import with_times
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
-from occupancy_lab.explaining.duration import predicted_words
+from occupancy_lab.explaining.duration import predicted_words, recorded_words
 from occupancy_lab.explaining.explanation import Explanation, compile_case
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
 from occupancy_lab.explaining.limits import answer_in_short, occupancy_words, programs_words
-from occupancy_lab.explaining.short import bound_words, measured_words
+from occupancy_lab.explaining.short import bound_words
 from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -139,7 +139,11 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
                 for cell, environment in itertools.product(cells, environments)
             ]
         )
-    return Comparison(tuple(entry.record for entry in entries), write_comparison(entries))
+    return Comparison(
+        tuple(entry.record for entry in entries),
+        write_comparison(entries),
+        recorded=tuple(entry.recorded for entry in entries),
+    )
 
 
 def _called(kernel: NamedKernel) -> str:
@@ -207,13 +211,12 @@ KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages"
 
 def write_comparison(entries: tuple[Entry, ...]) -> Document:
     """Return the comparison of *entries*, which are of one problem and differ in some dimension."""
+    differences = _differences(entries)
+    why = (Section("What differs and why", sentences=differences),) if differences else ()
     return Document(
         _title(entries),
         tuple(answer_in_short(entry) for entry in entries),
-        (
-            _side_by_side(entries),
-            Section("What differs and why", sentences=_differences(entries)),
-        ),
+        (_side_by_side(entries), *why),
     )
 
 
@@ -250,7 +253,7 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
             ("tutorial, programs", lambda entry: tutorial_programs(entry.calculation)),
             ("predicted time", predicted_words),
             ("bound by", bound_words),
-            ("recorded time", measured_words),
+            ("recorded time", recorded_words),
         ),
     )
     alike = [(name, cells[0]) for name, *cells in rows if len(set(cells)) == 1]

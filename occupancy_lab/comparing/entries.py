@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import elements_per_thread, threads_words
 from occupancy_lab.explaining.launch import resident_words
-from occupancy_lab.explaining.limits import occupancy_words, programs_words, unit_words
+from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.explaining.short import bound_words
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.text.document import literal
-from occupancy_lab.text.words import article, count, known, limiter_words, listed, resource_word
+from occupancy_lab.text.words import (
+    article,
+    count,
+    known,
+    limiter_words,
+    listed,
+    microseconds,
+    resource_word,
+    unit_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -183,7 +193,10 @@ def _allowed(entry: Entry, resource: str) -> str | None:
     limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
     if limit is None:
         return None
-    word, limiters = resource_word(entry.calculation, resource), entry.record.occupancy.limiters
+    word, limiters = (
+        resource_word(entry.calculation.gpu.vendor, resource),
+        entry.record.occupancy.limiters,
+    )
     if limit.programs is None:
         return f"no {word} {PLACE} is used"
     verb = "allow" if word.endswith("s") else "allows"
@@ -234,6 +247,29 @@ def between_gpus(part: Slice) -> Iterator[str]:
     yield from _warp_size(part)
     yield from _limits(part)
     yield from _size(part)
+    yield from _speed(part)
+
+
+def _speed(part: Slice) -> Iterator[str]:
+    """Say how fast the memories are, and what that and the rest make of the launch."""
+    peaks, bounds = part.said(_peak), part.said(_bound)
+    said = [f"the vendor's peak bandwidth is {peaks}"] if peaks else []
+    if bounds:
+        said.append(f"the launch is bound by {bounds}")
+    if said:
+        yield _sentence("; ".join(said))
+
+
+def _peak(entry: Entry) -> str | None:
+    gbs = entry.record.gpu.bandwidth_gbs
+    return None if gbs is None else f"{gbs:g} GB/s"
+
+
+def _bound(entry: Entry) -> str | None:
+    prediction = entry.record.prediction
+    if prediction is None:
+        return None
+    return f"{bound_words(entry)} of the predicted {microseconds(prediction.us)},"
 
 
 def moves(part: Slice) -> Iterator[str]:
@@ -323,7 +359,7 @@ def _nearest(first: Entry, other: Entry) -> Iterator[str]:
             continue
         allowed = [entry.record.occupancy.limit(resource).programs for entry in (first, other)]
         if allowed[0] != allowed[1] and None not in allowed:
-            word = resource_word(other.calculation, resource)
+            word = resource_word(other.calculation.gpu.vendor, resource)
             yield f"{word} alone would allow {allowed[0]} and {allowed[1]}"
         elif step.least_for_one_fewer is not None:
             unit = unit_words(other.calculation, resource)

@@ -12,7 +12,7 @@ from occupancy_lab.compiling.pool import compile_here
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.server import Request
 from occupancy_lab.compiling.store import Store, key_as_json, key_digest
-from occupancy_lab.errors import CompileError
+from occupancy_lab.errors import CompileError, CompileTimeoutError
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class LaunchCompiler:
                 f"{function.__name__} takes longer than {outcome.seconds:g} s to compile for"
                 f" {target.name}; --compile-timeout gives it more"
             )
+            raise CompileTimeoutError(msg)
         raise CompileError(msg)
 
     def _key(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from occupancy_lab.inputs import gpu_measured
 from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import change, count, difference, formatted
+from occupancy_lab.text.words import change, count, difference, formatted, listed
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import copy_us, predict_rows, row_config, row_problem
 
@@ -131,6 +132,8 @@ class Evaluation(Answer):
     """How good the predictions of a table's launches are, by GPU and use."""
 
     results: tuple[Result, ...]
+    left_out: tuple[str, ...] = ()
+    """Uses of the table that were not asked for, and are in no default."""
 
     def to_document(self) -> Document:
         """Return the evaluation in words."""
@@ -257,7 +260,7 @@ def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterat
 
 
 USES = ("tuning", "held out", CHECK)
-"""What the recorded grids are for; the rest is the tutorial's benchmark."""
+"""What is evaluated unasked; "benchmark", the tutorial's, is left out unless it is asked for."""
 
 
 def run(
@@ -271,16 +274,21 @@ def run(
 ) -> tuple[Evaluation, tuple[str, ...]]:
     """Return the evaluation of what was recorded, or of *file*, and a sentence per broken limit.
 
-    *gpus* and *uses* choose rows; none takes all GPUs, and what is tuning or held out where the
-    table says so, or check. *kernels* are the files of kernels that are not the lab's own. *limits*
-    are max_median, max_p90, max_mean_loss, max_worst_loss and min_rank; None is no limit.
+    *gpus* and *uses* choose rows; none takes all GPUs and, where the table has uses, those of USES:
+    all but the tutorial's benchmark. *kernels* are the files of kernels that are not the lab's own.
+    *limits* are max_median, max_p90, max_mean_loss, max_worst_loss and min_rank; None is no limit.
 
     Raises InputError for what cannot be read, chosen or predicted.
     """
     check_files(kernels, store_directory())
     own = {kernel.name: kernel for kernel in map(load_kernel, kernels)}
     table = recorded_table() if file is None else read_table(file, kernels=own)
-    evaluation = evaluate(choose(table, gpus, uses), kernels=own, top=top)
+    chosen = choose(table, gpus, uses)
+    evaluation = evaluate(chosen, kernels=own, top=top)
+    if "use" in table and not uses:
+        there = table.loc[table["gpu"].isin(chosen["gpu"]), "use"]
+        left_out = tuple(sorted(set(there) - set(chosen["use"])))
+        evaluation = dataclasses.replace(evaluation, left_out=left_out)
     given = {name.partition("_")[2]: limit for name, limit in limits.items() if limit is not None}
     return evaluation, tuple(broken_limits(evaluation, given))
 
@@ -325,9 +333,19 @@ def evaluation_document(evaluation: Evaluation) -> Document:
         tuple(_in_short(result) for result in evaluation.results),
         (
             *(_result_section(result) for result in evaluation.results),
-            Section("What the numbers are", sentences=tuple(EXPLAINED.splitlines())),
+            Section(
+                "What the numbers are",
+                sentences=(*EXPLAINED.splitlines(), *_left_out(evaluation)),
+            ),
         ),
     )
+
+
+def _left_out(evaluation: Evaluation) -> Iterator[str]:
+    if evaluation.left_out:
+        uses = listed([literal(use) for use in evaluation.left_out])
+        options = " ".join(f"--use {shlex.quote(use)}" for use in evaluation.left_out)
+        yield f"Launches whose use is {uses} are left out; `{options}` takes them instead."
 
 
 def _in_short(result: Result) -> str:

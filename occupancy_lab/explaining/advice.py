@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, resource_key
-from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives, recorded_time
+from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
 from occupancy_lab.explaining.timing import (
     NOTICEABLE,
+    STAGES_REASONS,
     predicted_launch,
+    reason,
     recorded_change,
     timing,
 )
 from occupancy_lab.inputs import DEFAULT_ROWS, NamedKernel
-from occupancy_lab.kernel import Grid, load_kernel
+from occupancy_lab.kernel import Grid, kernel_names, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.text.document import Section
 from occupancy_lab.text.words import change, count, microseconds, said_of_each
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.kernel import Kernel
     from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Config, Resources
 
@@ -37,33 +41,101 @@ TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """How much longer another launch takes than this one; both times are of one basis."""
+
+    share: float
+    """-0.1 is 10% less."""
+    basis: str
+    """recorded, predicted, or estimated: predicted of what is not compiled."""
+
+    def __str__(self) -> str:
+        return f"{change(self.share)} {self.basis}"
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to try, and how much longer a launch then takes, as a share: None is not known."""
+    """Something to try, and what it changes: None is not known."""
 
     sentence: str
-    change: float | None = None
+    change: Change | None = None
 
     @property
     def worth_it(self) -> bool:
         """Whether nothing is known against it: no time that was predicted or recorded."""
-        return self.change is None or self.change <= -NOTICEABLE
+        return self.change is None or self.change.share <= -NOTICEABLE
 
 
-def find_alternatives(case: Case, directory: Path | None) -> Alternatives:
-    """Return what the store at *directory* has of what `tune` ranks for *case*; nothing compiles.
+def with_alternatives(case: Case, directory: Path | None) -> Case:
+    """Return *case* with other launches of its problem: those recorded, or else compiled.
+
+    What is compiled is looked up in the store at *directory*; nothing compiles.
+    """
+    if case.record.prediction is None:
+        return case
+    # What another Triton makes of them lies under keys that only it knows.
+    store = Store(directory if case.triton is None else None)
+    rows = ROW_KERNELS.get(case.kernel_name or "")
+    if rows is not None:
+        single = dataclasses.replace(case.record.config, num_stages=1)
+        key = _key(case, load_kernel(rows), single)
+        case = dataclasses.replace(case, row_kernel=store.get(key))
+    found = _recorded_alternatives(case) or _compiled_alternatives(case, store)
+    estimate = _rows_estimate(case)
+    ranked = [one for one in found.ranked if not _same(one, estimate)]
+    if estimate is not None:
+        known = found.find(estimate.kernel, estimate.config)
+        recorded_us = None if known is None else known.recorded_us
+        ranked.append(dataclasses.replace(estimate, recorded_us=recorded_us))
+    ranked.sort(key=lambda one: one.us or math.inf)
+    return dataclasses.replace(case, alternatives=dataclasses.replace(found, ranked=tuple(ranked)))
+
+
+def _same(one: Alternative, other: Alternative | None) -> bool:
+    return other is not None and (one.kernel, one.config) == (other.kernel, other.config)
+
+
+def _key(case: Case, kernel: Kernel, config: Config) -> dict[str, Any]:
+    launch = kernel.launch(case.record.problem, config)
+    return resource_key(kernel.function, launch, case.record.gpu.target)
+
+
+def _recorded_alternatives(case: Case) -> Alternatives | None:
+    """Return the launches that were recorded of the problem; None where none was."""
+    from occupancy_lab.sweeping.recorded import recorded_launches
+
+    if case.kernel_name not in {*ROW_KERNELS, *ROW_KERNELS.values()} & {*kernel_names()}:
+        return None
+    found: dict[tuple[str, Config], Alternative] = {}
+    for one in recorded_launches(case.record.gpu.key, case.record.problem):
+        name = one.kernel, one.config
+        if one.as_compiled and name not in found:
+            resources = case.single_stage if name == _single_stage(case) else one.resources
+            predicted = None
+            if resources is not None:
+                predicted = predicted_launch(case, load_kernel(one.kernel), one.config, resources)
+            us = None if predicted is None else predicted[1].us
+            found[name] = Alternative(*name, one.num_programs, us, one.measurement.us)
+    if not found:
+        return None
+    return Alternatives(tuple(found.values()), len(found), recorded=True)
+
+
+def _single_stage(case: Case) -> tuple[str | None, Config]:
+    return case.kernel_name, dataclasses.replace(case.record.config, num_stages=1)
+
+
+def _compiled_alternatives(case: Case, store: Store) -> Alternatives:
+    """Return what *store* has of what `tune` ranks for *case*.
 
     A launch whose num_stages the prediction does not see is not ranked against other num_stages.
     """
     from occupancy_lab.tuning.search import KERNELS, grid_tasks
 
     record = case.record
-    if record.prediction is None:
-        return Alternatives()
     kernels = [NamedKernel(case.kernel_name, record.kernel)]
     if case.kernel_name in KERNELS:
         kernels = [NamedKernel(name, load_kernel(name)) for name in KERNELS]
-    # What another Triton makes of them lies under keys that only it knows.
-    store = Store(directory if case.triton is None else None)
     ranked, missing = [], 0
     tasks = [
         task
@@ -71,8 +143,7 @@ def find_alternatives(case: Case, directory: Path | None) -> Alternatives:
         if task.why_not() is None
     ]
     for task in tasks:
-        launch = task.kernel.launch(task.problem, task.config)
-        key = resource_key(task.kernel.function, launch, record.gpu.target)
+        key = _key(case, task.kernel, task.config)
         resources = store.get(key)
         if resources is None:
             missing += store.get_failure(key) is None
@@ -83,21 +154,22 @@ def find_alternatives(case: Case, directory: Path | None) -> Alternatives:
                 ranked.append(
                     Alternative(task.kernel_name, task.config, plan.num_programs, prediction.us)
                 )
-    rows = _rows_estimate(case)
-    launches = {(one.kernel, one.config) for one in ranked}
-    if rows is not None and (rows.kernel, rows.config) not in launches:
-        ranked.append(rows)
-    ranked.sort(key=lambda one: one.us)
     return Alternatives(tuple(ranked), len(tasks), missing)
 
 
 def _rows_estimate(case: Case) -> Alternative | None:
-    """Return one program per row as it is predicted from the loop's instructions, uncompiled."""
+    """Return one program per row: as it is compiled, or else from the loop's instructions."""
     rows, timed = ROW_KERNELS.get(case.kernel_name or ""), timing(case)
     if rows is None or timed is None or timed.row_programs is None:
         return None
     single = dataclasses.replace(case.record.config, num_stages=1)
-    return Alternative(rows, single, case.record.plan.work, timed.row_programs.us)
+    return Alternative(
+        rows,
+        single,
+        case.record.plan.work,
+        timed.row_programs.us,
+        estimated=case.row_kernel is None,
+    )
 
 
 def _comparable(case: Case, task: Task, resources: Resources) -> bool:
@@ -155,47 +227,90 @@ def tune_command(case: Case) -> str:
     return _command("tune", case, kernel=None if own else case.kernel_name)
 
 
-def launch_instead(case: Case) -> tuple[Alternative, float | None] | None:
-    """Return the best predicted launch that is noticeably faster, and its recorded time, us.
+def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
+    """Return the launch that is noticeably faster by most; None where there is none.
 
-    None where there is none. One that was recorded to be no faster than *case* was is left out.
+    Where *case* and others were recorded, their recorded times decide, and else the predicted.
     """
-    own = None if case.recorded.launch is None else case.recorded.launch.us
-    for one in case.alternatives.ranked:
-        saved = _longer(case, one)
-        if saved is None or saved > -NOTICEABLE:
-            break
-        recorded = recorded_time(case, one.kernel, one.config, one.num_programs)
-        if recorded is None or own is None or recorded < own:
-            return one, recorded
-    return None
+    ranked = case.alternatives.ranked
+    known = [(found, one) for one in ranked if (found := _change(case, one)) is not None]
+    bases = {found.basis for found, _ in known}
+    if "recorded" in bases:
+        known = [(found, one) for found, one in known if found.basis == "recorded"]
+    best = min(known, key=lambda pair: pair[0].share, default=None)
+    if best is None or best[0].share > -NOTICEABLE:
+        return None
+    return best[1], best[0]
+
+
+def _change(case: Case, other: Alternative | None) -> Change | None:
+    """Return how much longer *other* takes: recorded where both are, and else predicted."""
+    prediction, own_us = case.record.prediction, case.recorded.us
+    if other is None:
+        return None
+    if own_us is not None and other.recorded_us is not None:
+        return Change(other.recorded_us / own_us - 1, "recorded")
+    if prediction is None or other.us is None:
+        return None
+    return Change(other.us / prediction.us - 1, "estimated" if other.estimated else "predicted")
 
 
 def what_instead(case: Case) -> Iterator[str]:
-    """Say what to launch instead by the search of `tune`, and what that brings."""
+    """Say what to launch instead, what that brings, and of how many launches it is the best."""
     found = case.alternatives
     if not found.searched:
         return
     instead = launch_instead(case)
-    ranks = f"{tune_command(case)} ranks all {found.searched} configurations"
-    if instead is None:
-        yield (
-            f"What to launch instead is not known yet: {ranks}."
-            if found.missing
-            else (
-                f"Launch it as it is: none of the {found.searched} configurations that tune ranks"
-                " is predicted to be noticeably faster."
-            )
+    yield _as_it_is(case) if instead is None else _instead(case, *instead)
+
+
+def _as_it_is(case: Case) -> str:
+    found = case.alternatives
+    if found.missing:
+        rows = any(one.estimated for one in found.ranked)
+        estimate = ", nor one program per row by an estimate," if rows else ""
+        return (
+            f"Nothing of the {_compiled(found)}{estimate} is predicted to be noticeably faster;"
+            f" {tune_command(case)} compiles the rest."
         )
-        return
-    best, recorded = instead
-    measured = "" if recorded is None else f", {microseconds(recorded)} recorded"
-    brings = f"{microseconds(best.us)} predicted{_brings(_longer(case, best))}{measured}"
-    more = f"{ranks} ({len(found.ranked)} known so far)" if found.missing else None
-    yield (
-        f"Launch instead {_launch_words(best)}: {brings}."
-        f" {more + '.' if more else _alternative(case, best)}"
+    if not found.recorded:
+        return (
+            f"Launch it as it is: none of the {found.searched} configurations that tune ranks is"
+            " predicted to be noticeably faster."
+        )
+    launches = f"none of the {found.searched} launches of this matrix that were recorded"
+    if case.recorded.us is not None:
+        return f"Launch it as it is: {launches} was noticeably faster."
+    return (
+        f"Launch it as it is: {launches} is predicted to be noticeably faster; this one was not"
+        " recorded."
     )
+
+
+def _compiled(found: Alternatives) -> str:
+    return f"{found.searched - found.missing} of {found.searched} configurations compiled so far"
+
+
+def _instead(case: Case, best: Alternative, found: Change) -> str:
+    search = case.alternatives
+    if found.basis == "recorded":
+        us, own = best.recorded_us, case.recorded.us
+        of = f", the fastest of {search.searched} launches recorded of this matrix"
+    else:
+        us, own = best.us, None if case.record.prediction is None else case.record.prediction.us
+        of = ""
+        if search.recorded:
+            of = f", the best of {search.searched} launches recorded of this matrix; this was not"
+        elif search.missing and not best.estimated:
+            of = f", best of {_compiled(search)}"
+    sentence = (
+        f"Launch instead {_launch_words(best)}: {microseconds(us or 0)} {found.basis} against"
+        f" {microseconds(own or 0)} ({change(found.share)}){of}"
+    )
+    if not search.missing:
+        return f"{sentence}. {_alternative(case, best)}"
+    first = f", with {_compiled(search)}" if best.estimated else ""
+    return f"{sentence}{first}; {tune_command(case)} compiles the rest."
 
 
 def _launch_words(one: Alternative) -> str:
@@ -216,34 +331,45 @@ def _alternative(case: Case, one: Alternative) -> str:
 
 
 def _fewer_stages(case: Case) -> Iterator[Advice]:
+    if case.record.config.num_stages == 1 or case.record.kernel.grid is not Grid.PERSISTENT:
+        return
     single = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
     now = case.record.occupancy.programs_per_multiprocessor
+    found, why, verb = _single_stage_change(case), "", "is faster"
     timed = timing(case)
-    longer = recorded_change(case, "single_stage")
-    if longer is None and timed is not None and timed.single_stage is not None:
-        seen = _sees_stages(case.record.config, case.record.resources)
-        longer = timed.change(timed.single_stage) if seen else None
-    if single > now:
-        yield Advice(
-            f"num_stages 1 lets {single} programs fit instead of {now}, whose loads can hide what"
-            f" the stages hid{_brings(longer)}: {explain_command(case, num_stages=1)}",
-            longer,
-        )
+    if found is not None and timed is not None and timed.single_stage is not None:
+        faster = found.share < 0
+        why = reason(timed, timed.single_stage, STAGES_REASONS, found.share) if faster else ""
+    elif single > now:
+        why = f"{single} programs fit instead of {now}, whose loads can hide what the stages hid"
+        verb = "may be faster"
+    else:
+        return
+    yield Advice(
+        f"num_stages 1 {verb}{_brings(found)}{why and f', as {why}'}:"
+        f" {explain_command(case, num_stages=1)}",
+        found,
+    )
 
 
-def _brings(longer: float | None) -> str:
-    return "" if longer is None else f" ({change(longer)})"
+def _single_stage_change(case: Case) -> Change | None:
+    recorded, timed = recorded_change(case, "single_stage"), timing(case)
+    if recorded is not None:
+        return Change(recorded, "recorded")
+    seen = _sees_stages(case.record.config, case.record.resources)
+    if timed is None or timed.single_stage is None or not seen:
+        return None
+    return Change(timed.change(timed.single_stage), "predicted")
 
 
-def _with_warps(case: Case, num_warps: int) -> float | None:
-    """Return how much longer a launch with *num_warps* is predicted to take; None: not compiled."""
+def _brings(found: Change | None) -> str:
+    return "" if found is None else f" ({found})"
+
+
+def _with_warps(case: Case, num_warps: int) -> Change | None:
+    """Return what a launch with *num_warps* changes; None where nothing is known of it."""
     config = dataclasses.replace(case.record.config, num_warps=num_warps)
-    return _longer(case, case.alternatives.find(case.kernel_name, config))
-
-
-def _longer(case: Case, other: Alternative | None) -> float | None:
-    prediction = case.record.prediction
-    return None if other is None or prediction is None else other.us / prediction.us - 1
+    return _change(case, case.alternatives.find(case.kernel_name, config))
 
 
 def _fewer_warps(case: Case) -> Iterator[Advice]:
@@ -295,9 +421,10 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
     if rows is None:
         return
     single = dataclasses.replace(case.record.config, num_stages=1)
-    longer = recorded_change(case, "row_programs")
-    if longer is None:
-        longer = _longer(case, case.alternatives.find(rows, single))
+    recorded = recorded_change(case, "row_programs")
+    longer = _change(case, case.alternatives.find(rows, single))
+    if recorded is not None:
+        longer = Change(recorded, "recorded")
     yield Advice(
         f"One program per row needs no loop and no num_programs{_brings(longer)}:"
         f" {explain_command(case, kernel=rows, num_stages=1)}",
@@ -309,7 +436,7 @@ def advice(case: Case) -> tuple[Advice, ...]:
     """Return what is worth trying, what is known to bring most first."""
     kinds = (_fewer_stages, _fewer_warps, _wider_loads, _spills, _row_kernel)
     found = [one for kind in kinds for one in kind(case) if one.worth_it]
-    return tuple(sorted(found, key=lambda one: one.change or 0.0))
+    return tuple(sorted(found, key=lambda one: 0.0 if one.change is None else one.change.share))
 
 
 def _others(case: Case) -> Iterator[Advice]:

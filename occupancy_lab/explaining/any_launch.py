@@ -19,13 +19,15 @@ from occupancy_lab.text.words import (
     listed,
     microseconds,
     percent,
+    resource_word,
     said_of_each,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.explaining.neighbours import Neighbour, Tried
+    from occupancy_lab.gpus import Gpu
 
 MOST_REASONS = 3
 """Reasons why configurations have no record that a page has."""
@@ -78,18 +80,27 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
     records = [run for run in runs if isinstance(run, LaunchRecord)]
     knobs = varying([{**_constexprs(run), **run.options} for run in runs])
     several = len({run.gpu.key for run in runs}) > 1
+    timed = any(record.least_us is not None for record in records)
     rows = tuple(
         (
             *((run.gpu.key,) if several else ()),
-            *(literal(str({**_constexprs(run), **run.options}.get(knob, "-"))) for knob in knobs),
-            *_outcome(run),
+            *(setting({**_constexprs(run), **run.options}, knob) for knob in knobs),
+            *_outcome(run, timed=timed),
         )
         for run in runs
     )
-    headers = (*(("GPU",) if several else ()), *map(literal, knobs), *HEADERS, "limited by")
-    chosen = tuple(_best_of(records))
-    best = tuple(_best_sentence(record, knobs) for record in chosen)
-    sections = [Section("", (Table(headers, rows),), (*best, *_reasons(runs)))]
+    headers = (
+        *(("GPU",) if several else ()),
+        *map(literal, knobs),
+        *(SHORT_HEADERS if several else number_headers([runs[0].gpu])),
+        *(("time",) if timed else ()),
+        "limited by",
+    )
+    best = tuple(_best_of(records))
+    chosen = tuple(record for record, _ in best)
+    sentences = [_best_sentence(record, alike, knobs) for record, alike in best]
+    sentences += said_of_each(chosen, lambda record: (time_sentence(record),)) if timed else ()
+    sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
     if full and chosen:
         sections.append(the_limits(tuple(record.calculation for record in chosen)))
     grids = dict.fromkeys(run.launch.grid for run in runs)
@@ -122,28 +133,44 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
 
 
-def _outcome(run: LaunchRecord | Untried) -> tuple[str, ...]:
+def _outcome(run: LaunchRecord | Untried, *, timed: bool) -> tuple[str, ...]:
     if isinstance(run, Untried):
-        return (*["-"] * len(HEADERS), run.status)
-    return (*numbers(run), limiter_words(run.calculation))
+        return (*["-"] * (NUMBERS + timed), run.status)
+    return (*numbers(run), *((_time(run),) if timed else ()), limiter_words(run.calculation))
 
 
-def _best_of(records: Sequence[LaunchRecord]) -> Iterator[LaunchRecord]:
-    """Return of each GPU's records the one that spills least and then keeps most warps resident."""
+def _best_of(records: Sequence[LaunchRecord]) -> Iterator[tuple[LaunchRecord, int]]:
+    """Return of each GPU's records the one that spills least and then keeps most warps resident.
+
+    With it comes how many others do as well.
+    """
     for key in dict.fromkeys(record.gpu.key for record in records):
-        yield max((one for one in records if one.gpu.key == key), key=rank)
+        ranked = [one for one in records if one.gpu.key == key]
+        best = max(ranked, key=rank)
+        yield best, sum(rank(one) == rank(best) for one in ranked) - 1
 
 
-def _best_sentence(record: LaunchRecord, knobs: Sequence[str]) -> str:
+def _best_sentence(record: LaunchRecord, alike: int, knobs: Sequence[str]) -> str:
     resources, occupancy = record.calculation.resources, record.calculation.occupancy
     settings = {**_constexprs(record), **record.options}
-    warps = f"{record.calculation.architecture.warp_word}s"
-    words = ", ".join(f"{name} {settings[name]}" for name in knobs if name in settings)
-    spills = f"{resources.local_bytes} B spilled" if resources.local_bytes else "nothing spilled"
+    words = ", ".join(
+        f"{literal(name)} {setting(settings, name)}" for name in knobs if name in settings
+    )
+    others = f", and {count(alike, 'other')} as many" if alike else ""
+    spills = "nothing spilled"
+    if resources.local_bytes != 0:
+        spills = f"{known(resources.local_bytes)} B spilled"
     return (
-        f"**{record.title}**: {literal(words)} keeps most {warps} resident,"
+        f"**{record.title}**: of those that spill least, {words or 'the first'} keeps most"
+        f" {record.calculation.architecture.warp_word}s resident{others}:"
         f" {percent(occupancy.occupancy)}, with {spills}; that alone does not make it the fastest."
     )
+
+
+def setting(settings: Mapping[str, Any], name: str) -> str:
+    """Return the value of a constexpr or an option as a cell; "-" where there is none."""
+    value = settings.get(name, "-")
+    return literal(repr(value) if value == "" else str(value))
 
 
 def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
@@ -166,11 +193,12 @@ def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
 
 def launch_rows(records: Sequence[LaunchRecord]) -> tuple[tuple[str, ...], ...]:
     """Return the rows of a table with a column per record; "-" where one has nothing to say."""
+    gpus = [record.gpu for record in records]
     names = dict.fromkeys(name for record in records for name in _constexprs(record))
     settings = tuple(
         (
             literal(name),
-            *(literal(str(_constexprs(record).get(name, "-"))) for record in records),
+            *(setting(_constexprs(record), name) for record in records),
         )
         for name in names
     )
@@ -182,10 +210,10 @@ def launch_rows(records: Sequence[LaunchRecord]) -> tuple[tuple[str, ...], ...]:
             ("compiler options", _options),
             ("programs", _programs),
             ("waves of programs", _waves),
-            ("registers per thread", _registers),
+            (f"{resource_words(gpus, 'registers')} per thread", _registers),
             ("spilled", _spills),
-            ("shared memory", _shared),
-            ("global loads, stores", _accesses),
+            (resource_words(gpus, "shared"), _shared),
+            ("loads, stores of a thread", _accesses),
             ("tensor cores", _tensor_cores),
             ("tensor memory", _tensor_memory),
             ("occupancy", _occupancy),
@@ -195,16 +223,15 @@ def launch_rows(records: Sequence[LaunchRecord]) -> tuple[tuple[str, ...], ...]:
     )
 
 
+def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
+    """Return what the vendors of *gpus* call a resource: "registers, VGPRs"."""
+    return ", ".join(dict.fromkeys(resource_word(gpu.vendor, resource) for gpu in gpus))
+
+
 def _occupancy(record: LaunchRecord) -> str:
     held = record.calculation.occupancy
     word = record.calculation.architecture.multiprocessor_word
     return f"{percent(held.occupancy)}, {held.programs_per_multiprocessor} programs per {word}"
-
-
-def setting_words(record: LaunchRecord) -> str:
-    """Return a launch's constexprs and options: "BLOCK_M 128, num_warps 8"."""
-    settings = {**_constexprs(record), **record.options}
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _knob(record: LaunchRecord, name: str) -> str:
@@ -272,7 +299,9 @@ def _shared(record: LaunchRecord) -> str:
 def _accesses(record: LaunchRecord) -> str:
     resources = record.calculation.resources
     widest = (resources.load_bytes, resources.store_bytes)
-    return ", ".join("none" if width is None else f"{width} B" for width in widest) + " at most"
+    if resources.instructions is None and None in widest:
+        return "-"
+    return ", ".join("none" if width is None else f"{width} B at most" for width in widest)
 
 
 def _tensor_cores(record: LaunchRecord) -> str:
@@ -324,22 +353,41 @@ def time_sentence(record: LaunchRecord) -> str:
     if record.prediction is not None:
         prediction = record.prediction
         return basis_sentence(record.gpu, prediction.basis, calibrated=prediction.calibrated)
-    if record.traffic is None:
+    if record.known_bytes is None:
         return (
             "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
             " and `--bytes-written` do."
         )
+    if not record.known_bytes:
+        return "No time is predicted: a launch that moves no bytes is not modelled."
     if record.least_us is None:
-        return "No time is predicted: the grid, or the GPU's size or bandwidth, is not known."
-    resources = record.calculation.resources
-    why = "a binary does not say how often its loop runs"
-    if resources.tensor_instructions:
-        why = "what its tensor cores take is not modelled"
-    elif resources.num_ctas > 1:
-        why = "clusters are not modelled"
+        return "No time is predicted: the GPU's bandwidth is not known."
     return (
-        f"No time is predicted, as {why}; the least possible is that of its bytes at the"
-        f" {record.gpu.bandwidth_gbs:.0f} GB/s of the data sheet."
+        f"No time is predicted, as {_why_open(record)}; the least possible is that of the bytes at"
+        f" the {record.gpu.bandwidth_gbs:.0f} GB/s of the data sheet."
+    )
+
+
+def _why_open(record: LaunchRecord) -> str:
+    """Return why a launch with bytes has no prediction."""
+    launch, resources = record.launch, record.calculation.resources
+    reasons = (
+        (launch.read_bytes is None, "`--bytes-read` is not given"),
+        (
+            launch.written_bytes is None,
+            "`--bytes-written` is not given",
+        ),
+        (record.plan is None, "no grid is given"),
+        (resources.tensor_instructions, "what its tensor cores take is not modelled"),
+        (resources.num_ctas > 1, "clusters are not modelled"),
+        (
+            resources.loop_instructions is not None,
+            "a binary does not say how often its loop runs",
+        ),
+    )
+    return next(
+        (why for open_, why in reasons if open_),
+        "the GPU's size, its clock or the binary's instructions are not known",
     )
 
 
@@ -351,25 +399,36 @@ def _what_to_try(tried: tuple[Tried, ...]) -> Section:
     )
 
 
-HEADERS = ("registers", "spilled B", "shared B", "programs")
-"""What `numbers` are: of the last, programs per multiprocessor and the occupancy."""
+NUMBERS = 4
+"""What `numbers` has of a launch."""
+SHORT_HEADERS = ("registers", "spilled B", "shared B", "programs")
+"""The headers of `numbers` where a table has several GPUs."""
+
+
+def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return the headers of `numbers` in the words of the GPUs' vendors."""
+    words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
+    return (
+        resource_words(gpus, "registers"),
+        "spilled B",
+        f"{resource_words(gpus, 'shared').replace(' memory', '')} B",
+        f"programs per {' or '.join(words)}",
+    )
 
 
 def _neighbours_table(tried: Tried, *, title: bool) -> Table:
     rows = [("as launched", *numbers(tried.record))]
     for one in tried.neighbours:
         if one.record is None:
-            rows.append((one.words, *["-"] * (len(HEADERS) - 1), one.status))
+            rows.append((one.words, *["-"] * (NUMBERS - 1), one.status))
         elif not one.reason:
             rows.append((one.words, *numbers(one.record)))
-    word = tried.record.calculation.architecture.multiprocessor_word
-    headers = (f"programs per {word}" if name == "programs" else name for name in HEADERS)
     caption = f"**{tried.title}**" if title else ""
-    return Table(("", *headers), tuple(rows), caption)
+    return Table(("", *number_headers((tried.record.gpu,))), tuple(rows), caption)
 
 
 def numbers(record: LaunchRecord) -> tuple[str, ...]:
-    """Return what a table says of a launch under HEADERS."""
+    """Return what a table says of a launch under `number_headers`."""
     resources, held = record.calculation.resources, record.calculation.occupancy
     return (
         str(resources.n_regs),
@@ -384,9 +443,13 @@ def _advice(tried: Tried) -> Iterator[str]:
     best = tried.best
     if best is not None:
         yield _better(tried.record, best)
-    elif any(one.record and not one.reason for one in tried.neighbours):
-        warps = tried.record.calculation.architecture.warp_word
-        yield f"None of these keeps more {warps}s resident or spills less."
+        return
+    warps = f"{tried.record.calculation.architecture.warp_word}s"
+    shown = [rank(one.record) for one in tried.neighbours if one.record and not one.reason]
+    if any(resident > rank(tried.record)[1] for _, resident in shown):
+        yield f"None of these spills less, and what keeps more {warps} resident spills more."
+    elif shown:
+        yield f"None of these keeps more {warps} resident or spills less."
 
 
 def _better(record: LaunchRecord, best: Neighbour) -> str:
@@ -394,16 +457,17 @@ def _better(record: LaunchRecord, best: Neighbour) -> str:
         return ""
     own, other = record.calculation, best.record.calculation
     spills, fewer = own.resources.local_bytes or 0, other.resources.local_bytes or 0
+    held = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
     gains = []
     if fewer < spills:
         gains.append(f"{fewer} B spilled instead of {spills}")
     if other.occupancy.occupancy > own.occupancy.occupancy:
-        gains.append(
-            f"an occupancy of {percent(other.occupancy.occupancy)} instead of"
-            f" {percent(own.occupancy.occupancy)}"
-        )
+        gains.append(f"an occupancy of {held[1]} instead of {held[0]}")
+    loss = ""
+    if other.occupancy.occupancy < own.occupancy.occupancy:
+        loss = f", at an occupancy of {held[1]} instead of {held[0]}"
     return (
-        f"{best.words} has {listed(gains)}; whether it is faster, a measurement says: more resident"
-        f" {record.calculation.architecture.warp_word}s help where loads are waited for, not where"
-        " memory or the tensor cores are busy."
+        f"{best.words} has {listed(gains)}{loss}; whether it is faster, a measurement says: more"
+        f" resident {record.calculation.architecture.warp_word}s help where loads are waited for,"
+        " not where memory or the tensor cores are busy."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import Grid, kernel_names
@@ -27,7 +27,7 @@ class Recorded:
     launch: Measurement | None = None
     """Of the launch that is explained."""
     single_stage: Measurement | None = None
-    """Of the same with num_stages 1."""
+    """Of the same with num_stages 1, or else that as it was compiled then."""
     row_programs: Measurement | None = None
     """Of the same with one program per row."""
     tutorial: Measurement | None = None
@@ -38,27 +38,61 @@ class Recorded:
     copy: Measurement | None = None
     """Of a plain copy of this matrix."""
 
+    @property
+    def us(self) -> float | None:
+        """The time of this configuration, us, of the launch itself or else as it was compiled."""
+        found = self.launch or (None if self.as_compiled is None else self.as_compiled[1])
+        return None if found is None else found.us
+
+    @property
+    def share_of_copy(self) -> float | None:
+        """The speed as a share of a plain copy's; None where one of the two was not recorded."""
+        copy_us = None if self.copy is None else self.copy.us
+        return None if self.us is None or copy_us is None else copy_us / self.us
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the launch and the copy as plain values, and what the one is of the other."""
+        programs, as_compiled = self.as_compiled or (None, None)
+        return {
+            "launch": None if self.launch is None else self.launch.to_dict(),
+            "as_compiled": None if as_compiled is None else as_compiled.to_dict(),
+            "as_compiled_num_programs": programs,
+            "copy": None if self.copy is None else self.copy.to_dict(),
+            "share_of_copy": self.share_of_copy,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another launch of the same problem, by what names its kernel, and its prediction."""
+    """Another launch of the same problem, by what names its kernel, and its times."""
 
     kernel: str | None
     config: Config
     num_programs: int | None
-    us: float
+    us: float | None
+    """The predicted time, us; None where it cannot be predicted."""
+    recorded_us: float | None = None
+    """The recorded time, us; None where none was recorded."""
+    estimated: bool = False
+    """Whether the prediction is of a kernel that is not compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """What is known of the configurations that `tune` ranks for the same problem and GPU."""
+    """Other launches of the same problem on the same GPU.
+
+    They are those that were recorded, and where none was, those that `tune` ranks, as far as they
+    are compiled.
+    """
 
     ranked: tuple[Alternative, ...] = ()
-    """Those that are compiled and predicted, the best predicted first."""
+    """Those whose time is known, the best predicted first."""
     searched: int = 0
-    """How many `tune` ranks; 0 where nothing can be predicted."""
+    """How many there are; 0 where nothing can be predicted."""
     missing: int = 0
     """How many of them are not compiled yet."""
+    recorded: bool = False
+    """Whether they are those that were recorded, whatever is compiled here."""
 
     def find(self, kernel: str | None, config: Config) -> Alternative | None:
         """Return the launch of *kernel* with *config*; None where it is not compiled."""
@@ -73,6 +107,8 @@ class Case:
     record: Record
     single_stage: Resources
     recorded: Recorded = field(default=Recorded(), kw_only=True)
+    row_kernel: Resources | None = field(default=None, kw_only=True)
+    """What one program per row takes with the same warps; None where it is not compiled."""
     asked_kernel: str | None = field(default="", kw_only=True)
     """What the kernel was asked for by, a name or a path; "" is its own name, None a Kernel that
     nothing names."""
@@ -145,19 +181,6 @@ def with_times(case: Case, *, measure: bool) -> Case:
     return dataclasses.replace(case, record=record.with_measurement(measurement))
 
 
-def recorded_time(
-    case: Case, kernel: str | None, config: Config, num_programs: int | None
-) -> float | None:
-    """Return the time, us, recorded of another launch on the problem and the GPU of *case*."""
-    from occupancy_lab.sweeping.recorded import recorded_measurement
-
-    if kernel is None or kernel not in kernel_names():
-        return None
-    record = case.record
-    found = recorded_measurement(record.gpu.key, kernel, record.problem, config, num_programs)
-    return None if found is None else found.us
-
-
 def _recorded(case: Case) -> Recorded:
     from occupancy_lab.sweeping.recorded import (
         recorded_as_compiled,
@@ -167,11 +190,12 @@ def _recorded(case: Case) -> Recorded:
 
     record = case.record
     name, config, plan = record.kernel.name, record.config, record.plan
+    key = record.gpu.key
 
     def find(kernel: str, config: Config, programs: int | None) -> Measurement | None:
-        return recorded_measurement(record.gpu.key, kernel, record.problem, config, programs)
+        return recorded_measurement(key, kernel, record.problem, config, programs)
 
-    copy = recorded_copy(record.gpu.key, record.problem)
+    copy = recorded_copy(key, record.problem)
     if record.kernel.grid is not Grid.PERSISTENT:
         return Recorded(find(name, config, None), copy=copy)
     single = dataclasses.replace(config, num_stages=1)
@@ -181,10 +205,11 @@ def _recorded(case: Case) -> Recorded:
     )
     rows, tutorial = ROW_KERNELS.get(name), record.miscount
     launch = find(name, config, plan.num_programs)
-    key = record.gpu.key
+    compiled_single = recorded_as_compiled(key, name, record.problem, single)
     return Recorded(
         launch=launch,
-        single_stage=find(name, single, single_plan.num_programs),
+        single_stage=find(name, single, single_plan.num_programs)
+        or (compiled_single and compiled_single[1]),
         row_programs=None if rows is None else find(rows, single, None),
         tutorial=None if tutorial is None else find(name, config, tutorial),
         as_compiled=None if launch else recorded_as_compiled(key, name, record.problem, config),

@@ -94,10 +94,10 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
         cases,
         (
             ("predicted", predicted_words),
-            ("of a plain copy's speed", copy_words),
             ("bound by", _bound_words),
             ("measured now", lambda case: time_words(case, case.record.measurement)),
-            ("recorded", lambda case: time_words(case, case.recorded.launch)),
+            ("recorded", recorded_words),
+            ("of a plain copy's speed", copy_words),
         ),
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
@@ -112,19 +112,33 @@ def predicted_words(case: Case) -> str:
     return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
 
 
-def copy_words(case: Case) -> str:
-    """Return the predicted speed as a share of a copy of this matrix: "60% (8.86 us, predicted)".
+def recorded_words(case: Case) -> str:
+    """Return the time that was recorded, and of what if not of this launch; "-" for none."""
+    recorded = case.recorded.launch
+    if recorded is not None and recorded.us is not None:
+        return time_words(case, recorded)
+    if case.recorded.as_compiled is not None:
+        programs, found = case.recorded.as_compiled
+        if found.us is not None and found.conditions is not None:
+            return (
+                f"{time_words(case, found)} (Triton {found.conditions.triton}, {programs} programs)"
+            )
+    return "-"
 
-    The time in it is the copy's: measured where it was recorded, and else predicted.
+
+def copy_words(case: Case) -> str:
+    """Return the speed as a share of a copy of this matrix: "60%, both predicted (8.86 us)".
+
+    Both are recorded where both were, and else predicted. The time in it is the copy's.
     """
-    prediction, recorded = case.record.prediction, case.recorded.copy
+    prediction, recorded = case.record.prediction, case.recorded
+    copy, share = recorded.copy, recorded.share_of_copy
+    if share is not None and copy is not None and copy.us is not None:
+        return f"{share:.0%}, both recorded ({microseconds(copy.us)})"
     if prediction is None:
         return "-"
-    if recorded is not None and recorded.us is not None:
-        us, where = recorded.us, "measured"
-    else:
-        us, where = prediction.us * prediction.share_of_ceiling, "predicted"
-    return f"{us / prediction.us:.0%} ({microseconds(us)}, {where})"
+    us = prediction.us * prediction.share_of_copy
+    return f"{prediction.share_of_copy:.0%}, both predicted ({microseconds(us)})"
 
 
 def _bound_words(case: Case) -> str:
@@ -154,7 +168,10 @@ def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
 
     def words(timed: Timing, field: str) -> str:
         other = getattr(timed, field)
-        return "-" if other is None else f"{microseconds(other.us)} ({change(timed.change(other))})"
+        if other is None:
+            return "-"
+        estimated = ", estimated" if timed.basis(field) == "estimated" else ""
+        return f"{microseconds(other.us)} ({change(timed.change(other))}){estimated}"
 
     rows = tuple(
         (name, *(words(timed, field) for timed in timings)) for name, field in ALTERNATIVES.items()

@@ -13,7 +13,7 @@ from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.compiling.script import names_script
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.advice import find_alternatives, what_to_try
+from occupancy_lab.explaining.advice import what_to_try, with_alternatives
 from occupancy_lab.explaining.case import Case, gpu_to_measure, with_times
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.dry_run import DryRun, explain_launch
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from occupancy_lab.compiling.environment import Environment
+    from occupancy_lab.explaining.case import Recorded
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, NamedKernel
     from occupancy_lab.record import Record
@@ -57,6 +58,8 @@ class Explanation(Answer):
     """All that there is to say."""
     short: Document | None = None
     """What fits a screen; None where `document` does."""
+    recorded: tuple[Recorded, ...] = ()
+    """What was recorded of each of `records`; empty where nothing was looked for."""
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the short explanation, or the *full* one."""
@@ -70,6 +73,7 @@ class Explanation(Answer):
         """Return records and words, the short and the full, as plain values."""
         return {
             "records": [record.to_dict() for record in self.records],
+            "recorded": [recorded.to_dict() for recorded in self.recorded],
             "short": None if self.short is None else self.short.to_dict(),
             "document": self.document.to_dict(),
         }
@@ -246,8 +250,11 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
             )
             case = dataclasses.replace(case, asked=asked, triton=other)
             case = with_times(case, measure=one is here)
-            cases.append(dataclasses.replace(case, alternatives=find_alternatives(case, directory)))
+            cases.append(with_alternatives(case, directory))
     explained = tuple(cases)
     return Explanation(
-        tuple(case.record for case in explained), write_document(explained), write_short(explained)
+        tuple(case.record for case in explained),
+        write_document(explained),
+        write_short(explained),
+        tuple(case.recorded for case in explained),
     )

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.any_launch import launch_rows, setting_words, varying, write_variants
+from occupancy_lab.explaining.any_launch import (
+    launch_rows,
+    number_headers,
+    numbers,
+    setting,
+    time_sentence,
+    varying,
+    write_variants,
+)
 from occupancy_lab.explaining.dry_run import DryRun, explain_launch
 from occupancy_lab.expressions import Kind, nearest, parse
 from occupancy_lab.files import check_outputs, export
-from occupancy_lab.record import LaunchRecord
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.run import NOT_WRITTEN, Swept
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import listed, microseconds
+from occupancy_lab.text.words import cell, count, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
+
+    from occupancy_lab.record import LaunchRecord
 
 MOST_COMPARED = 6
 """Launches that fit beside each other."""
@@ -126,12 +137,12 @@ class ComparedLaunches(DryRun):
         records = self.records
         knobs = varying([{**_settings(run), "GPU": run.gpu.key} for run in self.runs])
         settings = [{**_settings(run), "GPU": run.gpu.title} for run in records]
-        names = [", ".join(str(one.get(knob, "-")) for knob in knobs) for one in settings]
+        names = [", ".join(setting(one, knob) for knob in knobs) for one in settings]
         rows = launch_rows(records)
-        differing = tuple(row for row in rows if len(set(row[1:])) > 1)
+        differing = tuple(row for row in rows if len(records) == 1 or len(set(row[1:])) > 1)
         alike = [row[0] for row in rows if len(set(row[1:])) == 1 and row[1] != "-"]
-        headers = ("", *map(literal, names))
-        sentences = [f"Alike in all: {listed(alike)}."] if alike else []
+        headers = ("", *names)
+        sentences = [f"Alike in all: {listed(alike)}."] if alike and len(records) > 1 else []
         sentences += [f"{literal(run.kernel)}: {literal(run.reason)}." for run in self.failures]
         return Document(
             f"{literal(self.runs[0].kernel)}: what differs by {literal(listed(knobs))}",
@@ -144,7 +155,6 @@ def _settings(run: Any) -> dict[str, Any]:
     return {
         **{name: value for name, value in run.arguments.items() if name in run.constexprs},
         **run.options,
-        **({"Triton": run.triton_version} if isinstance(run, LaunchRecord) else {}),
     }
 
 
@@ -155,42 +165,75 @@ def tune_launches(top: int = 5, **asked: Any) -> RankedLaunches:
     """
     run = explain_launch(**asked)
     ranked = sorted(
-        (record for record in run.records if record.prediction is not None),
-        key=lambda record: record.prediction.us if record.prediction else 0.0,
+        (record for record in run.records if record.prediction is not None), key=_predicted
     )
     if not ranked:
-        from occupancy_lab.explaining.any_launch import time_sentence
-
         why = time_sentence(run.records[0]).replace("`", "").rstrip(".")
         msg = f"{why}; `sweep` lists these launches without a time"
         raise InputError(msg)
-    return RankedLaunches(tuple(ranked[:top]), run.launcher, run.function)
+    others = [one for one in run.runs if getattr(one, "prediction", None) is None]
+    return RankedLaunches((*ranked, *others), run.launcher, run.function, top)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class RankedLaunches(DryRun):
-    """Launches by their predicted time."""
+    """Launches by their predicted time, and after them those without one."""
 
-    __slots__ = ()
+    top: int
+    """The most that the ranking has of each GPU."""
 
     def to_document(self, *, full: bool = False) -> Document:
-        """Return the ranking; *full* changes nothing."""
+        """Return the ranking on each GPU; *full* changes nothing."""
         del full
-        rows = tuple(
-            (literal(setting_words(record)), record.gpu.key, *_times(record))
-            for record in self.records
-        )
-        headers = ("launch", "GPU", "predicted us", "GB/s", "programs", "registers")
-        best = self.records[0]
+        knobs = varying([_settings(run) for run in self.runs])
+        titles = dict.fromkeys(run.gpu.title for run in self.runs)
+        ranked = {title: self._ranked_on(title) for title in titles}
+        sections = [
+            self._ranking(title, found, knobs, caption=len(titles) > 1)
+            for title, found in ranked.items()
+            if found
+        ]
+        without = len(self.runs) - sum(map(len, ranked.values()))
+        sentences = ["Nothing was launched."]
+        if without:
+            sentences.append(f"{without} of {len(self.runs)} launches have no predicted time.")
         return Document(
-            f"{literal(best.kernel)}, by predicted time on {best.title}",
-            (f"**{literal(setting_words(best))}** is predicted to be the fastest.",),
-            (Section("", (Table(headers, rows),), ("Nothing was launched.",)),),
+            f"{literal(self.runs[0].kernel)}, by predicted time on {listed([*titles])}",
+            tuple(_first(found, knobs) for found in ranked.values() if found),
+            (*sections, Section("", (), tuple(sentences))),
         )
 
+    def _ranked_on(self, title: str) -> list[LaunchRecord]:
+        return [one for one in self.records if one.title == title and one.prediction is not None]
 
-def _times(record: LaunchRecord) -> Iterator[str]:
-    prediction, calculation = record.prediction, record.calculation
-    yield "-" if prediction is None else microseconds(prediction.us).removesuffix(" us")
-    yield "-" if prediction is None else f"{prediction.gbs:.0f}"
-    yield str(calculation.occupancy.programs_per_multiprocessor)
-    yield str(calculation.resources.n_regs)
+    def _ranking(
+        self, title: str, found: Sequence[LaunchRecord], knobs: Sequence[str], *, caption: bool
+    ) -> Section:
+        rows = tuple(
+            (
+                *(setting(_settings(record), knob) for knob in knobs),
+                cell(_predicted(record)),
+                "-" if record.prediction is None else f"{record.prediction.gbs:.0f}",
+                *numbers(record),
+            )
+            for record in found[: self.top]
+        )
+        headers = (*map(literal, knobs), "predicted us", "GB/s", *number_headers([found[0].gpu]))
+        table = Table(headers, rows, f"**{title}**" if caption else "")
+        return Section("", (table,), (time_sentence(found[0]),))
+
+
+def _predicted(record: LaunchRecord) -> float:
+    return math.inf if record.prediction is None else record.prediction.us
+
+
+def _first(found: Sequence[LaunchRecord], knobs: Sequence[str]) -> str:
+    """Say which launch of one GPU is predicted to be the fastest, and how many as fast."""
+    best = found[0]
+    words = ", ".join(f"{literal(knob)} {setting(_settings(best), knob)}" for knob in knobs)
+    time = cell(_predicted(best))
+    alike = sum(cell(_predicted(one)) == time for one in found) - 1
+    others = f"; {count(alike, 'other')} to take as long" if alike else ""
+    return (
+        f"**{best.title}**: {words or 'the launch'} is predicted to take least, {time} us{others}."
+    )

@@ -15,6 +15,7 @@ from occupancy_lab.text.words import (
     percent,
     resource_word,
     said_of_each,
+    unit_words,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def answer_in_short(case: Case) -> str:
 
 
 def _row(calculation: Calculation, limit: Limit) -> tuple[str, str, str]:
-    word = resource_word(calculation, limit.resource)
+    word = resource_word(calculation.gpu.vendor, limit.resource)
     if limit.programs is None:
         return word, "no limit", "none is used"
     limiter = limit.programs == calculation.occupancy.programs_per_multiprocessor
@@ -150,6 +151,7 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
         return
     needs = [
         f"at most {step.most_for_one_more} {unit_words(calculation, step.resource)}"
+        + (f" (`{step.option}`)" if step.option else "")
         for step in calculation.next_steps
         if step.resource in held.limiters and step.most_for_one_more is not None
     ]
@@ -159,16 +161,6 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
         yield f"Program {more} takes {listed(needs)}{then}."
     else:
         yield f"No amount of {limiter_words(calculation)} brings program {more}."
-
-
-def unit_words(calculation: Calculation, resource: str) -> str:
-    """Return what an amount of a limit's resource counts: "registers per thread"."""
-    words = {
-        "registers": f"{calculation.architecture.register_word}s per thread",
-        "sgprs": "SGPRs per wave",
-        "tensor_memory": "columns of tensor memory per program",
-    }
-    return words.get(resource, f"B of {calculation.architecture.shared_word} per program")
 
 
 def the_next_step(calculations: tuple[Calculation, ...]) -> Section:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from occupancy_lab.errors import CompileError, DoesNotFitError
+from occupancy_lab.record import failure_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -105,6 +106,7 @@ def try_neighbours(
         )
         for place, record in enumerate(records)
         for name, value in changes(record)
+        if name not in [*record.arguments][: len(record.launch.arguments)]
     ]
     maker.prepare((function, launch, records[place].gpu) for place, _, _, launch in wanted)
     found: list[list[Neighbour]] = [[] for _ in records]
@@ -113,8 +115,7 @@ def try_neighbours(
         try:
             made = maker.make(function, launch, record.gpu)
         except (CompileError, DoesNotFitError) as error:
-            status = "does not fit" if isinstance(error, DoesNotFitError) else "does not compile"
-            found[place].append(Neighbour(name, value, None, status))
+            found[place].append(Neighbour(name, value, None, failure_status(error)))
             continue
         found[place].append(Neighbour(name, value, made, reason=_no_effect(record, made, name)))
     return tuple(map(Tried, records, map(tuple, found)))
@@ -123,7 +124,7 @@ def try_neighbours(
 def _no_effect(record: LaunchRecord, other: LaunchRecord, name: str) -> str:
     """Return as a sentence why another value of *name* gives the same binary; "" where not."""
     own, same = record.calculation.resources, other.calculation.resources
-    if own.binary is None or own.binary != same.binary:
+    if own.binary is None or (own.binary, own.num_warps) != (same.binary, same.num_warps):
         return ""
     return f"{name} has no effect on the binary: {_reason(record, name)}."
 

@@ -14,7 +14,7 @@ from occupancy_lab.compiling import store_directory, triton_version
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.explaining.any_launch import HEADERS, numbers
+from occupancy_lab.explaining.any_launch import NUMBERS, number_headers, numbers
 from occupancy_lab.explaining.dry_run import DryRun, Launcher
 from occupancy_lab.explaining.neighbours import rank
 from occupancy_lab.inputs import chosen_gpus
@@ -26,14 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.compiling.recorder import ScriptLaunch
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.values import Resources, Target
 
+    LaunchError = CompileError | DoesNotFitError
+
 
 def script_runs(
     script: Script,
-) -> Iterator[tuple[ScriptLaunch, DryRun | CompileError | DoesNotFitError]]:
+) -> Iterator[tuple[ScriptLaunch, DryRun | LaunchError]]:
     """Return the first launch of each launch line that *script* came by, and the line's dry run.
 
     The script must be open while an explanation is made: its process compiles the neighbours. Of a
@@ -96,27 +99,46 @@ FEW_LINES = 2
 """Launch lines whose explanations fit below the table of all."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptLine:
+    """A launch line on one GPU."""
+
+    first: ScriptLaunch
+    """Its first launch."""
+    run: DryRun | LaunchError
+    """What became of its launches."""
+    gpu: Gpu
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptExplanation(Answer):
     """What the launches of a script compile to on each GPU, and how they would sit there."""
 
     name: str
     """The script, as file.py:function."""
-    lines: tuple[tuple[ScriptLaunch, DryRun | CompileError | DoesNotFitError], ...]
-    """The first launch of each launch line and what became of the line, GPU after GPU."""
+    lines: tuple[ScriptLine, ...]
+    """What became of each launch line, GPU after GPU."""
     pages: tuple[Document, ...]
     """The explanation of each line that compiles, in the same order."""
 
     @property
     def runs(self) -> tuple[DryRun, ...]:
         """What became of each launch line that compiles."""
-        return tuple(run for _, run in self.lines if isinstance(run, DryRun))
+        return tuple(line.run for line in self.lines if isinstance(line.run, DryRun))
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the table of all launch lines and, of few or with *full*, each explanation."""
-        rows = tuple(row for first, run in self.lines for row in _rows(first, run))
-        headers = ("launch line", "GPU", "launches", "programs", "waves", *HEADERS)
+        rows = tuple(map(_row, self.lines))
+        headers = (
+            "launch line",
+            "GPU",
+            "launches",
+            "programs",
+            "waves",
+            *number_headers([line.gpu for line in self.lines]),
+        )
         table = Section("", (Table(headers, rows),), tuple(map(_failure, self.lines)))
+        number = len({(line.first.bound.kernel, line.first.place) for line in self.lines})
         table = dataclasses.replace(table, sentences=tuple(filter(None, table.sentences)))
         sections = [table]
         if full or len(self.pages) <= FEW_LINES:
@@ -126,7 +148,7 @@ class ScriptExplanation(Answer):
         else:
             sections.append(Section("", (), ("`--full` explains each.",)))
         return Document(
-            f"{literal(self.name)}: {count(len(self.lines), 'launch line')}",
+            f"{literal(self.name)}: {count(number, 'launch line')}",
             ("Nothing was launched: its GPU tensors had shapes and no values.",),
             tuple(sections),
         )
@@ -138,33 +160,37 @@ class ScriptExplanation(Answer):
             "script": self.name,
             "lines": [
                 {
-                    "kernel": first.bound.kernel,
-                    "place": first.place,
-                    "launches": first.times,
-                    "rows": [one.to_dict() for one in run.runs] if isinstance(run, DryRun) else [],
-                    "reason": None if isinstance(run, DryRun) else str(run),
-                    "document": next(pages).to_dict() if isinstance(run, DryRun) else None,
+                    "kernel": line.first.bound.kernel,
+                    "place": line.first.place,
+                    "gpu": line.gpu.key,
+                    "launches": line.first.times,
+                    **_plain_run(line.run, pages),
                 }
-                for first, run in self.lines
+                for line in self.lines
             ],
         }
 
 
-def _rows(
-    first: ScriptLaunch, run: DryRun | CompileError | DoesNotFitError
-) -> Iterator[tuple[str, ...]]:
+def _plain_run(run: DryRun | LaunchError, pages: Iterator[Document]) -> dict[str, Any]:
+    if isinstance(run, DryRun):
+        rows = [one.to_dict() for one in run.runs]
+        return {"rows": rows, "reason": None, "document": next(pages).to_dict()}
+    return {"rows": [], "reason": str(run), "document": None}
+
+
+def _row(line: ScriptLine) -> tuple[str, ...]:
     """Return the row of a launch line, of tuned configurations that which keeps most warps."""
+    first, run = line.first, line.run
     name = f"{literal(first.bound.kernel)}, {literal(Path(first.place).name)}"
     if not isinstance(run, DryRun):
-        yield name, "", str(first.times), *["-"] * (len(HEADERS) + 2)
-        return
+        return (name, line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
     record = max(run.records, key=rank)
     plan = record.plan
     waves = None if plan is None else plan.waves
     tuned = f" (best of {len(run.runs)})" if len(run.runs) > 1 else ""
-    yield (
+    return (
         f"{name}{tuned}",
-        record.gpu.key,
+        line.gpu.key,
         str(first.times),
         known(record.launch.num_programs),
         "-" if waves is None else f"{waves:.2f}",
@@ -172,11 +198,11 @@ def _rows(
     )
 
 
-def _failure(line: tuple[ScriptLaunch, DryRun | CompileError | DoesNotFitError]) -> str:
-    first, run = line
-    if isinstance(run, DryRun):
+def _failure(line: ScriptLine) -> str:
+    if isinstance(line.run, DryRun):
         return ""
-    return f"{literal(first.bound.kernel)}, {literal(first.place)}: {literal(str(run))}."
+    name, place = line.first.bound.kernel, line.first.place
+    return f"{literal(name)}, {literal(place)}: {literal(str(line.run))}."
 
 
 def explain_script(
@@ -200,7 +226,7 @@ def explain_script(
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         with Script(name, one, directory, **options) as script:
             for first, run in script_runs(script):
-                lines.append((first, run))
+                lines.append(ScriptLine(first, run, one))
                 if isinstance(run, DryRun):
                     pages.append(run.to_document())
     return ScriptExplanation(name, tuple(lines), tuple(pages))

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import three_to_try, what_instead
-from occupancy_lab.explaining.duration import copy_words, predicted_words, unknown_sentence
+from occupancy_lab.explaining.duration import (
+    copy_words,
+    predicted_words,
+    recorded_words,
+    unknown_sentence,
+)
 from occupancy_lab.explaining.launch import resident_words, work_word
 from occupancy_lab.explaining.limits import held_in_short, step_sentences
+from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid
 from occupancy_lab.text.document import Document, Section, Table
@@ -25,11 +31,11 @@ BAR = 6
 MOST_BARS = 2
 """GPUs whose bars fit beside each other."""
 BOUNDS = {
-    "launch": "starting programs",
-    "latency": "load latency",
-    "issue": "instructions",
-    "bandwidth": "memory bandwidth",
-    "tail": "first and last {work}s",
+    "launch": "launch (starting programs)",
+    "latency": "latency (of loads)",
+    "issue": "issue (of instructions)",
+    "bandwidth": "bandwidth (of memory)",
+    "tail": "tail (first and last {work}s)",
 }
 """What takes longest by itself, by the name of the part."""
 WORDS = {
@@ -39,8 +45,32 @@ WORDS = {
         " RDNA."
     ),
     "warp, wave": "the threads that run in step: 32 in a warp, 32 (RDNA) or 64 (CDNA) in a wave.",
+    "persistent, one program per row": (
+        "`softmax` launches as many programs as fit, and each loops over rows; `softmax_row`"
+        " launches a program for each row and has no loop."
+    ),
     "occupancy": "warps that are resident over warps that the multiprocessor has slots for.",
     "limiter": "each resource that lets no further program in.",
+    "registers": (
+        "where a thread keeps its values, 32 bits each. An SM's file is four quarters, and a warp"
+        " takes its registers from one of them. AMD has VGPRs, one per thread, and SGPRs, shared by"
+        " a wave."
+    ),
+    "maxnreg, waves_per_eu": (
+        "options of a launch that ask the compiler for fewer registers, on NVIDIA and on AMD."
+    ),
+    "shared memory, LDS": (
+        "fast memory of a multiprocessor that all threads of a program see; LDS on AMD."
+    ),
+    "local memory, spills": (
+        "a thread's own part of the device memory, for what finds no register (is spilled)."
+    ),
+    "named barriers": "numbers at which an SM lets warps of a program wait for each other.",
+    "tensor memory": "memory of an SM from Blackwell on that tensor cores compute in.",
+    "masked lanes": (
+        "lanes of a block past the end of the row: they move no memory, but take registers and"
+        " instructions."
+    ),
     "waves of programs": (
         "programs launched over programs that the GPU runs at once; 1.5 is one and a half times"
         " full. They have nothing to do with AMD's waves."
@@ -50,13 +80,15 @@ WORDS = {
         " the end when a part of the GPU has nothing to do."
     ),
     "parts of the time": (
-        "launch, latency, issue (of instructions), bandwidth and tail: what each would take if the"
-        " others took no time. They overlap, so they add up to more than the whole."
+        "launch (starting programs), latency (waiting for loads), issue (of instructions),"
+        " bandwidth (of the device memory) and tail: what each is predicted to take if the others"
+        " took no time. They overlap, so they add up to more than the whole."
     ),
     "bound by": "the part that takes longest by itself.",
     "plain copy": (
         "a kernel that only reads the matrix and writes it elsewhere: no kernel that reads and"
-        " writes it once is expected to be faster."
+        " writes it once is expected to be faster. Both speeds of a share of it are recorded, or"
+        " both predicted; the time beside it is the copy's."
     ),
     "num_stages": (
         "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"
@@ -65,6 +97,9 @@ WORDS = {
     "the tutorial's": (
         "as in Triton's fused softmax tutorial: its BLOCK_SIZE, 8 warps, 2 or 4 stages, and its"
         " formula for num_programs."
+    ),
+    "predicted, estimated": (
+        "worked out from the binary; estimated where that launch is not compiled yet."
     ),
     "recorded": (
         "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."
@@ -136,7 +171,7 @@ def _registers(case: Case) -> str:
 
 
 def bound_words(case: Case) -> str:
-    """Return what bounds the launch and its time: "memory bandwidth, 9.62 us"; "-" for unknown."""
+    """Return what bounds the launch and its time, "tail (...), 9.62 us"; "-" where not known."""
     prediction = case.record.prediction
     if prediction is None:
         return "-"
@@ -144,21 +179,11 @@ def bound_words(case: Case) -> str:
     return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
 
 
-def measured_words(case: Case) -> str:
-    """Return the time that was measured now, or else recorded; "-" where none was."""
-    now, recorded = case.record.measurement, case.recorded.launch
-    if now is not None:
-        return now.status if now.us is None else f"{microseconds(now.us)}, measured now"
-    if recorded is not None and recorded.us is not None:
-        return f"{microseconds(recorded.us)}, recorded"
-    if case.recorded.as_compiled is not None:
-        programs, found = case.recorded.as_compiled
-        if found.us is not None and found.conditions is not None:
-            return (
-                f"{microseconds(found.us)}, recorded (Triton {found.conditions.triton},"
-                f" {programs} programs)"
-            )
-    return "-"
+def _measured_words(case: Case) -> str:
+    now = case.record.measurement
+    if now is None:
+        return "-"
+    return now.status if now.us is None else microseconds(now.us)
 
 
 def _launch_table(cases: tuple[Case, ...]) -> Table:
@@ -172,9 +197,10 @@ def _launch_table(cases: tuple[Case, ...]) -> Table:
             ("registers per thread", _registers),
             ("shared memory", lambda case: f"{case.record.resources.shared} B per program"),
             ("predicted time", predicted_words),
-            ("of a plain copy's speed", copy_words),
             ("bound by", bound_words),
-            ("measured time", measured_words),
+            ("measured now", _measured_words),
+            ("recorded time", recorded_words),
+            ("of a plain copy's speed", copy_words),
         ),
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
@@ -205,7 +231,7 @@ def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
     rows = []
     for resource in dict.fromkeys(name for table in tables for name in table):
         names = [
-            resource_word(case, resource)
+            resource_word(case.gpu.vendor, resource)
             for case, table in zip(calculations, tables, strict=True)
             if resource in table
         ]
@@ -213,7 +239,9 @@ def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
             _pool(case, table.get(resource), bars=bars)
             for case, table in zip(calculations, tables, strict=True)
         )
-        because = (_because(tables[0][resource]),) if len(calculations) == 1 else ()
+        because = (
+            (_because(calculations[0], tables[0][resource]),) if len(calculations) == 1 else ()
+        )
         rows.append((", ".join(dict.fromkeys(names)), *cells, *because))
     words = dict.fromkeys(case.architecture.multiprocessor_word for case in calculations)
     title = f"programs of those that each limit allows, per {' or '.join(words)}"
@@ -230,5 +258,17 @@ def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
     )
 
 
-def _because(limit: Limit) -> str:
-    return limit.steps[-1].rpartition(" = ")[0] or limit.steps[-1] if limit.steps else "none used"
+def _because(calculation: Calculation, limit: Limit) -> str:
+    """Return the last step of a limit's arithmetic, and for registers what a warp takes of them."""
+    if not limit.steps:
+        return "none used"
+    last = limit.steps[-1].rpartition(" = ")[0] or limit.steps[-1]
+    if limit.resource != "registers":
+        return last
+    n_regs, architecture = calculation.resources.n_regs, calculation.architecture
+    rounded = limit.steps[0].rpartition(" = ")[2]
+    if isinstance(architecture, CudaArchitecture):
+        each = f"{n_regs} x {architecture.warp_size} -> {rounded}"
+    else:
+        each = f"{n_regs} -> {rounded} a lane"
+    return f"{each}; {last.partition(f' {architecture.warp_word}s per program')[0]}"

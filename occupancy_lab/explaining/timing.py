@@ -7,15 +7,16 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.explaining.launch import megabytes, work_word
-from occupancy_lab.kernel import Grid
+from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.text.words import article, change, count, microseconds
 from occupancy_lab.throughput.predict import predict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.kernel import Kernel
@@ -37,7 +38,7 @@ class Timing:
     single_stage: Prediction | None
     """num_stages 1; None where that is what it has, or there is no loop."""
     row_programs: Prediction | None
-    """One program per row, the loop opened; None where there is no loop."""
+    """One program per row, as it is compiled or else with the loop opened; None for no loop."""
     tutorial: Prediction | None
     """The tutorial's num_programs; None where that is what is launched, or its formula fails."""
 
@@ -45,6 +46,11 @@ class Timing:
     def title(self) -> str:
         """What the GPU is called."""
         return self.case.title
+
+    def basis(self, field: str) -> str:
+        """Return "predicted", or "estimated" where what is in *field* is not compiled."""
+        estimated = field == "row_programs" and self.case.row_kernel is None
+        return "estimated" if estimated else "predicted"
 
     def change(self, other: Prediction) -> float:
         """Return how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
@@ -93,9 +99,13 @@ def _with_single_stage(case: Case) -> Prediction | None:
 
 def _with_row_programs(case: Case) -> Prediction | None:
     kernel, without_loop = case.record.kernel, opened(case.single_stage)
+    single = dataclasses.replace(case.record.config, num_stages=1)
+    if case.row_kernel is not None:
+        return _predicted(
+            case, load_kernel(ROW_KERNELS[str(case.kernel_name)]), single, case.row_kernel
+        )
     if kernel.grid is not Grid.PERSISTENT or without_loop is None:
         return None
-    single = dataclasses.replace(case.record.config, num_stages=1)
     return _predicted(case, dataclasses.replace(kernel, grid=Grid.ROWS), single, without_loop)
 
 
@@ -270,10 +280,12 @@ def rows_sentences(timing: Timing) -> Iterator[str]:
 
 def recorded_change(case: Case, field: str) -> float | None:
     """Return how much longer another launch took than this one, where both were recorded."""
-    own, other = case.recorded.launch, getattr(case.recorded, field)
-    if own is None or other is None or own.us is None or other.us is None:
+    own, other = case.recorded.us, getattr(case.recorded, field)
+    if own is None or other is None or other.us is None:
         return None
-    share: float = other.us / own.us - 1
+    if field == "tutorial" and case.recorded.launch is None:
+        return None  # it is a number of programs for what is compiled now
+    share: float = other.us / own - 1
     return share
 
 
@@ -285,7 +297,8 @@ def _times(case: Case, timing: Timing | None, field: str) -> str:
     said = []
     other: Prediction | None = None if timing is None else getattr(timing, field)
     if timing is not None and other is not None:
-        said.append(f"{microseconds(other.us)} is predicted ({change(timing.change(other))})")
+        basis = timing.basis(field)
+        said.append(f"{microseconds(other.us)} is {basis} ({change(timing.change(other))})")
     share = recorded_change(case, field)
     if share is not None:
         recorded = microseconds(getattr(case.recorded, field).us)
@@ -294,23 +307,30 @@ def _times(case: Case, timing: Timing | None, field: str) -> str:
 
 
 def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:
-    """Return the part that makes at least half of a predicted difference; "" where none does.
+    found = reason(timing, rows, ROWS_REASONS, difference)
+    return f" {found}." if found else ""
+
+
+def reason(
+    timing: Timing, other: Prediction, reasons: Mapping[tuple[str, int], str], difference: float
+) -> str:
+    """Return by *reasons* the part that makes half of a predicted difference; "" where none does.
 
     What bounds the slower of the two comes first, then the part that differs most.
     """
     sign = -1 if difference < 0 else 1
-    slower = timing.prediction if sign < 0 else rows
-    needed = sign * (rows.us - timing.prediction.us) / 2
+    slower = timing.prediction if sign < 0 else other
+    needed = sign * (other.us - timing.prediction.us) / 2
     gains = [
-        (sign * (other.us - part.us), part.name == slower.bound, part, other)
-        for part, other in zip(timing.prediction.parts, rows.parts, strict=True)
+        (sign * (changed.us - part.us), part.name == slower.bound, part, changed)
+        for part, changed in zip(timing.prediction.parts, other.parts, strict=True)
     ]
     enough = [gain for gain in gains if gain[0] >= needed > 0]
     if not enough:
         return ""
-    _, _, part, other = max(enough, key=lambda gain: (gain[1], gain[0]))
-    against = f"{microseconds(other.us)} against {microseconds(part.us)}"
-    return f" {ROWS_REASONS[part.name, sign]}: {part.name} {against}."
+    _, _, part, changed = max(enough, key=lambda gain: (gain[1], gain[0]))
+    against = f"{microseconds(changed.us)} against {microseconds(part.us)}"
+    return f"{reasons[part.name, sign]}: {part.name} {against}"
 
 
 ROWS_REASONS = {
@@ -329,6 +349,14 @@ ROWS_REASONS = {
     ("tail", 1): "The first and the last rows leave a part of the GPU idle for more time",
 }
 """Why the part that differs most is less (-1) or more (1) with one program per row."""
+STAGES_REASONS = {
+    ("launch", -1): "a program sets up no copies",
+    ("latency", -1): "more programs wait for their loads at the same time",
+    ("issue", -1): "a row takes fewer instructions without the copies",
+    ("bandwidth", -1): "the device memory gives more to programs that copy nothing ahead",
+    ("tail", -1): "the first and the last rows leave a part of the GPU idle for less time",
+}
+"""Why the part that differs most is less with num_stages 1."""
 
 
 def unseen_stages(case: Case) -> Iterator[str]:

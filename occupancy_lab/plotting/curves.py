@@ -242,7 +242,11 @@ def _limiters(calculation: Calculation, every: Iterable[Series]) -> dict[str, st
         resource: any(series.limiting[resource].any() for series in every)
         for resource in next(iter(every)).limiting
     }
-    return {name: resource_word(calculation, name) for name, found in limiting.items() if found}
+    return {
+        name: resource_word(calculation.gpu.vendor, name)
+        for name, found in limiting.items()
+        if found
+    }
 
 
 def _headline(calculation: Calculation) -> str:

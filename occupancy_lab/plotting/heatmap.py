@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, styled
+from occupancy_lab.text.words import LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -27,15 +28,6 @@ MAX_PANELS = 12
 ALWAYS = ("gpu", "BLOCK_SIZE")
 SOMETIMES = ("kernel", "rows", "cols", "dtype", "triton_version")
 """Columns that tell panels apart where they hold several values, as those of ALWAYS always do."""
-LIMITERS: Mapping[str, tuple[str, str]] = {
-    "warps": ("W", "warps"),
-    "registers": ("R", "registers"),
-    "sgprs": ("G", "SGPRs"),
-    "shared": ("S", "shared memory"),
-    "programs": ("P", "program slots"),
-    "barriers": ("B", "barriers"),
-}
-"""What a limiter is called within a cell, and in the key."""
 CELL_WIDTH, CELL_HEIGHT = 0.54, 0.42
 """Inches."""
 BAR_HEIGHT, BAR_DISTANCE, LEAST_BAR = 0.15, 0.1, 1.0
@@ -98,7 +90,7 @@ def _number(number: float, value: str) -> str:
 def _initials(limiter: object) -> str:
     """Return "W R" for "warps+registers"; nothing for no limiter."""
     names = limiter.split("+") if isinstance(limiter, str) else []
-    return " ".join(LIMITERS[name][0] for name in names)
+    return " ".join(LIMITS[name].initial for name in names)
 
 
 def _is_dark(colour: Sequence[float]) -> bool:
@@ -197,7 +189,7 @@ def _key(table: pd.DataFrame) -> str:
     """Return what the initials mean, those that occur, and what the other cells are."""
     met = {name for limiter in table["limiter"].dropna() for name in str(limiter).split("+")}
     words = ", ".join(
-        f"{LIMITERS[name][0]} {LIMITERS[name][1]}" for name in LIMITERS if name in met
+        f"{limit.initial} {limit.nvidia}" for name, limit in LIMITS.items() if name in met
     )
     limiters = f"Limiters: {words}. " if met else ""
     return f"{limiters}Hatched: not to be had, for the reason it names. Blank: not in the table."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,16 +20,16 @@ from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.rows import SCHEMA, Column
-from occupancy_lab.values import Conditions, Measurement
+from occupancy_lab.sweeping.rows import RESOURCES, SCHEMA, Column
+from occupancy_lab.values import Conditions, Config, Measurement, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from importlib.resources.abc import Traversable
 
     import pandas as pd
 
-    from occupancy_lab.values import Config, Problem
+    from occupancy_lab.values import Problem
 
 NAMING = ("gpu", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a configuration; none of their cells is blank."""
@@ -42,11 +43,52 @@ _OF_A_TIME = ("launched", "occupancy", "us")
 """The columns whose cells are not blank where a launch was measured."""
 _OF_A_BINARY = ("n_regs", "shared")
 """The columns whose cells are not blank where it is known how many programs fit."""
-_OF_A_LAUNCH = (*MEASURED_COLUMNS, "num_programs")
+_OF_A_LAUNCH = (*NAMING, *RESOURCES, *MEASURED_COLUMNS, "num_programs")
 """The columns that are read of a launch that is looked up."""
 CHECK = "check"
 """The `use` of launches that a prediction is only held against: of a GPU whose tutorial benchmark
 was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLaunch:
+    """A launch that was recorded, and how it was compiled then."""
+
+    kernel: str
+    config: Config
+    num_programs: int
+    """Programs launched."""
+    as_compiled: bool
+    """Whether these are as many as fit of what was compiled then."""
+    measurement: Measurement
+    resources: Resources | None
+    """What it was compiled to; None where that was not noted."""
+
+
+@functools.lru_cache(maxsize=8)
+def recorded_launches(gpu_key: str, problem: Problem) -> tuple[RecordedLaunch, ...]:
+    """Return every launch of *problem* with a time that was recorded on the GPU *gpu_key*.
+
+    The latest of those that are alike in all but their date comes first.
+    """
+    part = f",{problem.rows},{problem.cols},{problem.dtype},"
+    rows = [row for file in recorded_files() for row in _timed_rows(file, f"{gpu_key},", part)]
+    rows.sort(key=lambda row: row["date"] or "", reverse=True)
+    return tuple(_recorded_launch(row) for row in rows if row["launched"])
+
+
+def _recorded_launch(row: Mapping[str, Any]) -> RecordedLaunch:
+    amounts = {name: row[name] for name in RESOURCES if row[name] is not None}
+    amounts.pop("n_spills", None)  # Resources work it out of local_bytes
+    known = {"n_regs", "shared"} <= amounts.keys()
+    return RecordedLaunch(
+        kernel=row["kernel"],
+        config=Config(row["BLOCK_SIZE"], row["num_warps"], row["num_stages"]),
+        num_programs=row["launched"],
+        as_compiled=row["launched"] == row["num_programs"],
+        measurement=row_measurement(row),
+        resources=Resources(num_warps=row["num_warps"], **amounts) if known else None,
+    )
 
 
 def recorded_measurement(
@@ -57,9 +99,13 @@ def recorded_measurement(
     It was launched with *num_programs* programs; for None any number will do, as for a kernel that
     launches one program per row whatever is asked for.
     """
-    launches = _recorded_launches(gpu_key, kernel_name, problem, config)
-    latest = _latest(row for row in launches if num_programs in {None, row["launched"]})
-    return None if latest is None else row_measurement(latest)
+    found = (
+        one.measurement
+        for one in recorded_launches(gpu_key, problem)
+        if (one.kernel, one.config) == (kernel_name, config)
+        and num_programs in {None, one.num_programs}
+    )
+    return next(found, None)
 
 
 def recorded_as_compiled(
@@ -70,9 +116,12 @@ def recorded_as_compiled(
     It is the number for what was compiled then, which another Triton may compile differently. None
     where nothing was recorded.
     """
-    launches = _recorded_launches(gpu_key, kernel_name, problem, config)
-    latest = _latest(row for row in launches if row["launched"] == row["num_programs"])
-    return None if latest is None else (latest["launched"], row_measurement(latest))
+    found = (
+        (one.num_programs, one.measurement)
+        for one in recorded_launches(gpu_key, problem)
+        if one.as_compiled and (one.kernel, one.config) == (kernel_name, config)
+    )
+    return next(found, None)
 
 
 def recorded_copy(gpu_key: str, problem: Problem) -> Measurement | None:
@@ -84,7 +133,8 @@ def recorded_copy(gpu_key: str, problem: Problem) -> Measurement | None:
     if not file.is_file():
         return None
     start = f"{problem.rows},{problem.cols},{problem.dtype},copy,"
-    latest = _latest(_timed_rows(file, start, start))
+    rows = _timed_rows(file, start, start)
+    latest = max(rows, key=lambda row: row["date"] or "", default=None)
     return None if latest is None else row_measurement(latest)
 
 
@@ -98,20 +148,6 @@ def row_measurement(row: Mapping[str, Any]) -> Measurement:
         row["why_not"],
         **{name: row[name] for name in names},
     )
-
-
-def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    return max(rows, key=lambda row: row["date"] or "", default=None)
-
-
-def _recorded_launches(
-    gpu_key: str, kernel_name: str, problem: Problem, config: Config
-) -> Iterator[dict[str, Any]]:
-    name = [kernel_name, problem.rows, problem.cols, problem.dtype, *dataclasses.astuple(config)]
-    for file in recorded_files():
-        for row in _timed_rows(file, f"{gpu_key},", f",{','.join(map(str, name))},"):
-            if row["launched"]:
-                yield row
 
 
 def _timed_rows(file: Traversable, start: str, part: str) -> Iterator[dict[str, Any]]:

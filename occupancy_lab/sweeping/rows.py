@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from occupancy_lab.files import read_cell
 from occupancy_lab.inputs import check_fits
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.occupancy.points import evaluate_points
+from occupancy_lab.occupancy.points import OPTIONAL, REQUIRED, evaluate_points
 from occupancy_lab.record import name_columns
 from occupancy_lab.sweeping.measured import (
     MEASURED_COLUMNS,
@@ -49,6 +50,8 @@ COLUMNS: Mapping[str, str] = {
     "pipeline_shared": "the part of it that holds rows in flight, bytes",
     "static_shared": "shared memory in the binary, bytes",
     "barriers": "named barriers per program (NVIDIA)",
+    "tensor_memory": "columns of tensor memory per program (NVIDIA)",
+    "num_ctas": "CTAs per program; several are a cluster (NVIDIA)",
     "sgprs": "scalar registers per wave (AMD)",
     "allocated_vgprs": "VGPRs that the kernel descriptor asks for (AMD)",
     "load_bytes": "the widest global load of a thread, bytes",
@@ -70,21 +73,9 @@ COLUMNS: Mapping[str, str] = {
 }
 """The columns of a sweep, and what each holds; what is not known is missing, never 0."""
 
-RESOURCES = (
-    "n_regs",
-    "n_spills",
-    "shared",
-    "pipeline_shared",
-    "static_shared",
-    "barriers",
-    "sgprs",
-    "allocated_vgprs",
-    "load_bytes",
-    "store_bytes",
-    "local_bytes",
-    *COUNTERS,
-)
-"""The columns that are fields of Resources."""
+_AMOUNTS = {field.name for field in dataclasses.fields(Resources)} | {"n_spills"}
+RESOURCES = tuple(name for name in COLUMNS if name in _AMOUNTS - {"num_warps"})
+"""The columns that are what a program takes: fields of Resources, or worked out from one."""
 INTEGERS = (
     *RESOURCES,
     "programs_per_multiprocessor",
@@ -149,16 +140,7 @@ def _add_occupancies(
         row.update(_plans(task, row))
 
 
-_POINT_FIELDS = (
-    "n_regs",
-    "shared",
-    "num_warps",
-    "static_shared",
-    "barriers",
-    "tensor_memory",
-    "sgprs",
-    "allocated_vgprs",
-)
+_POINT_FIELDS = tuple(name for name in (*REQUIRED, *OPTIONAL) if name in _AMOUNTS - {"num_ctas"})
 
 
 def _point(task: Task, resources: Resources) -> tuple[str | int, ...]:

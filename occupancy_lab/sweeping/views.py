@@ -227,12 +227,24 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         if basis is not None:
             yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated)
     yield from unseen_stages(fine)
+    yield from _stages_without_loop(fine)
     if "us" not in fine:
         return
     measured = fine[fine["us"].notna()]
     if len(measured):
         first = measured.iloc[0].to_dict()
         yield conditions_sentence(row_conditions(first), int(first["runs"]))
+
+
+def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
+    """Say of which kernels the rows of several num_stages are one launch."""
+    flat = fine[fine["loop_instructions"].isna() & fine["instructions"].notna()]
+    for kernel, rows in flat.groupby("kernel", sort=False):
+        if len(rows["num_stages"].unique()) > 1:
+            yield (
+                f"{literal(str(kernel))} has no loop to load ahead in: rows that differ in"
+                " num_stages alone are equal."
+            )
 
 
 def unseen_stages(table: pd.DataFrame) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
@@ -95,25 +96,48 @@ def compared(
     return tuple((name, *map(text_of, items)) for name, text_of in rows)
 
 
-_RESOURCE_WORDS = {
-    "NVIDIA": {
-        "shared": "shared memory",
-        "barriers": "named barriers",
-        "tensor_memory": "tensor memory",
-    },
-    "AMD": {"warps": "waves", "registers": "VGPRs", "sgprs": "SGPRs", "shared": "LDS"},
+@dataclass(frozen=True, slots=True)
+class LimitWords:
+    """What the resource of a limit is called."""
+
+    initial: str
+    """In a cell of a heat map."""
+    nvidia: str
+    amd: str
+    unit: str = ""
+    """What an amount of it counts, of the architecture's words; "" where no amount is stepped."""
+
+
+LIMITS: Mapping[str, LimitWords] = {
+    "warps": LimitWords("W", "warps", "waves"),
+    "registers": LimitWords("R", "registers", "VGPRs", "{0.register_word}s per thread"),
+    "sgprs": LimitWords("G", "SGPRs", "SGPRs", "SGPRs per wave"),
+    "shared": LimitWords("S", "shared memory", "LDS", "B of {0.shared_word} per program"),
+    "programs": LimitWords("P", "program slots", "program slots"),
+    "barriers": LimitWords("B", "named barriers", "named barriers"),
+    "tensor_memory": LimitWords(
+        "T", "tensor memory", "tensor memory", "columns of tensor memory per program"
+    ),
 }
+"""The words of each limit that a rule of `occupancy` may have."""
 
 
-def resource_word(case: Calculation, resource: str) -> str:
+def resource_word(vendor: str, resource: str) -> str:
     """Return the vendor's name of a limit's resource."""
-    words = {"programs": "program slots"} | _RESOURCE_WORDS[case.architecture.vendor]
-    return words.get(resource, resource)
+    words = LIMITS[resource]
+    return words.amd if vendor == "AMD" else words.nvidia
+
+
+def unit_words(case: Calculation, resource: str) -> str:
+    """Return what an amount of a limit's resource counts: "registers per thread"."""
+    return LIMITS[resource].unit.format(case.architecture)
 
 
 def limiter_words(case: Calculation) -> str:
     """Return the limiters as a phrase: "warps and registers"."""
-    return listed([resource_word(case, resource) for resource in case.occupancy.limiters])
+    return listed(
+        [resource_word(case.gpu.vendor, resource) for resource in case.occupancy.limiters]
+    )
 
 
 def formatted(value: float | str | None, form: str = "") -> str:

@@ -55,17 +55,14 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
 
 def predict_launch(
     resources: Resources, moved: Traffic, occupancy: Occupancy, plan: LaunchPlan, gpu: Gpu
-) -> tuple[Prediction | None, float | None]:
-    """Return how long a launch of any kernel takes that moves *moved*, and the least it can take.
+) -> Prediction | None:
+    """Return how long a launch of any kernel takes that moves *moved*.
 
-    The least, us, is the bytes over the bandwidth of the data sheet. A kernel with a loop, tensor
-    cores or clusters has no prediction: the binary does not say how often a loop runs, and the
-    model knows neither of the others. Each is None where the GPU leaves it open.
+    It is no less than its bytes take at the bandwidth of the data sheet. A kernel with a loop,
+    tensor cores or clusters has no prediction: the binary does not say how often a loop runs, and
+    the model knows neither of the others. None too where the GPU or the binary leaves it open.
     """
-    basis = calibration_for(gpu)
-    if basis is None or not moved.total_bytes:
-        return None, None
-    least = moved.floor_us(gpu.bandwidth_gbs)
+    basis, least = calibration_for(gpu), moved.floor_us(gpu.bandwidth_gbs)
     simple = (
         resources.loop_instructions is None
         and not resources.tensor_instructions
@@ -73,11 +70,11 @@ def predict_launch(
     )
     programs = occupancy.programs_per_multiprocessor
     launch = launch_features(resources, moved, programs, plan, gpu) if simple else None
-    if launch is None:
-        return None, least
+    if launch is None or basis is None or least is None or not moved.total_bytes:
+        return None
     found = predictions([launch], [moved.total_bytes], basis)[0]
-    us = max(found.us, least or 0.0)
-    return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3), least
+    us = max(found.us, least)
+    return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3)
 
 
 def predictions(
@@ -104,7 +101,7 @@ def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Pre
     return Prediction(
         us=us("total"),
         gbs=moved / us("total") / 1e3,
-        ceiling_gbs=moved / copy_us(moved, basis.constants) / 1e3,
+        copy_gbs=moved / copy_us(moved, basis.constants) / 1e3,
         parts=parts,
         basis=basis.words,
         calibrated=basis.calibrated,

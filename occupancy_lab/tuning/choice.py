@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
@@ -47,13 +48,15 @@ class Choice:
     """The part of the predicted time that would take longest alone."""
     us: float | None = None
     """Median measured time, us; None where it was not measured."""
+    recorded_us: float | None = None
+    """The same of a launch recorded on a GPU of this kind, as it was compiled then; None: none."""
 
 
 def choice_of(row: Mapping[Any, Any]) -> Choice:
     """Return the choice that a row with a prediction stands for."""
     import pandas as pd
 
-    us = row.get("us")
+    us, recorded_us = row.get("us"), row.get("recorded_us")
     return Choice(
         kernel=str(row["kernel"]),
         config=row_config(row),
@@ -61,6 +64,7 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
         predicted_us=float(row["predicted_us"]),
         bound=str(row["bound"]),
         us=None if pd.isna(us) else float(us),
+        recorded_us=None if pd.isna(recorded_us) else float(recorded_us),
     )
 
 
@@ -100,6 +104,8 @@ class Tuning(Answer):
     best: Choice
     """The fastest of those that were measured, or else the best predicted."""
     best_predicted: Choice
+    best_recorded: Choice | None
+    """The fastest of those that were recorded; None where none was."""
     compared: dict[str, Choice]
     """The tutorial's launch of `softmax`, and each kernel's own default."""
     exhaustive: Cost
@@ -126,6 +132,7 @@ class Tuning(Answer):
             **dataclasses.asdict(self.problem),
             "best": dataclasses.asdict(self.best),
             "best_predicted": dataclasses.asdict(self.best_predicted),
+            "best_recorded": self.best_recorded and dataclasses.asdict(self.best_recorded),
             "compared": {name: dataclasses.asdict(one) for name, one in self.compared.items()},
             "exhaustive": dataclasses.asdict(self.exhaustive),
             "spent": dataclasses.asdict(self.spent),
@@ -143,8 +150,9 @@ BOUNDS = {
     "tail": "waiting for its first loads and its last rows",
 }
 """What takes longest alone, by the name of the part."""
-HEADERS = ("kernel", "warps", "stages", "programs", "predicted us", "bound")
-MEASURED_HEADERS = ("measured us", "off")
+HEADERS: tuple[str, ...] = ("kernel", "warps", "stages", "programs", "predicted us", "bound")
+MEASURED_HEADERS: tuple[str, ...] = ("measured us", "off")
+RECORDED_HEADERS = ("recorded us",)
 
 
 def tuning_document(tuning: Tuning, top: int) -> Document:
@@ -164,6 +172,11 @@ def _best_sentences(tuning: Tuning) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
     yield basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
+    if tuning.best_recorded is not None:
+        yield (
+            f"Recorded times were taken elsewhere on {tuning.gpu.title}, of these configurations as"
+            " the Triton there compiled them, which `explain` names."
+        )
     yield from unseen_stages(tuning.table)
 
 
@@ -187,6 +200,12 @@ def _answer(tuning: Tuning) -> Iterator[str]:
         f"Best predicted: {_named(predicted)}: {cell(predicted.predicted_us)} us; what takes"
         f" longest is {BOUNDS[predicted.bound]}."
     )
+    recorded = tuning.best_recorded
+    if recorded is not None:
+        yield (
+            f"Fastest recorded: {_named(recorded)}: {cell(recorded.recorded_us)} us;"
+            f" {cell(recorded.predicted_us)} us is predicted."
+        )
 
 
 def _cells(choice: Choice) -> tuple[str, ...]:
@@ -199,22 +218,39 @@ def _measured_cells(choice: Choice) -> tuple[str, ...]:
     return (cell(choice.us), difference_cell(choice.predicted_us, choice.us))
 
 
+def _recorded_cells(choice: Choice) -> tuple[str, ...]:
+    return (cell(choice.recorded_us),)
+
+
 def _best_table(tuning: Tuning, top: int) -> Table:
     rows = tuning.table[tuning.table["predicted_us"].notna()].head(top)
     choices = [choice_of(row) for row in rows.to_dict("records")]
-    if "us" not in rows:
-        return Table(HEADERS, tuple(map(_cells, choices)))
-    cells = tuple((*_cells(one), *_measured_cells(one)) for one in choices)
-    return Table((*HEADERS, *MEASURED_HEADERS), cells)
+    columns = [(HEADERS, _cells)]
+    if "us" in rows:
+        columns.append((MEASURED_HEADERS, _measured_cells))
+    if tuning.best_recorded is not None:
+        columns.append((RECORDED_HEADERS, _recorded_cells))
+    cells = tuple(tuple(chain(*(words(one) for _, words in columns))) for one in choices)
+    return Table(tuple(chain(*(headers for headers, _ in columns))), cells)
 
 
 def _compared_table(tuning: Tuning) -> Table:
     best = tuning.best_predicted.predicted_us
+    names: dict[Choice, list[str]] = {}
+    for name, one in tuning.compared.items():
+        names.setdefault(one, []).append(name)
+    recorded = tuning.best_recorded is not None
     rows = tuple(
-        (name, *_cells(one)[1:], change(one.predicted_us / best - 1.0))
-        for name, one in tuning.compared.items()
+        (
+            listed(called),
+            *_cells(one)[1:-1],
+            change(one.predicted_us / best - 1.0),
+            *(_recorded_cells(one) if recorded else ()),
+        )
+        for one, called in names.items()
     )
-    return Table(("", *HEADERS[1:], "against the best"), rows)
+    headers = ("", *HEADERS[1:-1], "against the best", *(RECORDED_HEADERS if recorded else ()))
+    return Table(headers, rows)
 
 
 def _cost_sentences(tuning: Tuning) -> Iterator[str]:

@@ -23,12 +23,13 @@ from occupancy_lab.inputs import (
     whole_number,
     whole_numbers,
 )
-from occupancy_lab.kernel import Grid
+from occupancy_lab.kernel import Grid, kernel_names
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
+from occupancy_lab.sweeping.recorded import recorded_as_compiled
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, choice_of, cost_of
@@ -131,6 +132,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         progress=progress,
     )
     table, ranked = _ranked(compiled, tasks)
+    table = _with_recorded(table, ranked)
     if measure:
         measured = measure_table(
             table.head(top),
@@ -200,16 +202,37 @@ def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, l
     return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
 
 
+def _with_recorded(table: pd.DataFrame, tasks: Sequence[Task]) -> pd.DataFrame:
+    """Return *table* with a column of the times that were recorded; without where none was."""
+    import pandas as pd
+
+    own = kernel_names()
+    times = [
+        found[1].us
+        if task.kernel_name in own
+        and (
+            found := recorded_as_compiled(task.gpu.key, task.kernel.name, task.problem, task.config)
+        )
+        else None
+        for task in tasks
+    ]
+    if not any(times):
+        return table
+    return table.assign(recorded_us=pd.array(times, dtype="Float64"))
+
+
 def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis) -> Tuning:
     predicted = table[table["predicted_us"].notna()]
     launched = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
     choices = [choice_of(row) for row in predicted.to_dict("records")]
     timed = [choice for choice in choices if choice.us is not None]
+    recorded = [choice for choice in choices if choice.recorded_us is not None]
     return Tuning(
         gpu=tasks[0].gpu,
         problem=tasks[0].problem,
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
+        best_recorded=min(recorded, key=lambda choice: choice.recorded_us or 0.0, default=None),
         compared=dict(_compared(predicted, tasks)),
         exhaustive=cost_of(list(predicted["predicted_us"]), runs),
         spent=cost_of(list(launched["predicted_us"]), runs),
@@ -241,6 +264,7 @@ def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[t
     plan = record.tutorial_plan
     prediction = record.prediction_of(plan)
     if prediction is not None and plan.num_programs:
+        same = plan.num_programs == default.num_programs
         yield (
             "tutorial",
             dataclasses.replace(
@@ -248,7 +272,8 @@ def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[t
                 num_programs=plan.num_programs,
                 predicted_us=prediction.us,
                 bound=prediction.bound,
-                us=default.us if plan.num_programs == default.num_programs else None,
+                us=default.us if same else None,
+                recorded_us=default.recorded_us if same else None,
             ),
         )
 

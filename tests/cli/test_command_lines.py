@@ -45,10 +45,25 @@ SECONDS = 120
 
 POINTS = "target,n_regs,shared,num_warps\nsm_90,32,12320,8\nmi300x,91,32,8\n"
 KERNEL = "from occupancy_lab.kernels.softmax import KERNEL\n"
+LAUNCHED = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, n, BLOCK: tl.constexpr, KIND: tl.constexpr = "sum"):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + where, tl.load(x_ptr + where, mask=where < n) * 2, mask=where < n)
+
+
+CONFIGS = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
+tuned = triton.autotune(CONFIGS, ["n"])(double)
+"""
 FILES = {
     "points.csv": POINTS.encode(),
     "bad.csv": b"target,n_regs,shared,num_warps\nsm_90,True,0,3\n",
     "kernel.py": KERNEL.encode(),
+    "launched.py": LAUNCHED.encode(),
     "broken.py": b"raise SystemExit(7)\n",
     "empty": b"",
     "binary": bytes(range(256)) * 9,
@@ -86,11 +101,42 @@ VALUES = {
     "triton": ["/bin/ls", "{in}/empty", "/bin/ls,/bin/cat"],
     **{f"max_{name}": ["0", "0.5", "1"] for name in ("median", "p90", "mean_loss", "worst_loss")},
     "min_rank": ["-1", "0.5", "1"],
+    "launch": [
+        *("{in}/launched.py:double", "{in}/launched.py:tuned", "{in}/launched.py:nothing"),
+        *("{in}/broken.py:double", "{in}/missing.py:double", "{in}/launched.py:", "softmax"),
+    ],
+    "signature": [
+        *("x_ptr=*fp16,n=i32", "*fp32,1000", "x_ptr=*fp16:16,n=1000", "*bf16, i32:16, 1024"),
+        *(
+            "x_ptr=*fp16",
+            "n=1000,x_ptr=*fp16,y_ptr=*fp16",
+            "x_ptr=fp16,n=*i32",
+            "*fp7,",
+            "n=,x_ptr",
+        ),
+    ],
+    "constexprs": [
+        *("BLOCK=128", "BLOCK=64,128", "KIND='mean'", "KIND=sum", "BLOCK=tl.float16", "BLOCK"),
+        *("BLOCK=(1,2)", "M=3", "n=7", "num_warps=4", "BLOCK=100", "=7"),
+    ],
+    "options": [
+        *("maxnreg=128", "maxnreg=32,64", "waves_per_eu=2", "num_ctas=2", "num_warps=8", "nope=1"),
+        *("enable_fp_fusion=False", "num_ctas=x", "BLOCK=64", "debug=True"),
+    ],
+    "grid": ["4096", "32x32", "cdiv(n, BLOCK)", "1,2,3,4", "0", "n / 0", "m", "cdiv(n, BLOCK), 2"],
+    "bytes_read": ["24MiB", "2 * n", "1000", "0", "-1", "x_ptr", "1e30 * n", "24 QiB"],
+    "bytes_written": ["24MiB", "2 * n", "1000", "0", "BLOCK * 4"],
 }
 """What an option may well be given, by the name of its value."""
+LAUNCHES = [
+    ("launch", "signature", "constexprs"),
+    ("launch", "signature", "constexprs", "grid", "bytes_read", "bytes_written"),
+]
+"""What describes a launch of any kernel."""
 NEEDED = {
-    **{name: [("cols",)] for name in ("explain", "sweep", "tune", "measure")},
-    "compare": [("cols", "gpus"), ("cols", "kernel"), ("cols", "num_stages")],
+    **{name: [("cols",), *LAUNCHES] for name in ("explain", "sweep", "tune")},
+    "measure": [("cols",)],
+    "compare": [("cols", "gpus"), ("cols", "kernel"), ("cols", "num_stages"), *LAUNCHES],
     "occupancy": [("points",), ("gpus", "n_regs", "shared", "num_warps")],
 }
 """What a command does nothing without, each way."""
@@ -128,10 +174,10 @@ HERE = tuple(
 
 def _outcome(knobs: Mapping[str, Any]) -> Resources | Failure:
     """Return what a configuration is said to compile to: 16 warps to nothing."""
-    num_warps = knobs["num_warps"]
+    num_warps = knobs.get("num_warps", 4)
     if num_warps == 16:
         return Failure("compile failed", "no luck")
-    pipeline = (knobs["num_stages"] - 1) * knobs["BLOCK_SIZE"] * 4
+    pipeline = (knobs.get("num_stages", 3) - 1) * knobs.get("BLOCK_SIZE", 64) * 4
     shared = pipeline + 4 * num_warps
     return Resources(32, num_warps, shared, pipeline_shared=pipeline, **COUNTS)
 

@@ -37,6 +37,17 @@ def test_two_gpus_are_compared() -> None:
     assert comparison.to_markdown().startswith("# softmax, 4096 x 781 float32: H100 SXM and MI300X")
 
 
+def test_gpus_of_one_architecture_differ_in_speed() -> None:
+    """Where two GPUs hold the same, their bandwidths and bounds are what differs, never nothing."""
+    *_, why = compare(cols=781, gpu="h100,h200").document.sections
+    assert why.title == "What differs and why"
+    (sentence,) = why.sentences
+    assert "3352.3 GB/s on H100 SXM, and 4814.3 GB/s on H200 SXM" in sentence
+    assert "bound by" in sentence
+    *_, last = compare(cols=781, gpu="sm_90", num_stages=[1, 2], kernel="softmax").document.sections
+    assert last.sentences
+
+
 def test_dimensions_multiply() -> None:
     """Two kernels by two num_stages are four entries, in that order, each named by both."""
     comparison = compare(781, gpu="sm_90", kernel=["softmax", "softmax_row"], num_stages=[1, 2])

@@ -299,6 +299,18 @@ def test_rows_are_chosen(make_table: Table) -> None:
     assert chosen(table, uses=("benchmark",)) == [("h200", "benchmark")]
 
 
+@pytest.mark.usefixtures("own_calibration")
+def test_what_is_left_out_is_said(make_table: Table, tmp_path: Path) -> None:
+    """The report names the uses that the default leaves out, and the option that takes them."""
+    path = tmp_path / "own.csv"
+    make_table({"use": "tuning"}, {"use": "benchmark"}).to_csv(path, index=False)
+    evaluation, _ = run(file=str(path))
+    assert evaluation.left_out == ("benchmark",)
+    assert "`--use benchmark` takes them" in evaluation.to_markdown()
+    evaluation, _ = run(file=str(path), uses=("benchmark",))
+    assert evaluation.left_out == ()
+
+
 def test_nothing_chosen_is_said(make_table: Table) -> None:
     """Where no row is left the error says which there are."""
     with pytest.raises(InputError, match="there are: h200, held out"):

@@ -53,7 +53,7 @@ def simple_prediction(  # noqa: PLR0913, PLR0917 - the arguments of `predict`
     return Prediction(
         us=us,
         gbs=moved.total_bytes / us / 1e3,
-        ceiling_gbs=moved.total_bytes / (2.5 + 1.05 * floor) / 1e3,
+        copy_gbs=moved.total_bytes / (2.5 + 1.05 * floor) / 1e3,
         parts=parts,
         basis="calibrated on this GPU" if calibrated else "the data sheet",
         calibrated=calibrated,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -19,17 +18,20 @@ from occupancy_lab.explaining import write_document
 from occupancy_lab.explaining.advice import (
     advice,
     explain_command,
-    find_alternatives,
     launch_instead,
     three_to_try,
     tune_command,
     what_instead,
+    with_alternatives,
 )
 from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded
 from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
+from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels
+from occupancy_lab.sweeping.recorded import recorded_launches
 from occupancy_lab.text.printing import print_markdown, print_text
+from occupancy_lab.text.words import change
 from occupancy_lab.tuning.search import KERNELS, grid_tasks
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
@@ -191,29 +193,35 @@ def test_bars_in_any_encoding(encoding: str, shown: str, monkeypatch: pytest.Mon
 def test_the_glossary_has_the_terms_of_the_page() -> None:
     """--words explains what a short explanation says without explaining it."""
     text = glossary().to_markdown()
-    for term in ("waves of programs", "tail", "parts of the time", "plain copy", "limiter"):
+    for term in (
+        *("waves of programs", "tail", "parts of the time", "plain copy", "limiter", "registers"),
+        *("persistent", "LDS", "local memory", "named barriers", "tensor memory", "masked lanes"),
+        *("maxnreg", "estimated"),
+    ):
         assert any(term in name for name in WORDS)
         assert term in text
 
 
 def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
-    """The share of a copy says whether the copy's time was measured or is predicted."""
+    """The share of a copy is of two recorded times or of two predicted ones, and says which."""
     copy = dataclasses.replace(MEASURED, us=6.2)
     measured = full_of_numbers(make_case, "h100", recorded=Recorded(copy=copy))
     prediction = measured.record.prediction
     assert prediction is not None
-    expected = f"{6.2 / prediction.us:.0%} (6.20 us, measured)"
-    assert expected in write_short((measured,)).to_markdown()
-    assert expected in write_document((measured,)).to_markdown()
-    alone = write_short((full_of_numbers(make_case, "h100"),)).to_markdown()
-    assert re.search(r"\d+% \([\d.]+ us, predicted\)", alone)
+    both = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
+    for case, expected in (
+        (measured, f"{prediction.share_of_copy:.0%}, both predicted ("),
+        (both, f"{6.2 / 12.4:.0%}, both recorded (6.20 us)"),
+    ):
+        assert expected in write_short((case,)).to_markdown()
+        assert expected in write_document((case,)).to_markdown()
 
 
 def test_a_recorded_copy_is_found() -> None:
     """On the H200 the copy at 781 columns was measured, and 'of a copy' is of that one."""
     text = occupancy_lab.explain(781, gpu="h200").to_markdown()
-    assert "us, measured)" in text
-    assert "us, predicted)" in occupancy_lab.explain(779, gpu="h200").to_markdown()
+    assert "both recorded (10.5 us)" in text
+    assert "both predicted (" in occupancy_lab.explain(779, gpu="h200").to_markdown()
 
 
 def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
@@ -232,28 +240,78 @@ def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
         assert (launch_instead(found) is not None) is advised
 
 
-def test_what_was_recorded_slower_is_not_launched_instead(
-    make_case: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two recorded launches the one that took longer is left out, whatever is predicted."""
-    monkeypatch.setattr("occupancy_lab.explaining.advice.recorded_time", lambda *_: 20.0)
-    assert launch_instead(full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))) is None
-    assert launch_instead(full_of_numbers(make_case, "h100")) is not None
-
-
-def test_the_whole_search_is_said_to_be_whole(make_case: Callable[..., Case]) -> None:
-    """The tune command is named just where something of its search is not compiled."""
-    case = full_of_numbers(make_case, "h100")
-    whole = dataclasses.replace(
-        case, alternatives=dataclasses.replace(case.alternatives, missing=0)
+def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) -> None:
+    """Where both were recorded, the recorded times decide, whatever is predicted; each says so."""
+    slow = Alternative("softmax_row", Config(1024, 8, 1), 4096, 5.0, recorded_us=20.0)
+    fast = Alternative("softmax_row", Config(1024, 4, 1), 4096, 50.0, recorded_us=6.2)
+    found = Alternatives((slow, fast), 2, recorded=True)
+    case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
+    (sentence,) = what_instead(dataclasses.replace(case, alternatives=found))
+    assert "num_warps 4, num_stages 1: 6.20 us recorded against 12.4 us (-50.0%)" in sentence
+    (sentence,) = what_instead(
+        dataclasses.replace(case, alternatives=dataclasses.replace(found, ranked=(slow,)))
     )
-    (sentence,) = what_instead(case)
-    assert tune_command(case) in sentence
-    (sentence,) = what_instead(whole)
-    assert "occupancy-lab tune" not in sentence
-    assert sentence.endswith("--kernel softmax_row`")
-    (sentence,) = what_instead(dataclasses.replace(whole, alternatives=Alternatives((), 30, 0)))
-    assert sentence.startswith("Launch it as it is")
+    assert sentence.startswith(
+        "Launch it as it is: none of the 2 launches of this matrix that were"
+    )
+    bare = dataclasses.replace(full_of_numbers(make_case, "h100"), alternatives=found)
+    (sentence,) = what_instead(bare)
+    assert "5.00 us predicted against 15.8 us" in sentence
+
+
+def test_an_estimate_is_called_one(make_case: Callable[..., Case], tmp_path: Path) -> None:
+    """One program per row has one number on both pages: estimated, or that of what is compiled."""
+    case = full_of_numbers(make_case, "b200")
+    for row_kernel, basis in ((None, "estimated"), (H100_SINGLE.replace(**SINGLE), "predicted")):
+        found = dataclasses.replace(case, alternatives=Alternatives(), row_kernel=row_kernel)
+        rows = timing(found)
+        assert rows is not None
+        assert rows.row_programs is not None
+        assert rows.basis("row_programs") == basis
+    estimated = with_alternatives(case, tmp_path)
+    timed = timing(estimated)
+    assert timed is not None
+    assert timed.row_programs is not None
+    (sentence,) = what_instead(estimated)
+    assert "nor one program per row by an estimate, is predicted" in sentence
+    fast = dataclasses.replace(estimated.alternatives.ranked[0], us=5.0)
+    found = dataclasses.replace(estimated.alternatives, ranked=(fast,))
+    (sentence,) = what_instead(dataclasses.replace(estimated, alternatives=found))
+    assert "num_stages 1: 5.00 us estimated against" in sentence
+    assert (
+        f"({change(timed.change(timed.row_programs))}), estimated"
+        in write_document((estimated,)).to_markdown()
+    )
+
+
+def test_the_answer_does_not_depend_on_the_store() -> None:
+    """Where launches of the matrix were recorded, they say what to launch, compiled or not."""
+    options = {"rows": 8192, "dtype": "bfloat16", "gpu": "h200", "num_stages": 3, "num_warps": 8}
+    text = occupancy_lab.explain(8192, cache=False, **options).to_markdown()
+    rows = recorded_launches("h200", Problem(8192, 8192, "bfloat16"))
+    best = min(one.measurement.us for one in rows if one.as_compiled)
+    assert f"{best:.1f} us recorded against 78.2 us (-12.9%), the fastest of 30 launches" in text
+    options = {"kernel": "softmax_row", "num_warps": 4, "gpu": "h100"}
+    text = occupancy_lab.explain(781, cache=False, **options).to_markdown()
+    assert "num_warps 2, num_stages 1: 13.6 us recorded against 14.2 us (-4.2%)" in text
+
+
+def test_no_reason_that_the_parts_contradict(make_case: Callable[..., Case]) -> None:
+    """num_stages 1 is said to hide loads only where nothing else is known of it."""
+    case = make_case("h100", H100.replace(**COUNTED, n_regs=38), H100_SINGLE.replace(**SINGLE))
+    (text,) = (one.sentence for one in advice(case) if one.sentence.startswith("num_stages 1"))
+    assert "hide" not in text
+    assert "is faster (" in text
+
+
+def test_json_has_what_was_recorded() -> None:
+    """The recorded launch and copy are numbers, with the share of a copy that the page shows."""
+    explanation = occupancy_lab.explain(781, gpu="h200", num_warps=4, num_stages=1)
+    (recorded,) = explanation.to_dict()["recorded"]
+    assert recorded["launch"]["us"] == pytest.approx(11.008)
+    share = recorded["copy"]["us"] / recorded["launch"]["us"]
+    assert recorded["share_of_copy"] == pytest.approx(share)
+    assert f"{share:.0%}, both recorded" in explanation.to_markdown()
 
 
 @pytest.fixture
@@ -293,7 +351,10 @@ def test_alternatives_are_those_of_tune(filled_store: Callable[[str], None]) -> 
     text = explanation.to_markdown()
     config = best.config
     knobs = f"num_warps {config.num_warps}, num_stages {config.num_stages}"
-    assert f"Launch instead {best.kernel}, {knobs}: {best.predicted_us:.2f} us predicted" in text
+    assert (
+        f"Launch instead {best.kernel}, {knobs}: {best.predicted_us:.2f} us predicted against"
+        in text
+    )
     assert "occupancy-lab tune" not in text
 
 
@@ -309,7 +370,8 @@ def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(CompileProcess, "compile", count)
     text = occupancy_lab.explain(93, gpu="h100", cache=False).to_markdown()
     assert len(asked) == 2
-    assert "`occupancy-lab tune --cols 93 --gpu h100` ranks all 30 configurations" in text
+    assert "30 configurations" in text
+    assert "`occupancy-lab tune --cols 93 --gpu h100` compiles the rest" in text
 
 
 def test_commands_have_the_kernel_as_it_was_asked_for(
@@ -353,7 +415,7 @@ def test_stages_that_are_not_seen_are_not_ranked(
     case = make_case(
         "mi300x", MI300X.replace(**SINGLE), problem=Problem(4096, 100), config=Config(128, 8, 2)
     )
-    ranked = find_alternatives(case, tmp_path).ranked
+    ranked = with_alternatives(case, tmp_path).alternatives.ranked
     stages = {one.config.num_stages for one in ranked if one.kernel == "softmax"}
     assert stages == {2}
 

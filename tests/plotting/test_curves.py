@@ -174,7 +174,7 @@ def test_bars_are_the_limiters(case: str) -> None:
         for amount in tried:
             resources = with_amount(calculation, field, amount)
             limiters = occupancy(resources, calculation.architecture).limiters
-            expected = [resource_word(calculation, resource) for resource in limiters]
+            expected = [resource_word(calculation.gpu.vendor, resource) for resource in limiters]
             bars = zip(names, strip.collections, strict=True)
             assert [name for name, bar in bars if covers(bar, amount)] == expected, (field, amount)
 

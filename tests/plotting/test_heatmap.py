@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LIMITERS = ("warps", "registers", "shared", "programs", "warps+registers", "sgprs+shared")
+LIMITERS = (
+    *("warps", "registers", "shared", "programs", "warps+registers", "sgprs+shared"),
+    "warps+tensor_memory",
+)
 INITIALS = {
     "warps": "W",
     "registers": "R",
@@ -27,6 +30,7 @@ INITIALS = {
     "programs": "P",
     "sgprs": "G",
     "barriers": "B",
+    "tensor_memory": "T",
 }
 FAILURES = ("does not fit", "compile failed", "timed out", "skipped")
 

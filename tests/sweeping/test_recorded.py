@@ -37,7 +37,7 @@ from occupancy_lab.sweeping.views import to_csv
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     Row = tuple[str, Problem, Config, int, Measurement]
@@ -213,6 +213,14 @@ def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Forget what was read of other tests' files."""
+    recorded.recorded_launches.cache_clear()
+    yield
+    recorded.recorded_launches.cache_clear()
+
+
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
     """Return a function that makes a recorded file of rows, the only ones there are then."""
@@ -342,6 +350,7 @@ def test_two_megabytes_are_searched_in_a_moment(record: Callable[..., Path]) -> 
     assert path.stat().st_size > 2e6
     seconds = []
     for _ in range(5):
+        recorded.recorded_launches.cache_clear()
         start = time.perf_counter()
         assert found() == MEASURED
         seconds.append(time.perf_counter() - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,12 +10,18 @@ from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
+from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.occupancy import cuda, hip
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import Store, make_record
 from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.grid import Task
+from occupancy_lab.sweeping.rows import COLUMNS, SCHEMA, make_table
 from occupancy_lab.sweeping.run import calculate_row, run
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.text.words import LIMITS, unit_words
+from occupancy_lab.values import Config, Failure, Problem, Resources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,3 +162,60 @@ def test_row_is_calculated_as_its_record() -> None:
         held = calculate_row(row, find_gpu(row["gpu"])).occupancy
         assert held.limiters == record.occupancy.limiters
         assert held.programs_per_multiprocessor == record.occupancy.programs_per_multiprocessor
+
+
+WHOLE = Resources(
+    **{
+        field.name: 1
+        for field in dataclasses.fields(Resources)
+        if field.name not in {"num_warps", "shared", "tensor_memory"}
+    },
+    num_warps=4,
+    shared=1024,
+    tensor_memory=256,
+)
+"""What is known of all that a program can take."""
+
+
+def task(gpu: str) -> Task:
+    """Return the tutorial's launch at 781 columns on a GPU."""
+    kernel = load_kernel("softmax")
+    return Task("softmax", kernel, Problem(4096, 781), Config(1024, 4, 2), find_gpu(gpu))
+
+
+def test_no_column_is_silently_empty() -> None:
+    """Each column is filled where all is known or a launch failed, with what its schema says."""
+    table = make_table(
+        [(task("b200"), WHOLE), (task("h100"), Failure("compile failed", "no such thing"))]
+    )
+    assert list(table.columns) == list(COLUMNS)
+    empty = [name for name in COLUMNS if table[name].isna().all()]
+    assert empty == []
+    for name in COLUMNS:
+        is_text = all(isinstance(value, str) for value in table[name].dropna())
+        assert is_text == (SCHEMA[name].kind is Kind.TEXT), name
+
+
+def test_a_row_keeps_what_limits_it() -> None:
+    """A row's resources are those that it was made of, whatever limits it: so is its limiter."""
+    table = make_table([(task("b200"), WHOLE)])
+    row = table.iloc[0]
+    calculation = calculate_row(row, find_gpu("b200"))
+    assert row["limiter"] == "tensor_memory"
+    assert calculation.occupancy.limiters == ("tensor_memory",)
+    assert calculation.resources.tensor_memory == WHOLE.tensor_memory
+
+
+def test_every_limit_has_words() -> None:
+    """Each rule's resource has a name for both vendors, and an initial that no other has."""
+    resources = {rule.resource for rule in (*cuda.RULES, *hip.RULES)}
+    assert resources == LIMITS.keys()
+    assert len({limit.initial for limit in LIMITS.values()}) == len(LIMITS)
+
+
+def test_every_step_has_a_unit() -> None:
+    """What a next step counts has a unit on each GPU, in its vendor's words."""
+    for gpu in ("b200", "mi100", "mi300x"):
+        calculation = calculate(WHOLE.replace(barriers=1, tensor_memory=32), find_gpu(gpu))
+        for step in calculation.next_steps:
+            assert unit_words(calculation, step.resource)

@@ -44,6 +44,16 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
     assert chosen["n_regs"].is_monotonic_decreasing
 
 
+def test_equal_rows_are_said_to_be_equal() -> None:
+    """A kernel without a loop is alike for all num_stages, and the screen says so."""
+    flat = sweep(781, gpu="h100", kernel="softmax_row", num_warps=(4,), num_stages=(1, 2))
+    said = "softmax_row has no loop to load ahead in"
+    assert said in to_screen(flat)
+    assert "has no loop" not in to_screen(flat.head(1))
+    looped = sweep(781, gpu="h100", num_warps=(4,), num_stages=(1, 2))
+    assert "has no loop" not in to_screen(looped)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

@@ -69,13 +69,13 @@ def test_predictions_say_what_the_model_says(launches: list[GuessedLaunch]) -> N
 
 
 @given(guessed_launches())
-def test_ceiling_is_a_plain_copy(launch: GuessedLaunch) -> None:
-    """The ceiling is what copying as many bytes comes to: the time's share of it is the copy's."""
+def test_a_copy_moves_as_many_bytes(launch: GuessedLaunch) -> None:
+    """A copy is of as many bytes, and the share of it is the copy's time over the launch's."""
     total = _moved(launch)
     (found,) = predictions([launch.features], [total], BASIS)
-    assert found.ceiling_gbs == pytest.approx(total / copy_us(total, CONSTANTS) / 1e3)
-    assert found.share_of_ceiling == pytest.approx(copy_us(total, CONSTANTS) / found.us)
-    assert found.ceiling_gbs < CONSTANTS.row_bandwidth_gbs
+    assert found.copy_gbs == pytest.approx(total / copy_us(total, CONSTANTS) / 1e3)
+    assert found.share_of_copy == pytest.approx(copy_us(total, CONSTANTS) / found.us)
+    assert found.copy_gbs < CONSTANTS.row_bandwidth_gbs
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))

@@ -86,8 +86,13 @@ BEST = Choice("softmax", Config(1024, 4, 2), 2112, 9.81, "bandwidth")
 DEFAULT = Choice("softmax", Config(1024, 8, 4), 1056, 10.2, "issue")
 
 
-def tuning(gpu: str, *, us: tuple[float | None, float | None] | None = None) -> Tuning:
-    """Return a tuning of two configurations, measured where *us* has their times."""
+def tuning(
+    gpu: str,
+    *,
+    us: tuple[float | None, float | None] | None = None,
+    recorded_us: tuple[float, float] | None = None,
+) -> Tuning:
+    """Return a tuning of two configurations, measured and recorded where there are their times."""
     rows = [
         {
             "kernel": one.kernel,
@@ -109,6 +114,11 @@ def tuning(gpu: str, *, us: tuple[float | None, float | None] | None = None) -> 
     if us is not None:
         table["us"] = pd.array(us, dtype="Float64")
         best = dataclasses.replace(BEST, us=us[0])
+    recorded = None
+    if recorded_us is not None:
+        table["recorded_us"] = recorded_us
+        pairs = zip((BEST, DEFAULT), recorded_us, strict=True)
+        recorded = [dataclasses.replace(one, recorded_us=us) for one, us in pairs]
     mine = gpu == "h200"
     words = CALIBRATED if mine else "the data sheet"
     return Tuning(
@@ -116,6 +126,7 @@ def tuning(gpu: str, *, us: tuple[float | None, float | None] | None = None) -> 
         problem=Problem(4096, 781),
         best=best,
         best_predicted=best,
+        best_recorded=None if recorded is None else recorded[0],
         compared={"default of softmax": DEFAULT, "tutorial": DEFAULT},
         exhaustive=cost_of([BEST.predicted_us, DEFAULT.predicted_us], 30),
         spent=cost_of([] if us is None else [BEST.predicted_us, DEFAULT.predicted_us], 30),
@@ -134,7 +145,10 @@ def test_stages_that_are_not_seen_are_said() -> None:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("predicted.md", tuning("mi300x")), ("measured.md", tuning("h200", us=(9.72, None)))],
+    [
+        ("predicted.md", tuning("mi300x")),
+        ("measured.md", tuning("h200", us=(9.72, None), recorded_us=(10.1, 11.2))),
+    ],
 )
 def test_words_of_a_tuning(
     check_golden: Callable[[str, str], None], name: str, found: Tuning

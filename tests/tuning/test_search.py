@@ -92,6 +92,16 @@ def test_costs_are_of_all_and_of_what_was_launched(launches: Launches) -> None:
     assert len(launches.asked) == 2
 
 
+def test_recorded_times_stand_beside_the_predicted() -> None:
+    """Where launches of the matrix were recorded, tune shows them, and the fastest is explain's."""
+    tuning = occupancy_lab.tune(781, gpu="h200", num_warps=[4], num_stages=[1, 4])
+    assert tuning.best_recorded is not None
+    assert tuning.best_recorded.recorded_us == pytest.approx(10.88)
+    assert "recorded us" in tuning.to_markdown()
+    assert "Fastest recorded: softmax_row" in tuning.to_markdown()
+    assert occupancy_lab.tune(779, gpu="h200", num_warps=[4], num_stages=[1]).best_recorded is None
+
+
 def test_tutorial_and_defaults_stand_beside_it(launches: Launches) -> None:
     """The tutorial's launch and each author's default are predicted, whatever was asked for."""
     tuning = tune(781, rows=20_000, num_warps=(2,), num_stages=(1,))

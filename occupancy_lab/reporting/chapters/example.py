@@ -260,7 +260,7 @@ def _copy_sentences(example: Example) -> Iterator[str]:
     if known is not None and known.us is not None:
         us, where = known.us, "measured" if example.times is MEASURED else "recorded"
     elif record.prediction is not None:
-        us, where = moved / record.prediction.ceiling_gbs / 1e3, "predicted"
+        us, where = moved / record.prediction.copy_gbs / 1e3, "predicted"
     else:
         return
     yield f"A plain copy of this matrix, {where}: {microseconds(us)}, {moved / us / 1e3:.0f} GB/s."

@@ -1,0 +1,139 @@
+"""The commands of FILE.py:FUNCTION: what they print, what they refuse, and how they exit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import launched_kernels
+import pytest
+from in_process import run
+from stand_ins import GivenCompiler, values_of
+
+from occupancy_lab.cli import main
+from occupancy_lab.explaining import dry_run
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import click
+
+    from occupancy_lab.values import Target
+
+FILE = launched_kernels.__file__
+TYPES = "x_ptr=*fp16,y_ptr=*fp16,M=4096,N=i32"
+LAUNCH = (f"{FILE}:transpose", "--signature", TYPES, "--constexpr", "BLOCK=64", "--gpu", "h100")
+MOVED = ("--grid", "64x32", "--bytes-read", "16MiB", "--bytes-written", "M * BLOCK")
+
+
+def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources | str:
+    """Return what a launch takes: nothing compiles with 16 warps."""
+    warps = keywords.get("num_warps", 4)
+    if warps == 16:
+        return "no luck"
+    return Resources(8 * warps, warps, 0, local_bytes=0, instructions=90, binary=warps)
+
+
+@pytest.fixture(autouse=True)
+def _given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile nothing, and import the file of kernels here alone."""
+    monkeypatch.setattr(dry_run, "LaunchCompiler", lambda *_, **__: GivenCompiler(outcome))
+    monkeypatch.setattr(dry_run.Compiler, "check_file", lambda *_: None)
+
+
+def test_explain_takes_what_describes_a_launch() -> None:
+    """The grid, the bytes and the options given are in the explanation."""
+    done = run("explain", *LAUNCH, *MOVED, "--num-warps", "8", "--option", "maxnreg=64")
+    assert done.returncode == 0, done.stderr
+    for words in ("grid 64 x 32", "8, asked", "maxnreg 64", "predicted time"):
+        assert words in done.stdout
+    assert "4096" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_explain_prints_json() -> None:
+    """--json has the rows, with each argument as it was given, and the words."""
+    values = values_of(run("explain", *LAUNCH, *MOVED, "--json").stdout)
+    (row,) = values["rows"]
+    assert row["arguments"]["M"] == 4096
+    assert row["arguments"]["N"] == "i32"
+    assert row["grid"] == [64, 32]
+    assert row["predicted_us"] > 0
+    assert values["document"]["title"].startswith("transpose, grid 64 x 32")
+
+
+def test_several_values_are_a_table() -> None:
+    """Values with commas are a configuration each, and one that fails has its reason."""
+    done = run("explain", *LAUNCH, "--num-warps", "4,8,16")
+    assert done.returncode == 0
+    assert "2 of 3 configurations compile and fit" in done.stdout
+    assert "no luck" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["explain", "sweep", "compare"])
+def test_what_never_compiles_is_one_sentence(command: str) -> None:
+    """Where not one launch compiles, the reason is all that there is."""
+    done = run(command, *LAUNCH, "--num-warps", "16")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "occupancy-lab: no luck\n"
+
+
+def test_sweep_prints_csv() -> None:
+    """A sweep of launches has a row each, with what is not known left empty."""
+    done = run("sweep", *LAUNCH, "--num-warps", "4,8,16", "--csv", "--quiet")
+    header, *rows = done.stdout.splitlines()
+    assert len(rows) == 3
+    place = header.split(",").index("num_programs")
+    assert {row.split(",")[place] for row in rows} == {""}
+
+
+REFUSED = {
+    ("explain", "--cols", "781"): "--cols has no use for the launch of",
+    ("explain", "--measure"): "--measure has no use for the launch of",
+    ("sweep", "--jobs", "2"): "--jobs has no use for the launch of",
+    ("tune", "--measure"): "--measure has no use for the launch of",
+    ("tune", "--retry-failed"): "--retry-failed has no use for the launch of",
+    ("compare", "--block-size", "64"): "--block-size has no use for the launch of",
+    ("explain", "--num-warps", "6"): "num_warps is '6'; give a power of two",
+    ("explain", "--option", "nope=1"): "nope is neither a parameter of transpose",
+    ("explain", "--grid", "cdiv(N, BLOCK)"): "the value of N is asked for",
+    ("explain", "--bytes-read", "-1"): "--bytes-read",
+    ("tune", "--num-warps", "4"): "--bytes-read and --bytes-written do",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_a_launch_has_no_use_for_is_refused(words: tuple[str, ...]) -> None:
+    """An option that does nothing for a launch, and a wrong value, are one sentence."""
+    command, *options = words
+    done = run(command, *LAUNCH, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert REFUSED[words] in done.stderr
+
+
+def test_a_name_that_is_no_file_is_pointed_to_the_option() -> None:
+    """A kernel of the lab in the place of FILE.py:FUNCTION is said to be given as --kernel."""
+    done = run("explain", "softmax", "--cols", "781")
+    assert done.returncode == 2
+    assert "a kernel of the lab is given as --kernel" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--signature", "--constexpr", "--option", "--grid"])
+@pytest.mark.parametrize("command", ["explain", "sweep", "compare", "tune"])
+def test_a_matrix_has_no_use_for_a_launch(command: str, option: str) -> None:
+    """What describes a launch is refused beside --cols, and what would take it is said."""
+    done = run(command, "--cols", "781", option, "x=1")
+    assert done.returncode == 2
+    assert f"{option} describes the launch of a function of Triton" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "sweep", "compare", "tune"])
+def test_help_says_that_code_is_run(command: str) -> None:
+    """Each command that takes FILE.py:FUNCTION shows it; explain says that its code is run."""
+    found: click.Command = main.commands[command]
+    usage = run(command, "--help").stdout
+    assert "[FILE.py:FUNCTION]" in usage
+    assert {"signature", "constexprs", "options", "grid"} <= {one.name for one in found.params}
+    if command == "explain":
+        assert "code is run on import" in " ".join(usage.split())

@@ -1,0 +1,229 @@
+"""The page of any launch, as golden files and as what must hold of any page."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import launched_kernels
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stand_ins import dry
+
+from occupancy_lab.launch import tensor
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from occupancy_lab.explaining.dry_run import DryRun
+    from occupancy_lab.values import Target
+
+X = tensor((4096, 2048), "float16")
+ROWS = tensor((4096,), "float32")
+NORM = (X, X, X, X, ROWS, ROWS, 2048, 2048, 1e-5)
+MATMUL = (X, X, X, 4096, 4096, 4096, 4096, 1, 4096, 1, 4096, 1)
+BLOCKS = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8}
+COUNTED = {"local_bytes": 0, "load_bytes": 16, "store_bytes": 16, "instructions": 400}
+
+
+def norm_resources(keywords: Mapping[str, Any], target: Target) -> Resources:
+    """Return what layer_norm takes, as Triton 3.7.1 compiles it: num_stages changes nothing."""
+    warps = keywords.get("num_warps", 4)
+    found = Resources(
+        {4: 40, 8: 32}.get(warps, 32), warps, 4 * warps, binary=warps, **COUNTED
+    ).replace(loop_instructions=90)
+    if target.backend == "cuda":
+        return found.replace(barriers=1)
+    return found.replace(n_regs=found.n_regs - 11, sgprs=43, agprs=0, load_bytes=8, store_bytes=8)
+
+
+def matmul_resources(keywords: Mapping[str, Any], target: Target) -> Resources | str:
+    """Return what matmul takes in clusters of 2, which AMD has none of."""
+    if target.backend == "hip":
+        return "Triton 3.7.1 cannot compile matmul for gfx942: num_ctas > 1 is not supported"
+    warps, stages = keywords.get("num_warps", 4), keywords.get("num_stages", 3)
+    shared = 32768 * stages
+    return Resources(
+        {4: 217, 8: 123, 16: 64}[warps],
+        warps,
+        shared,
+        num_ctas=2,
+        pipeline_shared=shared,
+        tensor_instructions=4,
+        loop_instructions=60,
+        binary=warps * 100 + stages,
+        **COUNTED,
+    )
+
+
+def spilling_resources(keywords: Mapping[str, Any], _target: Target) -> Resources:
+    """Return what spills less with more warps of which fewer are resident."""
+    warps = keywords.get("num_warps", 4)
+    registers, spilled = {2: (255, 640), 4: (168, 208), 8: (255, 0)}[warps]
+    limited = keywords.get("maxnreg", registers)
+    spilled += 4 * (registers - limited)
+    stages = keywords.get("num_stages", 3)
+    return Resources(
+        limited, warps, 1024, binary=1000 * limited + warps + 10 * stages, **COUNTED
+    ).replace(local_bytes=spilled, loop_instructions=70)
+
+
+def tuned_resources(keywords: Mapping[str, Any], target: Target) -> Resources | str:
+    """Return what tuned_add takes; one configuration fails for AMD, in one of two ways."""
+    if target.backend == "hip" and keywords["BLOCK"] == 1024:
+        return "tuned_add takes longer than 2 s to compile for gfx942"
+    return Resources(12, keywords["num_warps"], 0, binary=1, **COUNTED)
+
+
+def plain_resources(keywords: Mapping[str, Any], target: Target) -> Resources:
+    """Return what a kernel without a loop takes: num_stages has nothing to do there."""
+    warps = keywords.get("num_warps", 4)
+    found = Resources(32, warps, 2048, binary=warps, global_accesses=8, **COUNTED)
+    return found if target.backend == "cuda" else found.replace(sgprs=20, agprs=0)
+
+
+def norm(gpus: str, **asked: Any) -> DryRun:
+    """Return the dry run of layer_norm."""
+    launched = {"BLOCK_SIZE": 2048, "num_warps": 8, "grid": (4096,)}
+    return dry(launched_kernels.layer_norm, gpus, norm_resources, *NORM, **{**launched, **asked})
+
+
+def matmul(gpus: str, **asked: Any) -> DryRun:
+    """Return the dry run of a matmul in clusters."""
+    launched = {**BLOCKS, "ACTIVATION": "", "num_warps": 8, "num_stages": 3, "num_ctas": 2}
+    return dry(launched_kernels.matmul, gpus, matmul_resources, *MATMUL, **launched, **asked)
+
+
+def transpose(gpus: str, **asked: Any) -> DryRun:
+    """Return the dry run of a kernel without a loop over a grid of two dimensions."""
+    asked = {"grid": (64, 32), **asked}
+    arguments = (X, X, 4096, 2048)
+    return dry(launched_kernels.transpose, gpus, plain_resources, *arguments, BLOCK=64, **asked)
+
+
+def spilling(gpus: str, **asked: Any) -> DryRun:
+    """Return the dry run of a launch that spills."""
+    launched = {"BLOCK_SIZE": 16384, "grid": (4096,), **asked}
+    return dry(launched_kernels.layer_norm, gpus, spilling_resources, *NORM, **launched)
+
+
+def tuned(gpus: str, **asked: Any) -> DryRun:
+    """Return the dry run of an autotuned kernel."""
+    grid = lambda named: (-(-named["n"] // named["BLOCK"]),)  # noqa: E731 - a launch line's
+    arguments = (ROWS, ROWS, 100_000)
+    return dry(launched_kernels.tuned_add, gpus, tuned_resources, *arguments, grid=grid, **asked)
+
+
+MIB = 2**20
+PAGES: dict[str, Callable[[], DryRun]] = {
+    "layer_norm_h100_mi300x": lambda: norm("h100,mi300x"),
+    "layer_norm_mi300x_or_more": lambda: norm("mi300x", read=16 * MIB, written=16 * MIB),
+    "layer_norm_no_grid": lambda: norm("sm_90", grid=None),
+    "matmul_h200_mi300x": lambda: matmul(
+        "h200,mi300x", grid=(512,), read=64 * MIB, written=32 * MIB
+    ),
+    "transpose_h100": lambda: transpose("h100", read=16 * MIB, written=16 * MIB),
+    "transpose_h200_mi300x": lambda: transpose("h200,mi300x", read=16 * MIB, written=16 * MIB),
+    "spills_h100": lambda: spilling("h100"),
+    "tuned_h100_mi300x": lambda: tuned("h100,mi300x"),
+    "tuned_h100_bytes": lambda: tuned("h100", read=800_000, written=400_000),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_of_a_launch(name: str, check_golden: Callable[[str, str], None]) -> None:
+    """A launch is explained in these words; read a change of them before it is committed."""
+    found = PAGES[name]()
+    check_golden(f"launch_{name}.md", found.to_markdown())
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_full_page_has_the_arithmetic(check_golden: Callable[[str, str], None]) -> None:
+    """The full page of a launch has each limit's arithmetic."""
+    found = matmul("h200", grid=(512,)).to_markdown(full=True)
+    check_golden("launch_matmul_h200_full.md", found)
+
+
+def test_amds_words_are_amds() -> None:
+    """A page of AMD's GPUs alone has waves, VGPRs and LDS, and no word of NVIDIA's for them."""
+    page = norm("mi300x").to_markdown()
+    tables = page.replace("num_warps", "").replace("loads, stores", "")
+    assert "VGPRs" in page
+    assert "LDS" in page
+    for word in ("warp", "register", "shared memory", "shared B", " SM"):
+        assert word not in tables
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "a binary does not say how many bytes it moves"),
+        ({"read": 8 * MIB}, "as `--bytes-written` is not given"),
+        ({"written": 8 * MIB}, "as `--bytes-read` is not given"),
+        ({"read": 0, "written": 0}, "a launch that moves no bytes is not modelled"),
+        ({"read": 8 * MIB, "written": 8 * MIB, "grid": None}, "no grid is given"),
+    ],
+)
+def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
+    """Where no time is predicted, the page says what is missing: half of the bytes are not all."""
+    found = transpose("h100", **given)
+    (record,) = found.records
+    page = found.to_markdown()
+    assert record.prediction is None
+    assert words in page
+    assert (
+        ("us or more" in page)
+        == (record.least_us is not None)
+        == any(given.get(name) for name in ("read", "written"))
+    )
+
+
+def test_a_gpu_of_no_size_has_no_time() -> None:
+    """A bare architecture has no time, and the page says what is not known of it."""
+    page = transpose("sm_90", read=MIB, written=MIB).to_markdown()
+    assert "the GPU's bandwidth is not known" in page
+    assert " us" not in page
+
+
+def test_bytes_that_nobody_counted_are_not_nothing() -> None:
+    """Of a binary whose spills and accesses were not read the page says neither none nor 0."""
+
+    def unread(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        return Resources(32, keywords.get("num_warps", 4), 0)
+
+    page = dry(launched_kernels.tuned_add, "h100", unread, ROWS, ROWS, 4096).to_markdown()
+    assert "nothing spilled" not in page
+    assert "not known" in page
+    single = dry(launched_kernels.transpose, "h100", unread, X, X, 64, 64, BLOCK=64).to_markdown()
+    assert "stores of a thread" not in single
+
+
+def test_configurations_that_do_alike_are_no_best() -> None:
+    """Where several configurations keep as many warps resident, no one of them keeps most."""
+    page = tuned("h100").to_markdown()
+    assert "BLOCK 256, num_warps 4 keeps most warps resident, and 1 other as many" in page
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**42),
+    st.integers(0, 2**42),
+    st.tuples(st.integers(1, 2**20), st.integers(1, 60_000)),
+    st.sampled_from(["h100", "h200", "mi300x", "rtx4090", "rx7900xtx"]),
+)
+def test_no_time_is_less_than_memory_allows(
+    read: int, written: int, grid: tuple[int, int], gpu: str
+) -> None:
+    """A predicted time, and the least that is possible, are never faster than the GPU's memory."""
+    (record,) = transpose(gpu, read=read, written=written, grid=grid).records
+    if read + written == 0:
+        assert record.prediction is record.least_us is None
+        return
+    floor = (read + written) / (record.gpu.bandwidth_gbs or 0) / 1e3
+    assert record.least_us is not None
+    assert record.least_us >= floor
+    assert record.prediction is not None
+    assert record.prediction.us >= record.least_us
+    assert record.prediction.gbs <= (record.gpu.bandwidth_gbs or 0) * (1 + 1e-9)

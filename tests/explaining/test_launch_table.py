@@ -1,0 +1,131 @@
+"""Launches side by side: the table of a sweep, a comparison and a ranking."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from stand_ins import GivenCompiler
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.explaining import dry_run
+from occupancy_lab.explaining.launch_table import compare_launches, sweep_launches, tune_launches
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from occupancy_lab.values import Target
+
+FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"
+ADD = {"kernel": f"{FILE}:tuned_add", "signature": "x_ptr=*fp32,y_ptr=*fp32,n=1000000"}
+MOVED = {"grid": "cdiv(n, BLOCK)", "bytes_read": "8 * n", "bytes_written": "4 * n"}
+TRANSPOSE = {
+    "kernel": f"{FILE}:transpose",
+    "signature": "x_ptr=*fp16,y_ptr=*fp16,M=4096,N=i32",
+    "constexprs": ["BLOCK=64"],
+}
+
+
+def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
+    """Return what a launch takes: nothing compiles with 16 warps."""
+    warps = keywords.get("num_warps", 4)
+    if warps == 16:
+        return "no luck"
+    found = Resources(8 * warps, warps, 4 * warps, local_bytes=0, instructions=90, binary=warps)
+    found = found.replace(load_bytes=16, store_bytes=16)
+    return found if target.backend == "cuda" else found.replace(sgprs=20, agprs=0)
+
+
+@pytest.fixture(autouse=True)
+def _given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile nothing."""
+    monkeypatch.setattr(dry_run, "LaunchCompiler", lambda *_, **__: GivenCompiler(outcome))
+
+
+def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
+    """A sweep has a row for each value of each knob on each GPU, failures too, and says why."""
+    swept = sweep_launches(**TRANSPOSE, num_warps=[4, 8, 16], gpu="h100,mi300x", grid="64x32")
+    assert swept.status == 0
+    check_golden("launch_sweep.md", swept.text)
+
+
+def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
+    """--where, --sort and --top choose the rows of every form, None being no number."""
+    path = tmp_path / "rows.csv"
+    given: dict[str, Any] = {**TRANSPOSE, "num_warps": [4, 8, 16], "gpu": "h100"}
+    swept = sweep_launches(**given, where="n_regs > 0", sort="-n_regs", export_csv=str(path))
+    rows = path.read_text().splitlines()
+    assert len(rows) == 3
+    assert rows[0].startswith("gpu,target,kernel,BLOCK,num_warps")
+    assert [row.split(",")[4] for row in rows[1:]] == ["8", "4"]
+    assert "num_warps" in swept.text
+    (first,) = json.loads(sweep_launches(**given, top=1, form="json").text)
+    assert first["num_warps"] == 4
+    assert first["num_programs"] is None
+    assert first["predicted_us"] is None
+    none = sweep_launches(**given, where="n_regs > 1000")
+    assert none.text == "No row meets the condition.\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"sort": "occupency"}, "--sort 'occupency' is no column"),
+        ({"where": "ocupancy > 1"}, "ocupancy"),
+        ({"export_csv": "/nowhere/at/all.csv"}, "all.csv"),
+    ],
+)
+def test_wrong_views_are_one_sentence(wrong: dict[str, str], words: str) -> None:
+    """A column or a file that there is not is named."""
+    with pytest.raises(InputError, match=words) as raised:
+        sweep_launches(**TRANSPOSE, gpu="h100", **wrong)
+    assert "\n" not in str(raised.value)
+
+
+def test_launches_compared(check_golden: Callable[[str, str], None]) -> None:
+    """A comparison has what differs, and names what is alike."""
+    found = compare_launches(**TRANSPOSE, num_warps="4,8", gpu="h100,mi300x", grid="64x32")
+    check_golden("launch_compare.md", found.to_markdown())
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_failure_does_not_make_triton_differ() -> None:
+    """Beside a launch that does not compile, only what was asked differs, and the rest stays."""
+    page = compare_launches(**TRANSPOSE, num_warps="4,16", gpu="h100").to_markdown()
+    assert "what differs by num_warps\n" in page
+    assert "1 of 2 compile and fit" in page
+    assert "| registers per thread" in page
+    assert "no luck" in page
+
+
+def test_a_comparison_has_two_to_six_launches() -> None:
+    """One launch has nothing beside it, and more than six have no room."""
+    with pytest.raises(InputError, match=r"2 to 6 launches side by side, and these are 1"):
+        compare_launches(**TRANSPOSE, gpu="h100")
+    with pytest.raises(InputError, match=r"these are 8; `sweep` lists more"):
+        compare_launches(**TRANSPOSE, num_warps="1,2,4,8", num_stages="1,2", gpu="h100")
+
+
+def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
+    """A ranking has each GPU's launches by their time, what it rests on, and ties as ties."""
+    found = tune_launches(2, **ADD, **MOVED, gpu="h100,mi300x")
+    check_golden("launch_tune.md", found.to_markdown())
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_ranking_says_what_it_lacks() -> None:
+    """A launch that does not compile is counted among those without a time."""
+    asked = {**TRANSPOSE, "num_warps": "2,4,8,16", "grid": "64x32"}
+    found = tune_launches(1, **asked, bytes_read="16MiB", bytes_written="16MiB", gpu="h100")
+    page = found.to_markdown()
+    assert "1 of 4 launches have no predicted time" in page
+    assert len([line for line in page.splitlines() if line.startswith("| ")]) == 2
+
+
+def test_nothing_is_ranked_without_a_time() -> None:
+    """Where no launch has a predicted time, a sentence says what is missing."""
+    with pytest.raises(InputError, match="--bytes-read and --bytes-written do; `sweep` lists"):
+        tune_launches(**ADD, gpu="h100")

@@ -1,0 +1,165 @@
+"""The neighbours of a launch: which are compiled, what is said of them, and which is better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import launched_kernels
+import pytest
+import triton
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stand_ins import dry
+
+from occupancy_lab.explaining.neighbours import changes, rank, try_neighbours
+from occupancy_lab.launch import tensor
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from occupancy_lab.explaining.neighbours import Tried
+    from occupancy_lab.values import Target
+
+    Outcome = Callable[[Mapping[str, Any], Target], Resources | str]
+
+X = tensor((4096, 2048), "float16")
+
+
+@triton.jit
+def named_by_position(x_ptr, num_stages, n):  # noqa: ANN001, ANN201
+    """Take what is called as a compiler option is, and is none."""
+
+
+def tried(outcome: Outcome, gpu: str = "h100", **keywords: Any) -> Tried:
+    """Return a launch with its neighbours."""
+    run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **keywords)
+    (found,) = try_neighbours(run.records, run.function, run.launcher)
+    return found
+
+
+def constant(**changes: Any) -> Outcome:
+    """Return an outcome of which every launch takes as much."""
+    usual = {"n_regs": 32, "shared": 0, "binary": 1, "instructions": 9, "local_bytes": 0}
+    return lambda keywords, _: Resources(
+        **{**usual, "num_warps": keywords.get("num_warps", 4), **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "asked", "found"),
+    [
+        ("h100", {}, [("num_warps", 2), ("num_warps", 8), ("num_stages", 2), ("num_stages", 4)]),
+        ("h100", {"num_warps": 1, "num_stages": 1}, [("num_warps", 2), ("num_stages", 2)]),
+        ("h100", {"num_warps": 32, "num_stages": 1}, [("num_warps", 16), ("num_stages", 2)]),
+        ("mi300x", {"num_warps": 16, "num_stages": 1}, [("num_warps", 8), ("num_stages", 2)]),
+    ],
+)
+def test_what_is_tried(gpu: str, asked: dict[str, Any], found: list[tuple[str, int]]) -> None:
+    """Half and twice the warps that a program may have, and a stage fewer and more, are tried."""
+    outcome = constant(n_regs=16)
+    run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
+    assert list(changes(run.records[0])) == found
+
+
+@pytest.mark.parametrize(("gpu", "name"), [("h100", "maxnreg"), ("mi300x", "waves_per_eu")])
+def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
+    """Where registers alone limit, a neighbour has the cap that lets one more program in."""
+    run = tried(constant(n_regs=168), gpu)
+    (cap,) = (one.value for one in run.neighbours if one.name == name)
+    if name == "maxnreg":
+        assert cap == 128
+    else:
+        assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
+
+
+def test_what_is_given_by_position_is_not_changed() -> None:
+    """An argument by position that has the name of an option leaves that option alone."""
+    run = dry(named_by_position, "h100", constant(), X, 3, 64)
+    (found,) = try_neighbours(run.records, run.function, run.launcher)
+    assert {one.name for one in found.neighbours} == {"num_warps"}
+    assert "# named_by_position" in run.to_markdown()
+
+
+def test_what_has_no_record_says_why() -> None:
+    """A neighbour that fails has one word or two: it does not fit, or did not compile in time."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources | str:
+        if keywords.get("num_warps") == 2:
+            return "it takes longer than 2 s"
+        if keywords.get("num_stages") == 2:
+            return "no"
+        return Resources(32, keywords.get("num_warps", 4), keywords.get("num_stages", 3) * 70_000)
+
+    status = {one.words: one.status for one in tried(outcome).neighbours}
+    assert status == {
+        "num_warps 2": "timed out",
+        "num_warps 8": "",
+        "num_stages 2": "compile failed",
+        "num_stages 4": "does not fit",
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpu", "changed", "reason"),
+    [
+        ("h100", {}, "the kernel has no loop to pipeline"),
+        ("h100", {"loop_instructions": 9}, "Triton pipelines only loads that feed `tl.dot`"),
+        ("mi300x", {"loop_instructions": 9}, "Triton pipelines only loads that feed `tl.dot`"),
+        ("sm_75", {"loop_instructions": 9}, "sm_75 cannot copy ahead into shared memory"),
+    ],
+)
+def test_no_effect_has_its_reason(gpu: str, changed: dict[str, Any], reason: str) -> None:
+    """num_stages that gives the same binary has the reason of this kernel and GPU."""
+    reasons = {one.reason for one in tried(constant(**changed), gpu).neighbours if one.reason}
+    assert len(reasons) == 1
+    assert reason in reasons.pop()
+
+
+def test_warps_have_an_effect_with_the_same_instructions() -> None:
+    """Other num_warps is another launch even where each warp runs the same instructions."""
+    found = {one.name: one.reason for one in tried(constant()).neighbours}
+    assert found["num_warps"] == ""
+    assert found["num_stages"]
+
+
+def test_nothing_is_said_of_a_binary_that_was_not_read() -> None:
+    """Without digests of the binaries nobody knows that a change has no effect."""
+    assert not any(one.reason for one in tried(constant(binary=None)).neighbours)
+
+
+GPUS = st.sampled_from(["h100", "mi300x"])
+NUMBERS = st.tuples(st.integers(16, 255), st.sampled_from([0, 0, 8, 64]), st.integers(0, 60_000))
+
+
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.integers(0, 9), NUMBERS, min_size=10, max_size=10), GPUS)
+def test_the_advice_is_what_the_table_shows(
+    drawn: dict[int, tuple[int, int, int]], gpu: str
+) -> None:
+    """What is named as better is better in the table, with its loss, and else nothing there is."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        warps, stages = keywords.get("num_warps", 4), keywords.get("num_stages", 3)
+        place = sum(map(ord, f"{warps} {stages} {keywords.get('maxnreg')}")) % 10
+        registers, spilled, shared = drawn[place]
+        return Resources(registers, warps, shared, local_bytes=spilled, binary=place)
+
+    run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64)
+    (found,) = try_neighbours(run.records, run.function, run.launcher)
+    page = run.to_markdown()
+    own = rank(found.record)
+    shown = {
+        one.words: rank(one.record) for one in found.neighbours if one.record and not one.reason
+    }
+    if found.best is None:
+        assert all(other <= own for other in shown.values())
+        more = any(resident > own[1] for _, resident in shown.values())
+        assert ("None of these keeps more" in page) == (bool(shown) and not more)
+        assert ("spills more." in page) == more
+        return
+    spills, resident = shown[found.best.words]
+    assert (spills, resident) == max(shown.values()) > own
+    assert f"- {found.best.words} has " in page
+    assert ("B spilled instead of" in page) == (spills > own[0])
+    assert ("at an occupancy of" in page) == (resident < own[1])
