@@ -84,14 +84,14 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
     rows = tuple(
         (
             *((run.gpu.key,) if several else ()),
-            *(setting({**_constexprs(run), **run.options}, knob) for knob in knobs),
+            ", ".join(setting({**_constexprs(run), **run.options}, knob) for knob in knobs),
             *_outcome(run, timed=timed),
         )
         for run in runs
     )
     headers = (
         *(("GPU",) if several else ()),
-        *map(literal, knobs),
+        literal(", ".join(knobs)),  # a column each is more than a terminal has room for
         *(SHORT_HEADERS if several else number_headers([runs[0].gpu])),
         *(("time",) if timed else ()),
         "limited by",

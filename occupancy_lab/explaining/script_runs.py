@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import itertools
 from dataclasses import dataclass
@@ -128,19 +127,19 @@ class ScriptExplanation(Answer):
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the table of all launch lines and, of few or with *full*, each explanation."""
-        rows = tuple(map(_row, self.lines))
+        names = list(dict.fromkeys(map(_name, self.lines)))
+        rows = tuple((str(names.index(_name(line)) + 1), *_row(line)) for line in self.lines)
         headers = (
-            "launch line",
+            "line",
             "GPU",
             "launches",
             "programs",
             "waves",
             *number_headers([line.gpu for line in self.lines]),
         )
-        table = Section("", (Table(headers, rows),), tuple(map(_failure, self.lines)))
-        number = len({(line.first.bound.kernel, line.first.place) for line in self.lines})
-        table = dataclasses.replace(table, sentences=tuple(filter(None, table.sentences)))
-        sections = [table]
+        sentences = [f"Line {place} is {name}." for place, name in enumerate(names, start=1)]
+        sentences += filter(None, map(_failure, self.lines))
+        sections = [Section("", (Table(headers, rows),), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
             for page in self.pages:
                 answer = Section(page.title, (), page.answer)
@@ -148,7 +147,7 @@ class ScriptExplanation(Answer):
         else:
             sections.append(Section("", (), ("`--full` explains each.",)))
         return Document(
-            f"{literal(self.name)}: {count(number, 'launch line')}",
+            f"{literal(self.name)}: {count(len(names), 'launch line')}",
             ("Nothing was launched: its GPU tensors had shapes and no values.",),
             tuple(sections),
         )
@@ -178,18 +177,23 @@ def _plain_run(run: DryRun | LaunchError, pages: Iterator[Document]) -> dict[str
     return {"rows": [], "reason": str(run), "document": None}
 
 
+def _name(line: ScriptLine) -> str:
+    """Return a launch line's kernel and place, and how many configurations are tried there."""
+    tuned = ""
+    if isinstance(line.run, DryRun) and len(line.run.runs) > 1:
+        tuned = f", the best of {len(line.run.runs)} configurations"
+    place = Path(line.first.place).name
+    return f"{literal(line.first.bound.kernel)}, {literal(place)}{tuned}"
+
+
 def _row(line: ScriptLine) -> tuple[str, ...]:
     """Return the row of a launch line, of tuned configurations that which keeps most warps."""
     first, run = line.first, line.run
-    name = f"{literal(first.bound.kernel)}, {literal(Path(first.place).name)}"
     if not isinstance(run, DryRun):
-        return (name, line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
+        return (line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
     record = max(run.records, key=rank)
-    plan = record.plan
-    waves = None if plan is None else plan.waves
-    tuned = f" (best of {len(run.runs)})" if len(run.runs) > 1 else ""
+    waves = None if record.plan is None else record.plan.waves
     return (
-        f"{name}{tuned}",
         line.gpu.key,
         str(first.times),
         known(record.launch.num_programs),
