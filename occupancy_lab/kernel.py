@@ -384,6 +384,8 @@ def load_file(path: Path) -> ModuleType:
     except (Exception, SystemExit, GeneratorExit) as error:
         del sys.modules[module_name]
         msg = f"{path} cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
+        if "active driver" in msg:
+            msg += f"; it asks for a GPU, which {path.name}:main stands in for, if main() launches"
         raise InputError(msg) from error
     finally:
         if printed.text:

@@ -343,6 +343,22 @@ def _stand_in_descriptor(descriptor: Descriptor) -> Any:
     return made
 
 
+class DtypeName(str):
+    """The name of a dtype, which tells of it what a tensor descriptor asks of a torch dtype."""
+
+    __slots__ = ()
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return _BYTES[self]
+
+    @property
+    def is_floating_point(self) -> bool:
+        """Whether it is a floating-point dtype."""
+        return "float" in self
+
+
 class Tensor:
     """A tensor of which only the shape, the dtype and the place in memory are known.
 
@@ -367,7 +383,7 @@ class Tensor:
         """
         sizes = (shape,) if isinstance(shape, int) else shape
         self.shape = tuple(_whole(size, "a size") for size in sizes)
-        self.dtype = dtype if hasattr(dtype, "itemsize") else dtype_name(dtype)
+        self.dtype = dtype if hasattr(dtype, "itemsize") else DtypeName(dtype_name(dtype))
         self._name = dtype_name(dtype)
         self._strides = (
             _row_major(self.shape)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError
+from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError, InputError
 from occupancy_lab.inputs import check_fits, check_launch, check_problem
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
@@ -426,8 +426,8 @@ def untried(function: Any, launch: Launch, gpu: Gpu, error: OccupancyLabError) -
 
 def failure_status(error: OccupancyLabError) -> str:
     """Return in a word or two why there is no record."""
-    if isinstance(error, DoesNotFitError):
-        return "does not fit"
+    if isinstance(error, DoesNotFitError | InputError):
+        return "does not fit" if isinstance(error, DoesNotFitError) else "skipped"
     return "timed out" if isinstance(error, CompileTimeoutError) else "compile failed"
 
 

@@ -197,9 +197,9 @@ def _pairs(option: str, given: Words, example: str) -> Iterator[tuple[str, str, 
         return
     for text in [given] if isinstance(given, str) else given:
         name, _, values = (part.strip() for part in text.partition("="))
-        if not _NAME.fullmatch(name) or not values:
+        if not _NAME.fullmatch(name) or "=" not in text:
             refuse(f"{option} {quoted(text)} is no NAME=VALUE, such as {example}")
-        yield option, name, values
+        yield option, name, values or '""'
 
 
 def _several(name: str, given: Any) -> tuple[Any, ...]:
@@ -226,7 +226,7 @@ def _check_knob(name: str, values: Sequence[Any]) -> None:
             refuse(f"num_stages is {quoted(value)}; give a whole number from 1 to {MOST_STAGES}")
         powers = whole and 1 <= value <= MOST_WARPS and value & (value - 1) == 0
         if name == "num_warps" and not powers:
-            refuse(f"num_warps is {quoted(value)}; give a power of two from 1 to {MOST_WARPS}")
+            refuse(f"num_warps is {quoted(value)}; give a power of two, such as 4 or 8")
 
 
 def _read_grid(kernel: Parameters, grid: Any, known: Mapping[str, Any]) -> Grid | None:
@@ -238,7 +238,7 @@ def _read_grid(kernel: Parameters, grid: Any, known: Mapping[str, Any]) -> Grid 
         return checked_grid(grid)
     if sizes := whole_numbers(grid):
         return checked_grid(sizes)
-    texts = split(grid, "--grid")
+    texts = split(re.sub(r"\s+x\s+", ", ", grid), "--grid")
     names = {name for text in texts for name in parse(text, EXAMPLE).names}
     sizes_of = partial(_sizes, kernel, texts)
     return sizes_of if names & {*kernel.setters} else sizes_of(known)

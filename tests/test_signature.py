@@ -375,7 +375,7 @@ def test_declared_types_are_the_kernels() -> None:
         (LAYER_NORM, {"constexprs": ["num_warps=4"]}, "no constexpr of layer_norm; give --num-w"),
         (LAYER_NORM, {"options": ["BLOCK_SIZE=4"]}, "BLOCK_SIZE is a constexpr of layer_norm; gi"),
         (LAYER_NORM, {"options": ["num_warps=4"], "num_warps": 8}, "num_warps is given twice"),
-        (LAYER_NORM, {"num_warps": "3"}, "num_warps is '3'; give a power of two from 1 to 64"),
+        (LAYER_NORM, {"num_warps": "3"}, "num_warps is '3'; give a power of two, such as 4 or 8"),
         (LAYER_NORM, {"num_warps": "four"}, "num_warps is 'four'"),
         (LAYER_NORM, {"num_stages": 0}, "num_stages is '0'; give a whole number from 1"),
         (LAYER_NORM, {"num_stages": "65"}, "num_stages is '65'; give a whole number from 1 to 64"),

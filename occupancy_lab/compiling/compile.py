@@ -78,8 +78,9 @@ def triton_version() -> str:
 def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any]:
     """Return everything that can change what *launch* compiles to, as plain JSON values.
 
-    *function* is the JITFunction that is launched.
+    *function* is the JITFunction that is launched. Raises InputError where Triton interprets it.
     """
+    _check_compiles()
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     return {
@@ -134,9 +135,7 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     Triton has no compiler for *target*, CompileError where it cannot compile this kernel,
     BinaryError where the binary and the driver disagree.
     """
-    if _interprets():
-        msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
-        raise InputError(msg)
+    _check_compiles()
     check_options(function, launch, target)
     key = resource_key(function, launch, target)
     resources = store.get(key)
@@ -213,6 +212,13 @@ def _compile_whole(
     with _variable("TRITON_ALWAYS_COMPILE", "1"):
         compiled = _compile(function, launch, target, name, present=present)
     return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
+
+
+def _check_compiles() -> None:
+    """Raise InputError where Triton interprets kernels."""
+    if _interprets():
+        msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
+        raise InputError(msg)
 
 
 def _interprets() -> bool:

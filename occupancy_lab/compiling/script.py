@@ -129,7 +129,8 @@ class Script:
         The store at *directory* keeps what is compiled. What the script prints goes to standard
         error. *progress* is told what is done, and "" when that is done.
 
-        Raises InputError, with the line of the script, for what it cannot do in a dry run.
+        Raises InputError, with the line of the script, for what it cannot do in a dry run before it
+        has launched anything; `stopped` says what came after.
         """
         store = None if directory is None else str(directory)
         self._name, self.gpu = name, gpu
@@ -139,6 +140,8 @@ class Script:
         self._child = Child("occupancy_lab.compiling.script")
         self._ran = False
         self._last_words = ""
+        self.stopped: str | None = None
+        """Why the script ended early, after launches, as a sentence; None where it did not."""
         try:
             self.launches = self._run()
         except BaseException:
@@ -170,8 +173,9 @@ class Script:
         ran: Ran = from_line(Ran, line)
         if ran.printed and not self._ran:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
-        if ran.failure is not None:
+        if ran.failure is not None and not ran.launches:
             raise InputError(ran.failure)
+        self.stopped = ran.failure
         self._ran = True
         return ran.launches
 

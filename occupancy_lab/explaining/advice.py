@@ -440,10 +440,17 @@ def advice(case: Case) -> tuple[Advice, ...]:
 
 
 def _others(case: Case) -> Iterator[Advice]:
-    """Return what is worth trying besides the launch to take instead."""
-    instead = launch_instead(case)
-    command = None if instead is None else _alternative(case, instead[0])
-    return (one for one in advice(case) if command is None or not one.sentence.endswith(command))
+    """Return what is worth trying besides the launch to take instead, and its kernel."""
+    found, instead = advice(case), launch_instead(case)
+    if instead is None:
+        return iter(found)
+    command, other = _alternative(case, instead[0]), f"--kernel {instead[0].kernel}"
+    own = instead[0].kernel == case.kernel_name
+    return (
+        one
+        for one in found
+        if not one.sentence.endswith(command) and (own or other not in one.sentence)
+    )
 
 
 def what_to_try(cases: tuple[Case, ...]) -> Section:

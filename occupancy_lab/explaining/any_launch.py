@@ -442,7 +442,7 @@ def _advice(tried: Tried) -> Iterator[str]:
     yield from dict.fromkeys(one.reason for one in tried.neighbours if one.reason)
     best = tried.best
     if best is not None:
-        yield _better(tried.record, best)
+        yield _better(tried, best)
         return
     warps = f"{tried.record.calculation.architecture.warp_word}s"
     shown = [rank(one.record) for one in tried.neighbours if one.record and not one.reason]
@@ -452,9 +452,12 @@ def _advice(tried: Tried) -> Iterator[str]:
         yield f"None of these keeps more {warps} resident or spills less."
 
 
-def _better(record: LaunchRecord, best: Neighbour) -> str:
+def _better(tried: Tried, best: Neighbour) -> str:
+    record = tried.record
     if best.record is None:
         return ""
+    most = rank(best.record)
+    alike = [one.words for one in tried.neighbours if one.record and rank(one.record) == most]
     own, other = record.calculation, best.record.calculation
     spills, fewer = own.resources.local_bytes or 0, other.resources.local_bytes or 0
     held = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
@@ -466,8 +469,9 @@ def _better(record: LaunchRecord, best: Neighbour) -> str:
     loss = ""
     if other.occupancy.occupancy < own.occupancy.occupancy:
         loss = f", at an occupancy of {held[1]} instead of {held[0]}"
+    have = "has" if len(alike) == 1 else "have"
     return (
-        f"{best.words} has {listed(gains)}{loss}; whether it is faster, a measurement says: more"
-        f" resident {record.calculation.architecture.warp_word}s help where loads are waited for,"
-        " not where memory or the tensor cores are busy."
+        f"{listed(alike)} {have} {listed(gains)}{loss}; whether it is faster, a measurement says:"
+        f" more resident {record.calculation.architecture.warp_word}s help where loads are waited"
+        " for, not where memory or the tensor cores are busy."
     )

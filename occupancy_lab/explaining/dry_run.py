@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.compiling import store_directory, triton_version
 from occupancy_lab.compiling.compile import check_options
@@ -18,12 +18,13 @@ from occupancy_lab.errors import (
     CompileError,
     DoesNotFitError,
     InputError,
+    OccupancyLabError,
     quoted,
 )
 from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import check_num_warps, chosen_gpus
-from occupancy_lab.kernel import Variant, is_triton_function, load_function, variants
+from occupancy_lab.kernel import Variant, innermost, is_triton_function, load_function, variants
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
 from occupancy_lab.signature import read_launches
 from occupancy_lab.text.document import Answer
@@ -120,15 +121,21 @@ class Launcher:
             (variant.function, self._own_options(variant, gpu), gpu)
             for gpu, variant in itertools.product(self.gpus, found)
         ]
-        for function, launch, gpu in wanted:
-            check_launched_options(function, launch, gpu)
-        self.prepare(wanted)
-        runs: list[LaunchRecord | Untried] = []
-        errors = []
-        for function, launch, gpu in wanted:
+        refused: dict[int, InputError] = {}
+        for place, (function, launch, gpu) in enumerate(wanted):
             try:
+                check_launched_options(function, launch, gpu)
+            except InputError as error:
+                refused[place] = error
+        self.prepare(one for place, one in enumerate(wanted) if place not in refused)
+        runs: list[LaunchRecord | Untried] = []
+        errors: list[OccupancyLabError] = []
+        for place, (function, launch, gpu) in enumerate(wanted):
+            try:
+                if place in refused:
+                    raise refused[place]
                 runs.append(self.make(function, launch, gpu))
-            except (CompileError, DoesNotFitError) as error:
+            except (CompileError, DoesNotFitError, InputError) as error:
                 errors.append(error)
                 runs.append(untried(function, launch, gpu, error))
         if len(errors) == len(runs):
@@ -175,6 +182,11 @@ class DryKernel:
         self._launcher = Launcher(
             gpus, LaunchCompiler(None, directory, here=here), triton_version()
         )
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise InputError: a launch has a grid."""
+        msg = "give the grid before the arguments, as in dry_run(kernel)[grid](...)"
+        raise InputError(msg)
 
     def __getitem__(self, grid: Any) -> Callable[..., DryRun]:
         """Return what is called as `kernel[grid]` is, and gives a DryRun."""
@@ -278,11 +290,18 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         ),
         environment.triton,
     )
-    return launcher.run([variant for line in lines for variant in _of_line(kernel, line)])
+    return launcher.run(_variants_of(kernel, lines))
 
 
 def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
-    for variant in variants(kernel, line.arguments, line.keywords, line.grid):
+    try:
+        found = list(variants(kernel, line.arguments, line.keywords, line.grid))
+    except KeyError:
+        # Nothing decides here what a launch passes by name, which prune_configs_by may rely on.
+        names = innermost(kernel).arg_names
+        named = {**dict(zip(names, line.arguments, strict=False)), **line.keywords}
+        found = list(variants(kernel, (), named, line.grid))
+    for variant in found:
         launch = dataclasses.replace(
             variant.launch,
             read_bytes=line.read_bytes,
@@ -290,3 +309,16 @@ def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
             typical=line.typical,
         )
         yield dataclasses.replace(variant, launch=launch)
+
+
+def _variants_of(kernel: Any, lines: Sequence[LaunchLine]) -> list[Variant]:
+    """Return the launches of *lines*; InputError where the user's own code for them fails."""
+    try:
+        return [variant for line in lines for variant in _of_line(kernel, line)]
+    except OccupancyLabError:
+        raise
+    except Exception as error:
+        # Heuristics, prune_configs_by and hooks are the user's own code.
+        name = getattr(innermost(kernel), "__name__", "the kernel")
+        msg = f"what sets the constexprs of {name} fails: {type(error).__name__}: {error}"
+        raise InputError(msg) from error

@@ -117,6 +117,8 @@ class ScriptExplanation(Answer):
     """The script, as file.py:function."""
     lines: tuple[ScriptLine, ...]
     """What became of each launch line, GPU after GPU."""
+    stopped: tuple[str, ...]
+    """Why the script did not come to its end, where it did not."""
     pages: tuple[Document, ...]
     """The explanation of each line that compiles, in the same order."""
 
@@ -139,6 +141,10 @@ class ScriptExplanation(Answer):
         )
         sentences = [f"Line {place} is {name}." for place, name in enumerate(names, start=1)]
         sentences += filter(None, map(_failure, self.lines))
+        sentences += [
+            f"The script went no further: {literal(reason)}; launches after that are not here."
+            for reason in self.stopped
+        ]
         sections = [Section("", (Table(headers, rows),), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
             for page in self.pages:
@@ -157,6 +163,7 @@ class ScriptExplanation(Answer):
         pages = iter(self.pages)
         return {
             "script": self.name,
+            "stopped": list(self.stopped),
             "lines": [
                 {
                     "kernel": line.first.bound.kernel,
@@ -226,11 +233,14 @@ def explain_script(
     """
     directory = store_directory() if cache else None
     lines, pages = [], []
+    stopped: dict[str, None] = {}
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         with Script(name, one, directory, **options) as script:
+            if script.stopped is not None:
+                stopped[script.stopped] = None
             for first, run in script_runs(script):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, DryRun):
                     pages.append(run.to_document())
-    return ScriptExplanation(name, tuple(lines), tuple(pages))
+    return ScriptExplanation(name, tuple(lines), tuple(stopped), tuple(pages))

@@ -264,7 +264,7 @@ def _because(calculation: Calculation, limit: Limit) -> str:
         return "none used"
     last = limit.steps[-1].rpartition(" = ")[0] or limit.steps[-1]
     if limit.resource != "registers":
-        return last
+        return last.removesuffix(" per program")
     n_regs, architecture = calculation.resources.n_regs, calculation.architecture
     rounded = limit.steps[0].rpartition(" = ")[2]
     if isinstance(architecture, CudaArchitecture):

@@ -13,6 +13,7 @@ from stand_ins import dry
 
 from occupancy_lab.explaining.neighbours import changes, rank, try_neighbours
 from occupancy_lab.launch import tensor
+from occupancy_lab.text.words import listed
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ def test_the_advice_is_what_the_table_shows(
         return
     spills, resident = shown[found.best.words]
     assert (spills, resident) == max(shown.values()) > own
-    assert f"- {found.best.words} has " in page
+    alike = [words for words, one in shown.items() if one == max(shown.values())]
+    have = "has" if len(alike) == 1 else "have"
+    assert f"- {listed(alike)} {have} " in page
     assert ("B spilled instead of" in page) == (spills > own[0])
     assert ("at an occupancy of" in page) == (resident < own[1])
