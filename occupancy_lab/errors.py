@@ -65,6 +65,14 @@ class TargetError(CompileError):
 class CompileTimeoutError(CompileError):
     """A compile takes longer than it may."""
 
+    @classmethod
+    def of(cls, called: str, seconds: float | None, target: str) -> "CompileTimeoutError":
+        """Return the error of a kernel *called* so that had *seconds* to compile for *target*."""
+        return cls(
+            f"{called} takes longer than {seconds:g} s to compile for {target};"
+            " --compile-timeout gives it more"
+        )
+
 
 class BinaryError(OccupancyLabError):
     """A cubin, an hsaco or a text of one that cannot be read."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
-from occupancy_lab.values import ITEM_BYTES, Problem
+from occupancy_lab.values import ITEM_BYTES, MAX_STAGES, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -43,11 +43,7 @@ DEFAULT_GPUS = "h100,mi300x"
 """One of each vendor, where no GPU is at hand."""
 MAX_BLOCK_SIZE = 1_048_576
 """The most elements of one tensor in a Triton kernel: TRITON_MAX_TENSOR_NUMEL."""
-MAX_STAGES = 64
-"""The most stages of a loop. Triton writes each out before the loop, so that the time of a compile
-grows with their square; what is in flight in 64 covers the latency of any GPU's memory."""
 MAX_MATRIX_BYTES = 2**63 - 1
-FIRST_CAPABILITY_THAT_COPIES_AHEAD = 80
 
 
 def _is_power_of_two(number: int) -> bool:
@@ -135,10 +131,7 @@ def check_stages(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
 
     A configuration that passes may still not fit; `check_fits` knows once it is compiled.
     """
-    copies = gpu.target.backend == "cuda" and (
-        int(gpu.target.arch) >= FIRST_CAPABILITY_THAT_COPIES_AHEAD
-    )
-    if kernel.stage_bytes is None or not copies:
+    if kernel.stage_bytes is None or not gpu.target.copies_ahead:
         return
     available = gpu.architecture.max_shared
     buffer = kernel.stage_bytes(problem, config)

@@ -296,9 +296,7 @@ def _variants(
     tuned: dict[str, Any],
 ) -> Iterator[Variant]:
     kind = type(kernel).__name__
-    if not is_triton_function(kernel):
-        msg = f"{quoted(getattr(kernel, '__name__', kernel))} is no function that triton.jit made"
-        raise InputError(msg)
+    check_triton_function(kernel)
     if kind == "Autotuner":
         for setting in _configurations(kernel, arguments, keywords):
             yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
@@ -328,6 +326,16 @@ def _configurations(
             yield setting
     finally:
         tuner.nargs = None
+
+
+def check_triton_function(found: object) -> None:
+    """Raise InputError unless *found* is a function of Triton that Triton compiles."""
+    if not is_triton_function(found):
+        msg = f"{quoted(getattr(found, '__name__', found))} is no function that triton.jit made"
+        raise InputError(msg)
+    if not hasattr(innermost(found), "params"):
+        msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
+        raise InputError(msg)
 
 
 def triton_functions(module: ModuleType) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from occupancy_lab.notation import (
     whole_numbers,
 )
 from occupancy_lab.parameters import KNOBS, Parameters
+from occupancy_lab.values import MAX_STAGES
 
 Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 """NAME=VALUE texts of a command line, or values by name, where a list is several."""
@@ -38,9 +39,6 @@ Grid: TypeAlias = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...
 MOST_LAUNCHES = 10_000
 MOST_WARPS = 64
 """More than any GPU gives a program; how many it gives is checked where the GPU is known."""
-MOST_STAGES = 64
-"""Triton writes each out before the loop, so that the time of a compile grows with their square;
-what is in flight in 64 covers the latency of any GPU's memory."""
 EXAMPLE = "cdiv(N, BLOCK_SIZE)"
 _NAME = re.compile(r"[^\W\d]\w*")
 _NAMED = re.compile(r"([^\W\d]\w*)\s*=\s*(.*)", re.DOTALL)
@@ -222,8 +220,8 @@ def _several(name: str, given: Any) -> tuple[Any, ...]:
 def _check_knob(name: str, values: Sequence[Any]) -> None:
     for value in values:
         whole = type(value) is int
-        if name == "num_stages" and not (whole and 1 <= value <= MOST_STAGES):
-            refuse(f"num_stages is {quoted(value)}; give a whole number from 1 to {MOST_STAGES}")
+        if name == "num_stages" and not (whole and 1 <= value <= MAX_STAGES):
+            refuse(f"num_stages is {quoted(value)}; give a whole number from 1 to {MAX_STAGES}")
         powers = whole and 1 <= value <= MOST_WARPS and value & (value - 1) == 0
         if name == "num_warps" and not powers:
             refuse(f"num_warps is {quoted(value)}; give a power of two, such as 4 or 8")

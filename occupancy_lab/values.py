@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 INT32_MAX = 2**31 - 1
+MAX_STAGES = 64
+"""The most stages of a loop. Triton writes each out before the loop, so that the time of a compile
+grows with their square; what is in flight in 64 covers the latency of any GPU's memory."""
 COUNTED = "counted"
 """The name under which a field of Resources has the words of what is counted."""
 
@@ -69,6 +72,11 @@ class Target:
     def name(self) -> str:
         """The name its vendor's compiler uses: sm_90, gfx942."""
         return f"sm_{self.arch}" if self.backend == "cuda" else self.arch
+
+    @property
+    def copies_ahead(self) -> bool:
+        """Whether Triton copies ahead through shared memory: on NVIDIA from sm_80 on."""
+        return self.backend == "cuda" and int(self.arch) >= 80  # noqa: PLR2004 - sm_80
 
     def __str__(self) -> str:
         """The form that `triton.tools.compile --target` takes: cuda:90:32."""

@@ -229,9 +229,12 @@ def _limits(part: Slice) -> Iterator[str]:
 
 def _size(part: Slice) -> Iterator[str]:
     sizes, held = part.said(_multiprocessors), part.said(resident_words)
-    said = [f"there are {sizes}"] if sizes else []
-    if held:
-        said.append(f"programs at once are {held}")
+    yield from _clauses(("there are", sizes), ("programs at once are", held))
+
+
+def _clauses(*clauses: tuple[str, str | None]) -> Iterator[str]:
+    """Return as one sentence those of *clauses* whose second part there is."""
+    said = [f"{words} {text}" for words, text in clauses if text]
     if said:
         yield _sentence("; ".join(said))
 
@@ -253,11 +256,9 @@ def between_gpus(part: Slice) -> Iterator[str]:
 def _speed(part: Slice) -> Iterator[str]:
     """Say how fast the memories are, and what that and the rest make of the launch."""
     peaks, bounds = part.said(_peak), part.said(_bound)
-    said = [f"the vendor's peak bandwidth is {peaks}"] if peaks else []
-    if bounds:
-        said.append(f"the launch is bound by {bounds}")
-    if said:
-        yield _sentence("; ".join(said))
+    yield from _clauses(
+        ("the vendor's peak bandwidth is", peaks), ("the launch is bound by", bounds)
+    )
 
 
 def _peak(entry: Entry) -> str | None:

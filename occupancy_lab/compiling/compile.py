@@ -135,9 +135,8 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     Triton has no compiler for *target*, CompileError where it cannot compile this kernel,
     BinaryError where the binary and the driver disagree.
     """
-    _check_compiles()
-    check_options(function, launch, target)
     key = resource_key(function, launch, target)
+    check_options(function, launch, target)
     resources = store.get(key)
     if resources is None:
         name = name or function.__name__

@@ -93,14 +93,9 @@ class LaunchCompiler:
         outcome = self._outcomes[name]
         if isinstance(outcome, Resources):
             return outcome
-        msg = outcome.reason
         if outcome.seconds is not None:
-            msg = (
-                f"{function.__name__} takes longer than {outcome.seconds:g} s to compile for"
-                f" {target.name}; --compile-timeout gives it more"
-            )
-            raise CompileTimeoutError(msg)
-        raise CompileError(msg)
+            raise CompileTimeoutError.of(function.__name__, outcome.seconds, target.name)
+        raise CompileError(outcome.reason)
 
     def _key(
         self, function: Any, launch: Launch, target: Target

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.compile import compile_launch, resource_key, triton_version
+from occupancy_lab.compiling.compile import compile_resources, resource_key, triton_version
 from occupancy_lab.compiling.server import Import, Request
 from occupancy_lab.compiling.store import Store, make_directory
-from occupancy_lab.errors import CompileError, InputError
+from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.kernel import kernel_file
 from occupancy_lab.values import Failure, Resources
 from occupancy_lab.workers.child import Child
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.launch import Launch
     from occupancy_lab.values import Config, Problem, Target
 
 ATTEMPTS = 3
@@ -140,60 +139,26 @@ class Compiler:
 
         Raises CompileError where it cannot, or takes longer than it may.
         """
-        return self.launch_resources(
-            name,
-            kernel.function,
-            kernel.launch(problem, config),
-            target,
-            present=present,
-            python=python,
-            called=kernel.name,
-        )
-
-    def launch_resources(  # noqa: PLR0913 - what a compile depends on
-        self,
-        name: str | None,
-        function: Any,
-        launch: Launch,
-        target: Target,
-        *,
-        present: bool = False,
-        python: str = sys.executable,
-        called: str = "",
-    ) -> Resources:
-        """Return what *launch* of *function*, which `load_function` finds by *name*, takes.
-
-        Without a *name* only this process has it, and compiles it in whatever time that takes.
-        *called* is the kernel's name in words; "" takes the function's. Raises as `resources` does,
-        and InputError for arguments that are not *function*'s.
-        """
-        called = called or function.__name__
+        store, launch = Store(self._directory), kernel.launch(problem, config)
         if name is None:
-            store = Store(self._directory)
-            with self._said(f"compiling {called} for {target.name} ..."):
-                return compile_launch(function, launch, target, store, name=called, present=present)
+            with self._said(f"compiling {kernel.name} for {target.name} ..."):
+                return compile_resources(kernel, problem, config, target, store, present=present)
         if python == sys.executable:
-            stored = Store(self._directory).get(resource_key(function, launch, target))
+            stored = store.get(resource_key(kernel.function, launch, target))
             if stored is not None:
                 return stored
         directory = None if self._directory is None else str(self._directory)
         request = Request(name, launch, target, directory, present)
-        with self._said(f"compiling {called} for {target.name} ..."):
+        with self._said(f"compiling {kernel.name} for {target.name} ..."):
             outcome = self._process(python).compile(request, self._timeout)
         if isinstance(outcome, Resources):
             return outcome
         if outcome.seconds is None:
             raise CompileError(outcome.reason)
-        knobs = " and ".join(
-            f"{knob} {launch.keywords[knob]}"
-            for knob in ("num_warps", "num_stages")
-            if knob in launch.keywords
+        called = (
+            f"{kernel.name} with num_warps {config.num_warps} and num_stages {config.num_stages}"
         )
-        msg = (
-            f"{called}{f' with {knobs}' if knobs else ''} takes longer than {outcome.seconds:g} s"
-            f" to compile for {target.name}; --compile-timeout gives it more"
-        )
-        raise CompileError(msg)
+        raise CompileTimeoutError.of(called, outcome.seconds, target.name)
 
     def _process(self, python: str) -> CompileProcess:
         if python not in self._processes:

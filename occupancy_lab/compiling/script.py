@@ -22,7 +22,13 @@ from occupancy_lab.compiling.offline_torch import Device
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder, ScriptLaunch
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.errors import CompileError, InputError, OccupancyLabError, quoted
+from occupancy_lab.errors import (
+    CompileError,
+    CompileTimeoutError,
+    InputError,
+    OccupancyLabError,
+    quoted,
+)
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
 from occupancy_lab.values import Failure, Resources
@@ -196,11 +202,8 @@ class Script:
         finally:
             self._progress("")
         if line is None:
-            msg = (
-                f"{bound.kernel} takes longer than {self._compile_timeout:g} s to compile for"
-                f" {self.gpu.target.name}; --compile-timeout gives it more"
-            )
-            raise CompileError(msg)
+            target = self.gpu.target.name
+            raise CompileTimeoutError.of(bound.kernel, self._compile_timeout, target)
         if not line:
             msg = f"the process that compiles {bound.kernel} died: {self._last_words}"
             raise CompileError(msg)

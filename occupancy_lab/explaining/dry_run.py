@@ -19,12 +19,11 @@ from occupancy_lab.errors import (
     DoesNotFitError,
     InputError,
     OccupancyLabError,
-    quoted,
 )
 from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import check_num_warps, chosen_gpus
-from occupancy_lab.kernel import Variant, innermost, is_triton_function, load_function, variants
+from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
 from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
 from occupancy_lab.signature import read_launches
 from occupancy_lab.text.document import Answer
@@ -39,13 +38,6 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import Launch
     from occupancy_lab.signature import LaunchLine, Words
     from occupancy_lab.text.document import Document
-
-
-def _check_kernel(kernel: Any) -> None:
-    if not is_triton_function(kernel):
-        name = getattr(kernel, "__name__", kernel)
-        msg = f"{quoted(name)} is no function that triton.jit made"
-        raise InputError(msg)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -174,7 +166,7 @@ class DryKernel:
 
     def __init__(self, kernel: Any, gpu: Any = None, *, cache: bool = True) -> None:
         """Take what `dry_run` takes."""
-        _check_kernel(kernel)
+        check_triton_function(kernel)
         self._kernel = kernel
         gpus = chosen_gpus(gpu)
         here = {found.target for found, present in gpus if present}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,9 @@ from occupancy_lab.explaining.any_launch import (
 )
 from occupancy_lab.explaining.dry_run import DryRun, explain_launch
 from occupancy_lab.expressions import Kind, nearest, parse
-from occupancy_lab.files import check_outputs, export
+from occupancy_lab.files import check_outputs
 from occupancy_lab.sweeping import views
-from occupancy_lab.sweeping.run import NOT_WRITTEN, Swept
+from occupancy_lab.sweeping.run import NOT_WRITTEN, Swept, complaints_of, export_table
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, listed
 
@@ -61,18 +62,20 @@ def sweep_launches(  # noqa: PLR0913 - one argument per option of the command li
     swept = explain_launch(**asked)
     table = swept.table()
     chosen = _chosen(table, where, sort, top)
-    complaints = []
-    for path, form_of in outputs.values():
-        try:
-            if path is not None:
-                export(Path(path), form_of(chosen))
-        except InputError as error:
-            complaints.append(str(error))
+    complaints = tuple(
+        complaints_of(
+            [
+                partial(export_table, Path(path), form_of, chosen)
+                for path, form_of in outputs.values()
+                if path is not None
+            ]
+        )
+    )
     forms = {"csv": views.to_csv, "json": views.to_json}
     runs = [swept.runs[place] for place in chosen.index]
     text = forms[form](chosen) if form else _screen(runs)
     if complaints:
-        return Swept(text, NOT_WRITTEN, tuple(complaints))
+        return Swept(text, NOT_WRITTEN, complaints)
     return Swept(text, 0 if swept.records else 1)
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import Launch
     from occupancy_lab.record import LaunchRecord
 
-FIRST_CAPABILITY_THAT_COPIES_AHEAD = 80
-
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
@@ -135,7 +133,7 @@ def _reason(record: LaunchRecord, name: str) -> str:
         return "the compiler stays below that limit by itself"
     if resources.loop_instructions is None:
         return "the kernel has no loop to pipeline"
-    if target.backend == "cuda" and int(target.arch) < FIRST_CAPABILITY_THAT_COPIES_AHEAD:
+    if target.backend == "cuda" and not target.copies_ahead:
         return f"{target.name} cannot copy ahead into shared memory"
     return (
         "Triton pipelines only loads that feed `tl.dot`, unless the loop itself says num_stages, as"

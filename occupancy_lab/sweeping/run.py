@@ -124,10 +124,10 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     table, signalled = _swept(quiet=quiet, **grid)
     chosen = views.choose(table, where=where, sort=sort, top=top)
     writing: list[Callable[[], None]] = [
-        *(partial(_export, path, form_of, chosen) for path, form_of in exports),
+        *(partial(export_table, path, form_of, chosen) for path, form_of in exports),
         *([] if plot is None else [partial(_plot, chosen, Path(plot), gpus)]),
     ]
-    complaints = tuple(_complaints(writing))
+    complaints = tuple(complaints_of(writing))
     text = forms[form](chosen) if form else views.to_screen(chosen, gpus)
     kernel = chosen_kernel(grid.get("kernel", TUTORIAL_KERNEL)).kernel
     if form is None and kernel.memory_steps is None:
@@ -148,11 +148,12 @@ def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, int]:
             return interrupt.finished, exit_status(interrupt)
 
 
-def _export(path: Path, form_of: Callable[[pd.DataFrame], str], table: pd.DataFrame) -> None:
+def export_table(path: Path, form_of: Callable[[pd.DataFrame], str], table: pd.DataFrame) -> None:
+    """Write *table* to *path* as *form_of* makes it; InputError where it cannot be written."""
     export(path, form_of(table))
 
 
-def _complaints(writing: Sequence[Callable[[], None]]) -> Iterator[str]:
+def complaints_of(writing: Sequence[Callable[[], None]]) -> Iterator[str]:
     """Do all of *writing*, and return why what failed did."""
     for write in writing:
         try:
