@@ -276,10 +276,11 @@ with offline(find_gpu("h200").target):
         )
 print(hits)
 """
-    tests = os.fspath(inspect.getfile(launched_kernels)).removesuffix("launched_kernels.py")
+    own = inspect.getfile(launched_kernels).removesuffix("launched_kernels.py")
+    path = os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH"))))
     found = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": tests},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=True,
