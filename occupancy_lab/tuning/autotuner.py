@@ -237,16 +237,26 @@ def _rank(
         for name in asked.all_kwargs():
             keywords.pop(name, None)
         launch = _variant(tuner.fn, asked, tuner.nargs, keywords).launch
-        known = _ranked.get(tuner, [])
-        if not any(launch == ranked for ranked, _ in known):
-            gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
+        if not any(launch == ranked for ranked, _ in _ranked.get(tuner, ())):
             moved = _traffic(arguments, bytes_read, bytes_written)
-            known = list(zip((one.launch for one in tried), _times(tried, moved, gpu), strict=True))
-            _ranked[tuner] = known
-        return next(time for ranked, time in known if launch == ranked)
+            _ranked[tuner] = list(_timed(tuner, configs, keywords, moved))
+        return next(time for ranked, time in _ranked[tuner] if launch == ranked)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
         logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
         return 0.0
+
+
+def _timed(
+    tuner: Any, configs: Sequence[Any], keywords: Mapping[str, Any], moved: Traffic | None
+) -> Iterator[tuple[Launch, float]]:
+    """Return the launch of each of *configs* with its time or score; 0 where there is none."""
+    try:
+        gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
+        yield from zip([one.launch for one in tried], _times(tried, moved, gpu), strict=True)
+    except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
+        logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
+        for config in configs:
+            yield _variant(tuner.fn, config, tuner.nargs, keywords).launch, 0.0
 
 
 _ranked: WeakKeyDictionary[Any, list[tuple[Launch, float]]] = WeakKeyDictionary()
