@@ -151,6 +151,8 @@ def early_config_prune(
 
     Where nothing would be left, everything stays. Each is logged at level info by "occupancy_lab".
     """
+    if _is_traced():
+        return configs
     try:
         return _prune(list(configs), named_args, kwargs)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
@@ -209,7 +211,7 @@ def perf_model(**arguments: Any) -> float:
     no unit; `perf_model_of` predicts milliseconds. What cannot run has infinity, and where the
     kernel is not known, or cannot be ranked, every configuration has 0: they stay in their order.
     """
-    return _rank(arguments, None, None)
+    return 0.0 if _is_traced() else _rank(arguments, None, None)
 
 
 def perf_model_of(bytes_read: Bytes, bytes_written: Bytes) -> Callable[..., float]:
@@ -222,9 +224,15 @@ def perf_model_of(bytes_read: Bytes, bytes_written: Bytes) -> Callable[..., floa
 
     def perf_model(**arguments: Any) -> float:
         """Return the predicted time in ms, or a score."""
-        return _rank(arguments, bytes_read, bytes_written)
+        return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
 
     return perf_model
+
+
+def _is_traced() -> bool:
+    """Tell whether torch.compile traces this call, which shows neither kernel nor tensors."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 def _rank(

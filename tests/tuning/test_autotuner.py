@@ -348,6 +348,27 @@ def test_without_an_autotuner_nothing_changes(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.usefixtures("here")
+def test_torch_compile_traces_a_kernel_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo, which traces what prunes, finds nothing that it cannot, in one whole graph."""
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_: True)
+    tuner = tuned(double, configs_of(BLOCK_SIZE=(128, 256)), **BOTH, top_k=1)
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., Any]:
+        graphs.append(str(graph.graph))
+        return lambda *_: (X,)
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        tuner[grid](x, y, x.numel())
+        return y
+
+    torch.compile(doubled, backend=backend, fullgraph=True)(X)
+    assert len(graphs) == 1
+    assert "triton_kernel_wrapper" in graphs[0]
+
+
+@pytest.mark.usefixtures("here")
 def test_no_error_reaches_the_program(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
