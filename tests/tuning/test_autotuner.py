@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import itertools
 import logging
@@ -9,6 +10,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import launched_kernels
@@ -565,3 +567,25 @@ def test_the_score_finds_recorded_launches_almost_as_fast_as_the_fastest() -> No
         scores = relative_times(launches, GPU)
         by_score = [us for _, us in sorted(zip(scores, rows["us"], strict=True))]
         assert min(by_score[:3]) <= 1.02 * min(by_score)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_table_of_autotunes_is_that_recorded() -> None:
+    """Each number of the table in docs/autotune.md is that of the recorded autotunes, rounded."""
+    text = (ROOT / "docs" / "autotune.md").read_text()
+    shown = text.split("<!-- autotunes")[1].split("<!-- end of autotunes")[0]
+    with (ROOT / "reports" / "data" / "autotunes-h200-summary.csv").open() as file:
+        recorded = [row for row in csv.DictReader(file) if row["status"] == "ok"]
+    lines = [line.strip("| ").split(" | ") for line in shown.splitlines()[3:] if line[:2] == "| "]
+    assert len(lines) == len(recorded) > 8
+    for line, row in zip(lines, recorded, strict=True):
+        seconds = [row["our_seconds"], row["full_seconds"]]
+        losses = [float(row[f"loss_top_{k}"]) for k in (1, 3, 5, 8)]
+        assert line == [
+            *(row[name] for name in ("case", "configs", "kept", "launched")),
+            *(f"{float(one):.1f}" if one else "not tried" for one in seconds),
+            *(f"{100 * loss:.1f} %" for loss in losses),
+        ]
+        assert float(row["prune_loss"]) == 0
