@@ -17,7 +17,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.offline import default_options, offline
-from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
@@ -200,6 +199,9 @@ def _compile_whole(
     Triton believes what lies in its cache. A kernel that a full disk or a power failure cut off
     there is compiled once more, which puts a whole one in its place.
     """
+    # The readers' patterns take 30 ms to make, which an explanation out of the store does not need.
+    from occupancy_lab.compiling.resources import read_resources
+
     try:
         compiled = _compile(function, launch, target, name, present=present)
         return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)

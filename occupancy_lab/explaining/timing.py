@@ -13,10 +13,10 @@ from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.text.words import article, change, count, microseconds
-from occupancy_lab.throughput.predict import predict
+from occupancy_lab.throughput.predict import predict_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.kernel import Kernel
@@ -127,29 +127,25 @@ def _predicted(
     resources: Resources,
     fits: Occupancy | None = None,
 ) -> Prediction | None:
-    launch = predicted_launch(case, kernel, config, resources, fits)
-    return None if launch is None else launch[1]
+    return predicted_launches(case, [(kernel, config, resources, fits)])[0][1]
 
 
-def predicted_launch(
-    case: Case,
-    kernel: Kernel,
-    config: Config,
-    resources: Resources,
-    fits: Occupancy | None = None,
-) -> tuple[LaunchPlan, Prediction] | None:
-    """Return a launch on the problem and the GPU of *case* and its prediction; None for none.
+def predicted_launches(
+    case: Case, launches: Iterable[tuple[Kernel, Config, Resources, Occupancy | None]]
+) -> list[tuple[LaunchPlan, Prediction | None]]:
+    """Return the plan and the prediction of launches on the problem and the GPU of *case*.
 
-    As many programs are resident as fit, or as *fits* says.
+    As many programs are resident as fit, or as a launch's occupancy says.
     """
     problem, gpu = case.record.problem, case.record.gpu
-    fits = fits or occupancy(resources, gpu.architecture)
-    programs = fits.programs_per_multiprocessor
-    if programs == 0:
-        return None
-    plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
-    prediction = predict(kernel, problem, config, resources, fits, plan, gpu)
-    return None if prediction is None else (plan, prediction)
+    planned = []
+    for kernel, config, resources, given in launches:
+        fits = given or occupancy(resources, gpu.architecture)
+        programs = fits.programs_per_multiprocessor
+        plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
+        planned.append((kernel, problem, config, resources, fits, plan))
+    predicted = predict_all(planned, gpu)
+    return [(launch[-1], found) for launch, found in zip(planned, predicted, strict=True)]
 
 
 NOTICEABLE = 0.02
