@@ -314,8 +314,8 @@ def _reason(error: BaseException, printed: str) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     # Triton's own errors begin with the source of the kernel; their message comes after it.
-    said = getattr(error, "error_message", None) or _line_with_caret(str(error)) or str(error)
-    return _telling_line(printed) or _telling_line(said) or type(error).__name__
+    message = getattr(error, "error_message", None) or _line_with_caret(str(error)) or str(error)
+    return _telling_line(printed) or _telling_line(message) or type(error).__name__
 
 
 def _line_with_caret(text: str) -> str:
@@ -353,8 +353,8 @@ def _check_loaded(compiled: Any, resources: Resources) -> None:
         compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without a launch
     except OutOfResources:
         return
-    said = {"n_regs": compiled.n_regs, "n_spills": compiled.n_spills}
+    loaded = {"n_regs": compiled.n_regs, "n_spills": compiled.n_spills}
     read = {"n_regs": resources.n_regs, "n_spills": resources.n_spills}
-    if said != read:
-        msg = f"the driver says {said} of {compiled.name}, its binary says {read}"
+    if loaded != read:
+        msg = f"the driver says {loaded} of {compiled.name}, its binary says {read}"
         raise BinaryError(msg)

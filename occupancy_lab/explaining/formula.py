@@ -78,16 +78,16 @@ def term_reasons(
 def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
     truth = calculation.occupancy.programs_per_multiprocessor
     word = calculation.architecture.multiprocessor_word
-    said = copied.programs_per_multiprocessor
-    if said is None:
+    programs = copied.programs_per_multiprocessor
+    if programs is None:
         return (
             "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
             f" {calculation.architecture.warp_word} and one stage, and raises ZeroDivisionError"
         )
-    if said == truth:
+    if programs == truth:
         return f"the formula is right for this kernel: {truth} programs per {word}"
     return (
-        f"the formula says {said} programs per {word} where {truth} fit:"
+        f"the formula says {programs} programs per {word} where {truth} fit:"
         f" {term_reasons(copied.missing_terms, calculation.architecture, rocm)}"
     )
 
@@ -138,8 +138,8 @@ def _steps(calculation: Calculation, resource: str) -> str:
 
 def tutorial_programs(calculation: Calculation) -> str:
     """Return the programs per multiprocessor that the tutorial's formula says, or that it fails."""
-    said = calculation.tutorial.programs_per_multiprocessor
-    return "fails" if said is None else f"**{said}**"
+    programs = calculation.tutorial.programs_per_multiprocessor
+    return "fails" if programs is None else f"**{programs}**"
 
 
 def _exact_programs(calculation: Calculation) -> str:

@@ -38,9 +38,9 @@ def programs_words(calculation: Calculation) -> str:
 
 def occupancy_words(calculation: Calculation) -> str:
     """Return the warps resident and the occupancy: "64 of 64 warps (100%)"."""
-    held, word = calculation.occupancy, calculation.architecture.warp_word
-    resident = f"{held.warps_per_multiprocessor} of {held.max_warps} {word}s"
-    return f"{resident} ({percent(held.occupancy)})"
+    occupancy, word = calculation.occupancy, calculation.architecture.warp_word
+    resident = f"{occupancy.warps_per_multiprocessor} of {occupancy.max_warps} {word}s"
+    return f"{resident} ({percent(occupancy.occupancy)})"
 
 
 def held_in_short(calculation: Calculation, title: str | None = None) -> str:
@@ -78,12 +78,12 @@ def _table(calculation: Calculation) -> Table:
 
 
 def _limiter_sentences(calculation: Calculation) -> Iterator[str]:
-    held = calculation.occupancy
+    fits = calculation.occupancy
     architecture = calculation.architecture
     yield (
         f"The limiter is {limiter_words(calculation)}: {programs_words(calculation)},"
-        f" {held.warps_per_multiprocessor} of its {held.max_warps} {architecture.warp_word}s,"
-        f" an occupancy of {percent(held.occupancy)}."
+        f" {fits.warps_per_multiprocessor} of its {fits.max_warps} {architecture.warp_word}s,"
+        f" an occupancy of {percent(fits.occupancy)}."
     )
 
 
@@ -132,18 +132,18 @@ def _steps_table(calculation: Calculation) -> Table:
 
 def step_sentences(calculation: Calculation) -> Iterator[str]:
     """Say what would let one program more in, or why nothing does."""
-    held, architecture = calculation.occupancy, calculation.architecture
-    more = held.programs_per_multiprocessor + 1
+    fits, architecture = calculation.occupancy, calculation.architecture
+    more = fits.programs_per_multiprocessor + 1
     word, warps = architecture.multiprocessor_word, f"{architecture.warp_word}s"
     shared = architecture.shared_word
-    if "warps" in held.limiters:
+    if "warps" in fits.limiters:
         yield (
-            f"Nothing brings program {more} while each takes {held.num_warps} {warps}: the {word}"
-            f" holds {held.max_warps}. Fewer {warps} per program let more programs in, not more"
+            f"Nothing brings program {more} while each takes {fits.num_warps} {warps}: the {word}"
+            f" holds {fits.max_warps}. Fewer {warps} per program let more programs in, not more"
             f" {warps}."
         )
         return
-    if any(name in FIXED for name in held.limiters):
+    if any(name in FIXED for name in fits.limiters):
         yield (
             f"Fewer registers or less {shared} bring no program {more}: the {word} has no slot for"
             f" it. More {warps} per program would fill the {word} further."
@@ -153,9 +153,9 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
         f"at most {step.most_for_one_more} {unit_words(calculation, step.resource)}"
         + (f" (`{step.option}`)" if step.option else "")
         for step in calculation.next_steps
-        if step.resource in held.limiters and step.most_for_one_more is not None
+        if step.resource in fits.limiters and step.most_for_one_more is not None
     ]
-    if len(needs) == len(held.limiters):
+    if len(needs) == len(fits.limiters):
         after = calculation.next_programs or more
         then = f", and then {count(after, 'program')} fit" if after > more else ""
         yield f"Program {more} takes {listed(needs)}{then}."
@@ -260,13 +260,12 @@ def write_calculation(calculations: tuple[Calculation, ...]) -> Document:
 
 def _answer(calculation: Calculation) -> str:
     answer = held_in_short(calculation)
-    held, multiprocessors = calculation.resident_programs, calculation.gpu.multiprocessors
-    if held is None:
+    resident, multiprocessors = calculation.resident_programs, calculation.gpu.multiprocessors
+    if resident is None:
         return f"{answer}."
     word = calculation.architecture.multiprocessor_word
     if calculation.clusters is not None:
         each = calculation.clusters.num_ctas
-        return (
-            f"{answer}; the {multiprocessors} {word}s hold {held} clusters of {each} CTAs at once."
-        )
-    return f"{answer}; the {multiprocessors} {word}s hold {held} programs at once."
+        clusters = f"{resident} clusters of {each} CTAs"
+        return f"{answer}; the {multiprocessors} {word}s hold {clusters} at once."
+    return f"{answer}; the {multiprocessors} {word}s hold {resident} programs at once."

@@ -63,14 +63,14 @@ def timing(case: Case) -> Timing | None:
     prediction = case.record.prediction
     if prediction is None:
         return None
-    held = case.record.occupancy.programs_per_multiprocessor
+    programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs
     return Timing(
         case,
         prediction,
         more,
         more_programs=(None if more is None or all_at_once(case) else _with_programs(case, more)),
-        one_fewer=_with_programs(case, held - 1) if held > 1 else None,
+        one_fewer=_with_programs(case, programs - 1) if programs > 1 else None,
         single_stage=_with_single_stage(case),
         row_programs=_with_row_programs(case),
         tutorial=case.record.tutorial_prediction,
@@ -85,8 +85,8 @@ def all_at_once(case: Case) -> bool:
 
 def _with_programs(case: Case, programs: int) -> Prediction | None:
     record = case.record
-    held = dataclasses.replace(record.occupancy, programs_per_multiprocessor=programs)
-    return _predicted(case, record.kernel, record.config, record.resources, held)
+    fits = dataclasses.replace(record.occupancy, programs_per_multiprocessor=programs)
+    return _predicted(case, record.kernel, record.config, record.resources, fits)
 
 
 def _with_single_stage(case: Case) -> Prediction | None:
@@ -175,7 +175,7 @@ def _launch_reason(timing: Timing, us: str) -> str:
 
 def _latency_reason(timing: Timing, us: str) -> str:
     case = timing.case
-    mp, held = case.architecture.multiprocessor_word, case.record.occupancy
+    mp, fits = case.architecture.multiprocessor_word, case.record.occupancy
     if all_at_once(case):
         return (
             f"Latency bounds it: every {work_word(case)} is under way from the start, and what is"
@@ -183,7 +183,7 @@ def _latency_reason(timing: Timing, us: str) -> str:
         )
     return (
         f"Latency bounds it: a program waits for its load, then for its own instructions, and with"
-        f" {count(held.programs_per_multiprocessor, 'program')} per {mp} too little is"
+        f" {count(fits.programs_per_multiprocessor, 'program')} per {mp} too little is"
         f" under way to fill that time: {us} by itself."
     )
 
@@ -232,7 +232,7 @@ BUSY = {
 def programs_sentences(timing: Timing) -> Iterator[str]:
     """Say whether more resident programs would help."""
     case, more = timing.case, timing.more_programs
-    held, word = case.record.occupancy, case.architecture.multiprocessor_word
+    fits, word = case.record.occupancy, case.architecture.multiprocessor_word
     if all_at_once(case):
         yield (
             f"More resident programs would not help: each {work_word(case)} has a program from the"
@@ -245,7 +245,7 @@ def programs_sentences(timing: Timing) -> Iterator[str]:
         )
     if more is None:
         return
-    programs = held.programs_per_multiprocessor
+    programs = fits.programs_per_multiprocessor
     predicted = (
         f"with {timing.more} programs per {word} instead of {programs},"
         f" {microseconds(more.us)} would be predicted ({change(timing.change(more))})"
@@ -290,16 +290,16 @@ def _times(case: Case, timing: Timing | None, field: str) -> str:
 
     It is "" where neither is known.
     """
-    said = []
+    parts = []
     other: Prediction | None = None if timing is None else getattr(timing, field)
     if timing is not None and other is not None:
         basis = timing.basis(field)
-        said.append(f"{microseconds(other.us)} is {basis} ({change(timing.change(other))})")
+        parts.append(f"{microseconds(other.us)} is {basis} ({change(timing.change(other))})")
     share = recorded_change(case, field)
     if share is not None:
         recorded = microseconds(getattr(case.recorded, field).us)
-        said.append(f"{recorded} was recorded ({change(share)})")
-    return ", ".join(said)
+        parts.append(f"{recorded} was recorded ({change(share)})")
+    return ", ".join(parts)
 
 
 def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:
