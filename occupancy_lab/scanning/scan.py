@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,10 +78,19 @@ class ScannedKernel:
     occupancy: float | None = None
     next_step: str = ""
     """What brings a further program, or why nothing does."""
+    next_programs: int | None = None
+    """Programs per multiprocessor after it; None where nothing brings a further one."""
+    fewer_registers: int | None = None
+    """Registers per thread that it takes fewer; None where it takes other things alone."""
+    fewer_shared: int | None = None
+    """Bytes of dynamic shared memory that it takes fewer, as above."""
     gain: float | None = None
     """How many times faster it would be at most; 1 where nothing is to win."""
     gain_by: str = ""
     """By what, and why."""
+    bound: str = ""
+    """What keeps it from being faster: memory, issue, local memory, programs (too few at once), or
+    tensor cores."""
     tensor_instructions: int | None = None
     triton_version: str = ""
     source: str = ""
@@ -97,6 +105,11 @@ class ScannedKernel:
         }
 
 
+def constexprs_text(constexprs: Mapping[str, Any]) -> str:
+    """Return constexprs as a cell has them: "BLOCK_SIZE=1024, EVEN=True"."""
+    return ", ".join(f"{name}={value}" for name, value in constexprs.items())
+
+
 COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
 
 
@@ -109,9 +122,7 @@ class Scan(Answer):
     gpus: Mapping[str, Gpu]
     """The GPU that was taken for each target."""
     others: int
-    """Entries without a kernel."""
-    unlisted: Mapping[str, str]
-    """Folders that cannot be read, and why."""
+    """Entries without a kernel: launchers that Triton compiled, and what it tuned."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return each kernel as a dict of plain values."""
@@ -152,14 +163,14 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     """
     asked = None if gpu is None else _by_target(asked_gpus(gpu))
     folders = tuple(os.fspath(one) for one in directories) or default_directories()
-    found = find_entries(folders)
+    found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
     kernels = [_scanned(entry, asked, tuned) for entry in found.entries]
     kernels += [_unlisted(folder, why) for folder, why in found.unreadable.items()]
     kernels.sort(key=_rank)
     targets = dict.fromkeys(one.target for one in kernels if one.gpu)
     gpus = {name: one for name in targets if (one := _gpu_for(name, asked))}
-    return Scan(tuple(kernels), folders, gpus, found.others, found.unreadable)
+    return Scan(tuple(kernels), folders, gpus, found.others)
 
 
 def _by_target(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
@@ -317,8 +328,8 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         kernel.mix,
         resources,
         gpu,
-        warps=warps,
-        warps_after=None if after is None else after * resources.num_warps,
+        programs=fit.programs,
+        after=after,
         step=step,
         spill_advice=_spill_advice(kernel, gpu),
     )
@@ -327,9 +338,20 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         "programs_per_multiprocessor": fit.programs,
         "occupancy": warps / gpu.architecture.max_warps,
         "next_step": step,
+        "next_programs": after,
+        "fewer_registers": None if after is None else _fewer(fit, "registers"),
+        "fewer_shared": None if after is None else _fewer(fit, "shared"),
         "gain": gain.factor,
         "gain_by": gain.by,
+        "bound": gain.bound,
     }
+
+
+def _fewer(fit: Fit, resource: str) -> int | None:
+    for step in fit.steps:
+        if step.resource == resource and step.most_for_one_more is not None:
+            return step.now - step.most_for_one_more
+    return None
 
 
 def _resource_word(gpu: Gpu, name: str) -> str:
@@ -366,8 +388,3 @@ def _spill_advice(kernel: CachedKernel, gpu: Gpu) -> str:
         if used >= allowed < architecture.max_registers_per_thread:
             return "fewer num_warps, which allow more registers, or a smaller block"
     return "a smaller block or more num_warps"
-
-
-def count_by(kernels: Iterable[ScannedKernel], column: str) -> Counter[str]:
-    """Return how many *kernels* have each value of *column*."""
-    return Counter(getattr(one, column) for one in kernels)

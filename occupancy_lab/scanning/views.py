@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.expressions import Kind, nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export
-from occupancy_lab.scanning.scan import COLUMNS, Scan, scan
+from occupancy_lab.scanning.scan import COLUMNS, Scan, constexprs_text, scan
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.printing import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
@@ -23,17 +23,10 @@ NUMBERS = frozenset(
     {
         *("num_warps", "num_stages", "num_ctas", "n_regs", "local_bytes", "local_accesses"),
         *("static_shared", "shared", "programs_per_multiprocessor", "occupancy", "gain"),
-        "tensor_instructions",
+        *("next_programs", "fewer_registers", "fewer_shared", "tensor_instructions"),
     }
 )
 """The columns with numbers; the others have texts."""
-TOP = 20
-"""The rows that a screen shows of a whole cache."""
-
-
-def constexprs_text(constexprs: Mapping[str, Any]) -> str:
-    """Return constexprs as a cell has them: "BLOCK_SIZE=1024, EVEN=True"."""
-    return ", ".join(f"{name}={value}" for name, value in constexprs.items())
 
 
 def values_of(kernel: ScannedKernel, names: Sequence[str] = COLUMNS) -> dict[str, Value]:
@@ -153,6 +146,7 @@ def scan_views(  # noqa: PLR0913 - one argument per option of the command line
     status = int(bool(whole.kernels) and all(one.n_regs is None for one in whole.kernels))
     if form is not None:
         return {"csv": to_csv, "json": to_json}[form](cut), status
-    from occupancy_lab.scanning.page import write_scan
+    from occupancy_lab.scanning.page import TOP, write_scan
 
-    return write_scan(found, top=top or TOP).to_markdown(), status
+    asked = not (where is None and sort is None and top is None)
+    return write_scan(found, top=top or TOP, every=asked).to_markdown(), status
