@@ -30,6 +30,7 @@ from occupancy_lab.cli.options import (
     runs_option,
     triton_option,
 )
+from occupancy_lab.cli.trace import trace
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
@@ -137,6 +138,7 @@ for _command in (
     commands.evaluate,
     commands.report,
     commands.verify,
+    trace,
 ):
     main.add_command(_command)
 
