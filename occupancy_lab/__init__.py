@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from occupancy_lab.sweeping import sweep as sweep
     from occupancy_lab.sweeping.recorded import read_table as read_table
     from occupancy_lab.sweeping.recorded import recorded_table as recorded_table
+    from occupancy_lab.tracing.trace import Trace as Trace
+    from occupancy_lab.tracing.trace import trace as trace
+    from occupancy_lab.tracing.trace import trace_program as trace_program
     from occupancy_lab.tuning import Tuning as Tuning
     from occupancy_lab.tuning import config_pruner as config_pruner
     from occupancy_lab.tuning import tune as tune

@@ -31,6 +31,7 @@ from occupancy_lab.cli.options import (
     triton_option,
 )
 from occupancy_lab.cli.scan import scan
+from occupancy_lab.cli.trace import trace
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
@@ -139,6 +140,7 @@ for _command in (
     commands.report,
     commands.verify,
     scan,
+    trace,
 ):
     main.add_command(_command)
 

@@ -1,0 +1,91 @@
+"""Python imports this at its start where `occupancy-lab trace` asks for it; it waits for Triton.
+
+A copy of it lies in a folder of its own at the front of PYTHONPATH. Nothing is imported or noted
+before the program imports Triton, and the program's own sitecustomize is run as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+FOLDER = "OCCUPANCY_LAB_TRACE"
+"""The environment variable that names the folder of the records."""
+STARTED = "started"
+"""The file in it that says that a Python was there to note anything."""
+MODULES = frozenset(
+    {
+        "triton.compiler.compiler",
+        "triton.runtime.autotuner",
+        "torch.cuda.graphs",
+        "torch._inductor.runtime.triton_heuristics",
+        "torch._inductor.runtime.benchmarking",
+    }
+)
+"""The modules that launches go through."""
+
+
+class Finder:
+    """A finder of modules that has *patch* look at each of MODULES once it is imported."""
+
+    def __init__(self, patch):  # noqa: ANN001, ANN204 - not even typing is imported here
+        self.patch = patch
+
+    def find_spec(self, name, path=None, target=None):  # noqa: ANN001, ANN201 - as above
+        """Return how the other finders import *name*, for a module of MODULES; None for others."""
+        if name not in MODULES:
+            return None
+        others = (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)
+        spec = next((one for one in others if one is not None), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):  # noqa: ANN001, ANN202 - as above
+                execute(module)
+                self.patch(name, module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def _patch_first(name, module):  # noqa: ANN001, ANN202 - as above
+    """Load what notes launches, with the first module of MODULES, and hand on to it."""
+    try:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        path = os.path.join(os.environ[FOLDER], "start", "hook.py")  # noqa: PTH118 - no pathlib yet
+        spec = spec_from_file_location("_occupancy_lab_hook", path)
+        hook = module_from_spec(spec)
+        spec.loader.exec_module(hook)
+        session = hook.Session.of_process(os.environ[FOLDER])
+        finder = next(one for one in sys.meta_path if getattr(one, "patch", None) is _patch_first)
+        finder.patch = session.patch
+        session.patch(name, module)
+    except Exception:  # noqa: BLE001, S110 - nothing of this may reach the program
+        pass
+
+
+def _start():  # noqa: ANN202 - as above
+    """Wait for Triton, and let the program's own sitecustomize take this module's place."""
+    folder, here = os.environ.get(FOLDER), os.path.dirname(__file__)  # noqa: PTH120 - as above
+    if folder and os.path.isdir(folder):  # noqa: PTH112 - as above
+        try:
+            os.close(os.open(f"{folder}/{STARTED}", os.O_WRONLY | os.O_CREAT, 0o600))
+            sys.meta_path.insert(0, Finder(_patch_first))
+        except OSError:
+            pass
+    sys.path[:] = [one for one in sys.path if one != here]
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec(__name__)
+    if spec is None:
+        # As where there is none: Python goes on, and the module is not among those imported.
+        raise ImportError(name=__name__)
+    module = sys.modules[__name__]
+    module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
+    module.__cached__ = spec.cached
+    spec.loader.exec_module(module)
+
+
+if __name__ == "sitecustomize":
+    _start()

@@ -1,0 +1,202 @@
+"""A program whose GPU is made up: kernels are compiled for sm_90, and their launches only noted.
+
+`python traced_program.py WHAT` does what WHAT says, with any Triton, with or without torch.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import MockTensor
+
+LAUNCHED = []
+"""The grid of each launch that came to the driver."""
+
+
+class Launcher:
+    """Takes launches as Triton's own launchers do."""
+
+    num_ctas = 1
+
+    def __init__(self, _src, _metadata):
+        pass
+
+    def __call__(self, x, y, z, stream, function, _packed, _metadata, enter, leave, *_args):
+        assert (stream, function) == (7, 2)
+        LAUNCHED.append((x, y, z))
+
+
+class Utils:
+    """Says what a driver says of a device and of a binary."""
+
+    @staticmethod
+    def load_binary(_name, _binary, _shared, _device):
+        return 1, 2, 32, 0, 1024
+
+    @staticmethod
+    def get_device_properties(_device):
+        return {"max_shared_mem": 232448, "multiprocessor_count": 132}
+
+
+class Driver:
+    """Triton's driver of a GPU that is not here."""
+
+    utils = Utils()
+    launcher_cls = Launcher
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, _device=None):
+        return 7
+
+    def get_device_interface(self):
+        return SimpleNamespace(synchronize=lambda: None)
+
+    def get_benchmarker(self):
+        def bench(call, quantiles):
+            for _ in range(3):
+                call()
+            return [1.0] * len(quantiles)
+
+        return bench
+
+
+driver.set_active(Driver())
+
+
+@triton.jit
+def add(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Add y to x."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    total = tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask)
+    tl.store(x_ptr + offsets, total, mask=mask)
+
+
+tuned = triton.autotune(
+    configs=[triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 512})], key=["n"]
+)(add)
+X = MockTensor(tl.float32, [4096])
+
+
+def launch(times, programs=528, block=256, **options):
+    """Launch the kernel so many times."""
+    for _ in range(times):
+        add[(programs,)](X, X, 4096, BLOCK=block, **options)
+
+
+def fails():
+    """Launch, and fail."""
+    launch(2)
+    msg = "the program's own"
+    raise ValueError(msg)
+
+
+def killed(number):
+    """Launch for longer than a flush takes, and be killed."""
+    launch(3)
+    for _ in range(15):
+        time.sleep(0.1)
+        launch(10)
+    os.kill(os.getpid(), number)
+
+
+def threads():
+    """Launch from four threads at a time."""
+    launch(1)
+    several = [threading.Thread(target=launch, args=(5000,)) for _ in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+
+
+def forks():
+    """Launch, fork, and launch in both."""
+    launch(3)
+    child = os.fork()
+    launch(4)
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def spawns():
+    """Launch in processes of multiprocessing of both kinds, and in a subprocess."""
+    import multiprocessing
+
+    launch(1)
+    for method in ("fork", "spawn"):
+        child = multiprocessing.get_context(method).Process(target=launch, args=(2,))
+        child.start()
+        child.join()
+    subprocess.run([sys.executable, __file__, "once"], check=True)
+
+
+def waits():
+    """Tell of a signal and go on."""
+    signal.signal(signal.SIGTERM, lambda *_: (launch(1), print("heard", flush=True), os._exit(9)))
+    launch(1)
+    print("ready", flush=True)
+    time.sleep(30)
+
+
+def in_block():
+    """Trace a block of this process, whose kernel was launched before, and one inside it."""
+    import occupancy_lab
+
+    launch(2)
+    with occupancy_lab.trace() as outer:
+        launch(5)
+        with occupancy_lab.trace() as inner:
+            launch(7, 264)
+    launch(11)
+    print(outer)
+    print([(one.grid, one.launches) for one in outer.kernels[0].grids])
+    print([(one.grid, one.launches) for one in inner.kernels[0].grids])
+    print(len(LAUNCHED))
+
+
+def speed():
+    """Say what a launch takes."""
+    launch(100)
+    start = time.perf_counter_ns()
+    launch(100_000)
+    print((time.perf_counter_ns() - start) / 100_000)
+
+
+WHAT = {
+    "once": lambda: launch(1),
+    "some": lambda: (launch(5), launch(2, 4), launch(1, 1, 512, num_warps=8)),
+    "tuned": lambda: [tuned[(16,)](X, X, 4096) for _ in range(4)],
+    "empty": lambda: add[(0,)](X, X, 4096, BLOCK=256),
+    "fails": fails,
+    "status": lambda: (launch(1), sys.exit(7)),
+    "killed": lambda: killed(signal.SIGKILL),
+    "interrupted": lambda: killed(signal.SIGINT),
+    "threads": threads,
+    "forks": forks,
+    "spawns": spawns,
+    "waits": waits,
+    "in_block": in_block,
+    "speed": speed,
+}
+
+if __name__ == "__main__":
+    print("out")
+    print("err", file=sys.stderr)
+    WHAT[sys.argv[1]]()
