@@ -131,6 +131,8 @@ class Resources:
     """The widest global load of a thread, bytes per instruction."""
     store_bytes: int | None = None
     """The widest global store of a thread, bytes per instruction."""
+    tensor_size: int | None = None
+    """Multiply-adds of a warp per instruction of its tensor cores, the mean of the kernel's."""
     instructions: int | None = _counted(
         "instructions a warp issues once: all of the kernel outside its loop"
     )

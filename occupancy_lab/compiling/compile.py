@@ -30,7 +30,7 @@ from occupancy_lab.launch import constant_text
 from occupancy_lab.workers.silence import Printed, captured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.kernel import Kernel
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _COMPILING = threading.RLock()
 """Triton's active driver and the terminal's descriptors are the whole process's, not a thread's."""
 
-READERS = 4
+READERS = 5
 """Goes up whenever the readers of this folder make other numbers of the same binary, so that what
 older ones read of it is not taken from a store."""
 
@@ -146,6 +146,76 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
                 _check_loaded(compiled, resources)
         store.put(key, resources)
     return resources
+
+
+def compile_together(
+    launches: Sequence[tuple[Any, Launch]], target: Target, store: Store, *, present: bool = False
+) -> list[Resources | CompileError]:
+    """Return what each of *launches*, with its JITFunction, takes on *target*, or why none.
+
+    What *store* lacks is compiled in threads of this process, as many as there are cores, by
+    Triton's AsyncCompileMode. With *present* Triton's active driver compiles it, and a launch of
+    the same finds it compiled. Raises InputError where the program keeps Triton from compiling.
+    """
+    keys = [resource_key(function, launch, target) for function, launch in launches]
+    found: list[Any] = [store.get(key) for key in keys]
+    missing = [place for place, one in enumerate(found) if one is None]
+    if not missing:
+        return found
+    from concurrent.futures import ThreadPoolExecutor
+
+    from triton.runtime._async_compile import AsyncCompileMode
+
+    jobs = min(len(os.sched_getaffinity(0)), len(missing))
+    driver = contextlib.nullcontext() if present else offline(target)
+    with _COMPILING, driver, ThreadPoolExecutor(jobs) as pool:
+        with AsyncCompileMode(pool, ignore_errors=True):
+            begun = [_attempt(launches[place][1].warm_up, launches[place][0]) for place in missing]
+            ended = [_attempt(_finished, one) for one in begun]
+        for place, outcome in zip(missing, ended, strict=True):
+            function = launches[place][0]
+            _forget_unfinished(function)
+            found[place] = _read(outcome, function.__name__, target)
+            if not isinstance(found[place], CompileError):
+                store.put(keys[place], found[place])
+    return found
+
+
+def _attempt(action: Callable[[Any], Any], argument: Any) -> Any:
+    """Return what *action* returns, or the error that it ends with."""
+    if isinstance(argument, Exception):
+        return argument
+    try:
+        return action(argument)
+    except Exception as error:  # noqa: BLE001 - a compiler ends with anything
+        return error
+
+
+def _finished(compiling: Any) -> Any:
+    """Return Triton's CompiledKernel, once it is compiled."""
+    if compiling is None:
+        msg = "a jit_cache_hook of the program keeps Triton from compiling"
+        raise InputError(msg)
+    result = getattr(compiling, "result", None)
+    return compiling if result is None else result()
+
+
+def _forget_unfinished(function: Any) -> None:
+    """Remove from *function* the compiles that failed, which Triton up to 3.8 would launch."""
+    for kernels, *_ in getattr(function, "device_caches", {}).values():
+        for key in [key for key, one in kernels.items() if type(one).__name__ == "FutureKernel"]:
+            del kernels[key]
+
+
+def _read(outcome: Any, name: str, target: Target) -> Resources | CompileError:
+    if isinstance(outcome, InputError):
+        raise outcome
+    if isinstance(outcome, Exception):
+        return _compile_error(name, target, outcome, "")
+    try:
+        return read_resources(outcome.asm, outcome.metadata, target.backend)
+    except BinaryError as error:
+        return CompileError(str(error))
 
 
 def check_options(function: Any, launch: Launch, target: Target) -> None:

@@ -43,6 +43,12 @@ PTX_COPY = re.compile(
     r"(?<![\w.%$])cp\.async\.c[ag]\.shared(?:::\w+)?\.global[\w.:]*"
     r"\s*\[[^]\n]*\]\s*,\s*\[[^]\n]*\]\s*,\s*(0x[0-9a-fA-F]+|\d+)"
 )
+TENSOR = re.compile(
+    r"(?<![\w.%$])(wgmma|mma)\.[\w.:]*?\.m(\d+)n(\d+)k(\d+)"
+    r"|(?<!\w)v_(?:mfma|smfmac|wmma|swmmac)_\w*?(\d+)x(\d+)x(\d+)"
+)
+WARPGROUP = 4
+"""Warps that do a wgmma together."""
 PTX_VECTOR = re.compile(r"\.v(\d+)(?=\.|$)")
 PTX_TYPE = re.compile(r"\.(?:[busf]|bf)(\d+)$")
 
@@ -101,7 +107,21 @@ def _widest(assembly: str, kind: Kind) -> dict[str, Any]:
     return {
         "load_bytes": widest_load_bytes(assembly, kind),
         "store_bytes": widest_store_bytes(assembly, kind),
+        "tensor_size": tensor_size(assembly),
     }
+
+
+def tensor_size(assembly: str) -> int | None:
+    """Return the multiply-adds of a warp per instruction of its tensor cores, in the mean.
+
+    None where there is no such instruction, or its text does not have its shape (tcgen05).
+    """
+    sizes = [
+        math.prod(map(int, shape)) // (WARPGROUP if match[1] == "wgmma" else 1)
+        for match in TENSOR.finditer(assembly)
+        if (shape := [size for size in match.groups()[1:] if size])
+    ]
+    return round(sum(sizes) / len(sizes)) if sizes else None
 
 
 def pipeline_shared_bytes(ttgir: str) -> int:

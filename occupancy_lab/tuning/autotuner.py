@@ -1,0 +1,419 @@
+"""`early_config_prune` and `perf_model`: what `triton.autotune` takes in `prune_configs_by`.
+
+Triton tells neither of them which kernel is tuned. Both look for the Autotuner among the frames
+that called them: its `prune_configs`, whose signature is the same from Triton 3.6 to 3.9. Where
+there is none, and wherever anything fails, every configuration stays, in its order, and the logger
+"occupancy_lab" says why: an autotune never ends because of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from occupancy_lab.compiling import Store, store_directory
+from occupancy_lab.compiling.compile import compile_together
+from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.errors import CompileError, DoesNotFitError, InputError
+from occupancy_lab.gpus import find_gpu, present_gpus
+from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus, check_fits
+from occupancy_lab.kernel import innermost, variants
+from occupancy_lab.launch import Descriptor
+from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.occupancy.planning import plan_grid
+from occupancy_lab.throughput.predict import predict_launch
+from occupancy_lab.tuning.relative import Placed, relative_times
+from occupancy_lab.values import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Variant
+    from occupancy_lab.launch import Launch
+    from occupancy_lab.values import Resources
+
+    Bytes = int | Callable[[Mapping[str, Any]], int]
+
+logger = logging.getLogger("occupancy_lab")
+HEAVY = 1 / 8
+"""The share of a pass's instructions above which accesses to local memory are heavy."""
+IN_BINARY = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
+"""Options that change a launch by its binary alone, and by what Resources has."""
+NOT_ARGUMENTS = frozenset({"grid", "warmup"})
+"""What Triton passes to the hooks beside the arguments of the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A configuration as it would be launched, and what becomes of it on the GPU."""
+
+    config: Any
+    function: Any
+    """The JITFunction."""
+    launch: Launch
+    calculation: Calculation | None
+    """None where the configuration cannot run."""
+    reason: str = ""
+    """Why it cannot."""
+
+    @property
+    def words(self) -> str:
+        """What the configuration sets."""
+        return ", ".join(
+            f"{name} {value}"
+            for name, value in self.config.all_kwargs().items()
+            if (name, value) not in {("num_ctas", 1), ("maxnreg", None)} and name != "ir_override"
+        )
+
+    @property
+    def resources(self) -> Resources:
+        """What one program takes."""
+        if self.calculation is None:
+            raise InputError(self.reason)
+        return self.calculation.resources
+
+    @property
+    def num_stages(self) -> int:
+        """The stages that its loops are compiled with."""
+        return int(self.options["num_stages"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every compiler option, asked for or not."""
+        usual = {} if self.calculation is None else default_options(self.calculation.gpu.target)
+        return {**usual, **self.launch.options(self.function)}
+
+    def is_launched_as(self, other: Tried) -> bool:
+        """Tell whether the GPU is given the same: binary, arguments, programs and their size."""
+        mine, its = (
+            {name: value for name, value in one.options.items() if name not in IN_BINARY}
+            for one in (self, other)
+        )
+        return (
+            self.resources.binary is not None
+            and self.resources == other.resources
+            and mine == its
+            and self.launch.grid == other.launch.grid
+            and self.launch.arguments == other.launch.arguments
+            and (self.launch.grid is not None or self.config.kwargs == other.config.kwargs)
+        )
+
+    def is_dominated_by(self, other: Tried) -> bool:
+        """Tell whether it spills heavily and *other* does the same work without, no worse placed.
+
+        Both have the same blocks and programs. *other* has no access to local memory, at least as
+        many warps resident, at least as many stages, and a program of it issues no more
+        instructions in a pass; of those of this one at least HEAVY access local memory.
+        """
+        mine, its = self.resources, other.resources
+        accesses = (mine.local_loads or 0) + (mine.local_stores or 0)
+        return (
+            self.config.kwargs == other.config.kwargs
+            and self.launch.grid == other.launch.grid
+            and accesses >= HEAVY * _instructions(mine) > 0
+            and its.local_traffic == 0
+            and _warps(other) >= _warps(self)
+            and other.num_stages >= self.num_stages
+            and 0 < _instructions(its) * its.num_warps <= _instructions(mine) * mine.num_warps
+        )
+
+
+def _instructions(resources: Resources) -> int:
+    return resources.loop_instructions or resources.instructions or 0
+
+
+def _warps(tried: Tried) -> int:
+    calculation = tried.calculation
+    return 0 if calculation is None else calculation.occupancy.warps_per_multiprocessor
+
+
+def early_config_prune(
+    configs: list[Any], named_args: Mapping[str, Any], **kwargs: Any
+) -> list[Any]:
+    """Return those of *configs* that can run on the GPU at hand and are not dominated.
+
+    For `prune_configs_by={"early_config_prune": occupancy_lab.early_config_prune}`. Every
+    configuration is compiled, several at a time, which its launch then needs not do again.
+    Dropped is, by these rules alone,
+
+    1. what does not compile;
+    2. what does not fit: the GPU holds not one program of it;
+    3. what is launched as an earlier one is: equal binary, resources, options, arguments and grid;
+    4. what spills heavily: see `Tried.is_dominated_by`. A spill alone drops nothing.
+
+    Where nothing would be left, everything stays. Each is logged at level info by "occupancy_lab".
+    """
+    try:
+        return _prune(list(configs), named_args, kwargs)
+    except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
+        logger.warning("no configuration is dropped: %s: %s", type(error).__name__, error)
+        return list(configs)
+
+
+def _prune(
+    configs: list[Any], named_args: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> list[Any]:
+    tuner, _ = _calling_tuner(named_args)
+    began = time.perf_counter()
+    gpu, tried = _try(tuner.fn, configs, named_args, keywords)
+    dropped = dict(_dropped(tried))
+    name = innermost(tuner.fn).__name__
+    for place, (_, why) in sorted(dropped.items()):
+        logger.info("%s: dropped %s: %s", name, tried[place].words, why)
+    kept = [one.config for place, one in enumerate(tried) if place not in dropped]
+    counts = ", ".join(
+        f"{n} {rule}" for rule, n in Counter(why for why, _ in dropped.values()).items()
+    )
+    logger.log(
+        logging.INFO if kept else logging.WARNING,
+        "%s on %s: %d of %d configurations are %s (%s), after %.2f s",
+        *(name, gpu.title, len(kept), len(configs), "kept" if kept else "usable, so all are kept"),
+        *(counts or "none dropped", time.perf_counter() - began),
+    )
+    return kept or configs
+
+
+def _dropped(tried: Sequence[Tried]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Return the place of each that is dropped, the rule in a few words, and why."""
+    usable: list[Tried] = []
+    for place, one in enumerate(tried):
+        if one.calculation is None:
+            yield place, ("cannot run", one.reason)
+        elif (same := next(filter(one.is_launched_as, usable), None)) is not None:
+            yield place, ("equal to another", f"it is launched as {same.words} is")
+        else:
+            usable.append(one)
+    for place, one in enumerate(tried):
+        if one in usable and (better := next(filter(one.is_dominated_by, usable), None)):
+            share = (one.resources.local_loads or 0) + (one.resources.local_stores or 0)
+            why = (
+                f"{share} of {_instructions(one.resources)} instructions of a pass access local"
+                f" memory, and none with {better.words}"
+            )
+            yield place, ("spilling heavily", why)
+
+
+def perf_model(**arguments: Any) -> float:
+    """Return a number that is smaller the faster a configuration should be.
+
+    For `prune_configs_by={"perf_model": occupancy_lab.perf_model, "top_k": 8}`. It is the score of
+    `occupancy_lab.tuning.relative`, whose page says what it counts and what it leaves out, and has
+    no unit; `perf_model_of` predicts milliseconds. What cannot run has infinity, and where the
+    kernel is not known, or cannot be ranked, every configuration has 0: they stay in their order.
+    """
+    return _rank(arguments, None, None)
+
+
+def perf_model_of(bytes_read: Bytes, bytes_written: Bytes) -> Callable[..., float]:
+    """Return a `perf_model` of a launch that moves so many bytes, each way, from global memory.
+
+    Each is a number, or a function of the launch's arguments by name. It predicts milliseconds for
+    kernels without loops, tensor cores and clusters. Where one of the configurations has no
+    prediction, all are ranked by the score of `perf_model`.
+    """
+
+    def perf_model(**arguments: Any) -> float:
+        """Return the predicted time in ms, or a score."""
+        return _rank(arguments, bytes_read, bytes_written)
+
+    return perf_model
+
+
+def _rank(
+    arguments: Mapping[str, Any], bytes_read: Bytes | None, bytes_written: Bytes | None
+) -> float:
+    try:
+        tuner, configs = _calling_tuner(arguments)
+        asked = next(one for one in configs if _sets(one, arguments))
+        keywords = {name: arguments[name] for name in arguments.keys() - tuner.nargs.keys()}
+        for name in asked.all_kwargs():
+            keywords.pop(name, None)
+        launch = _variant(tuner.fn, asked, tuner.nargs, keywords).launch
+        known = _ranked.get(tuner, [])
+        if not any(launch == ranked for ranked, _ in known):
+            gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
+            moved = _traffic(arguments, bytes_read, bytes_written)
+            known = list(zip((one.launch for one in tried), _times(tried, moved, gpu), strict=True))
+            _ranked[tuner] = known
+        return next(time for ranked, time in known if launch == ranked)
+    except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
+        logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
+        return 0.0
+
+
+_ranked: WeakKeyDictionary[Any, list[tuple[Launch, float]]] = WeakKeyDictionary()
+"""Of each Autotuner the launches that were ranked last, each with its time or score."""
+
+
+def _sets(config: Any, arguments: Mapping[str, Any]) -> bool:
+    return all(
+        name in arguments and (arguments[name] is value or arguments[name] == value)
+        for name, value in config.all_kwargs().items()
+    )
+
+
+def _traffic(
+    arguments: Mapping[str, Any], bytes_read: Bytes | None, bytes_written: Bytes | None
+) -> Traffic | None:
+    if bytes_read is None or bytes_written is None:
+        return None
+    read, written = (
+        int(one(arguments) if callable(one) else one) for one in (bytes_read, bytes_written)
+    )
+    return Traffic(read, written)
+
+
+def _times(tried: Sequence[Tried], moved: Traffic | None, gpu: Gpu) -> list[float]:
+    """Return the predicted milliseconds of each, or the score of each; infinity: it cannot run."""
+    usable = [one for one in tried if one.calculation is not None]
+    times: list[float] | None = None
+    if moved is not None:
+        found = [_predicted_us(one, moved, gpu) for one in usable]
+        known = [us / 1e3 for us in found if us is not None]
+        times = known if len(known) == len(found) else None
+    if times is None:
+        times = relative_times([_placed(one) for one in usable], gpu)
+    by_place = iter(times)
+    return [math.inf if one.calculation is None else next(by_place) for one in tried]
+
+
+def _predicted_us(one: Tried, moved: Traffic, gpu: Gpu) -> float | None:
+    if one.calculation is None or one.launch.grid is None:
+        return None
+    plan = plan_grid(one.launch.grid, one.calculation.resident_programs)
+    found = predict_launch(one.resources, moved, one.calculation.occupancy, plan, gpu)
+    return None if found is None else found.us
+
+
+def _placed(one: Tried) -> Placed:
+    programs = one.launch.num_programs
+    if programs is None or one.calculation is None:
+        msg = "how many programs are launched is not known: there is no grid"
+        raise InputError(msg)
+    return Placed(
+        one.resources,
+        one.calculation.occupancy.programs_per_multiprocessor,
+        one.calculation.resident_programs,
+        programs,
+        one.num_stages,
+    )
+
+
+def _calling_tuner(arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the Autotuner that tunes a launch with *arguments*, and the configurations it has.
+
+    These are the arguments that the launch passes by position, among others. Raises InputError
+    where no Autotuner of Triton is among the frames that led here.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe calls
+    while frame is not None:
+        if frame.f_code.co_name == "prune_configs":
+            tuner = frame.f_locals.get("self")
+            if isinstance(tuner, Autotuner) and _has_all(arguments, tuner.nargs):
+                return tuner, list(frame.f_locals.get("pruned_configs", tuner.configs))
+        frame = frame.f_back  # type: ignore[assignment] # the last has None
+    msg = "no Autotuner of Triton called, so that the kernel is not known"
+    raise InputError(msg)
+
+
+def _has_all(arguments: Mapping[str, Any], named: Mapping[str, Any] | None) -> bool:
+    missing = object()
+    return named is not None and all(
+        arguments.get(name, missing) is value for name, value in named.items()
+    )
+
+
+def _variant(
+    function: Any, config: Any, named_args: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> Variant:
+    """Return the launch of *function* with *config*, as the Autotuner would make it."""
+    given = {name: value for name, value in keywords.items() if name not in NOT_ARGUMENTS}
+    setting = config.all_kwargs()
+    found = list(
+        variants(function, tuple(named_args.values()), given | setting, keywords.get("grid"))
+    )
+    if len(found) != 1:
+        msg = "there is another autotuner inside"
+        raise InputError(msg)
+    has_blocks = any(isinstance(value, Descriptor) for value in found[0].launch.arguments)
+    if config.pre_hook is not None and has_blocks:
+        # It sets the block_shape of the descriptors, which the kernel is compiled for.
+        config.pre_hook({**named_args, **given, **setting})
+        no_hook = _Settings(setting)
+        return _variant(function, no_hook, named_args, keywords)
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Stands for a configuration whose pre_hook was called."""
+
+    settings: Mapping[str, Any]
+    pre_hook: None = None
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Return what it sets."""
+        return dict(self.settings)
+
+
+def _try(
+    function: Any,
+    configs: Sequence[Any],
+    named_args: Mapping[str, Any],
+    keywords: Mapping[str, Any],
+) -> tuple[Gpu, list[Tried]]:
+    """Return the GPU at hand and what becomes of each of *configs* on it."""
+    gpu, here = _gpu_at_hand()
+    found = [_variant(function, config, named_args, keywords) for config in configs]
+    outcomes = compile_together(
+        [(one.function, one.launch) for one in found],
+        gpu.target,
+        Store(store_directory()),
+        present=here,
+    )
+    return gpu, [
+        _tried(config, one, outcome, gpu)
+        for config, one, outcome in zip(configs, found, outcomes, strict=True)
+    ]
+
+
+def _tried(config: Any, variant: Variant, outcome: Resources | CompileError, gpu: Gpu) -> Tried:
+    cannot = Tried(config, variant.function, variant.launch, None)
+    if isinstance(outcome, CompileError):
+        return dataclasses.replace(cannot, reason=str(outcome))
+    calculation = calculate(outcome, gpu)
+    try:
+        check_fits(calculation)
+    except DoesNotFitError as error:
+        return dataclasses.replace(cannot, reason=str(error))
+    return dataclasses.replace(cannot, calculation=calculation)
+
+
+def _gpu_at_hand() -> tuple[Gpu, bool]:
+    """Return the GPU that Triton's active driver compiles for, and whether there is a driver.
+
+    Without a driver it is the first of the usual GPUs. Of one that is not here, the usual GPU of
+    its target.
+    """
+    from triton.runtime import driver
+
+    usual = asked_gpus(DEFAULT_GPUS)
+    here = tuple(present.gpu for present in present_gpus())
+    try:
+        active = driver.active.get_current_target()
+    except (RuntimeError, AssertionError):  # no driver, or no libcuda.so where Triton looks
+        return (*here, *usual)[0], False
+    name = f"sm_{active.arch}" if active.backend == "cuda" else str(active.arch)
+    return next((gpu for gpu in (*here, *usual) if gpu.target.name == name), None) or find_gpu(
+        name
+    ), True

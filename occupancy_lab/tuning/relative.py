@@ -1,0 +1,148 @@
+"""How long configurations of one launch take beside each other, by what their binaries show.
+
+A binary does not say how often a loop runs, so there is no time in it. But all configurations of a
+launch do the same work, and a pass of the loop does a part of it that the binary does show: the
+multiply-adds of the tensor cores or, without them, the bytes that are moved. So a launch of N
+programs that do w in a pass takes, but for a factor that is the same for all,
+
+    (full waves x t(P) + t(n)) / (N w)      t: a pass of as many programs on a multiprocessor,
+
+with P programs resident on a multiprocessor and n <= P in the last wave. Without loops a program
+makes one pass, and it takes full waves x t(P) + t(n). A pass of n programs takes the longest of
+
+- n times what keeps the busiest unit: issue slots and memory pipes (`throughput.model`), the tensor
+  cores, or moving what is loaded from the L2 cache;
+- what one program takes alone, its own instructions;
+- its loads' latency and what follows, over the stages that are loaded ahead.
+
+Left out: how much the caches save, device memory's bandwidth, the code before and after a loop,
+passes that only some configurations or programs make. Nothing is fitted to measured launches of
+the kernels that are ranked; the latency and the rates of instructions are the calibration's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.throughput.features import launch_features
+from occupancy_lab.throughput.model import row_times
+from occupancy_lab.values import LaunchPlan, Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.throughput.calibrations import Basis
+    from occupancy_lab.values import Resources
+
+L2_BYTES = 40
+"""Bytes that a multiprocessor loads from the L2 cache per cycle: 5120 for the 108 SMs of an A100,
+or 2048 for the 38 CUs of an XCD (NVIDIA's A100 and AMD's CDNA 3 white papers)."""
+MULTIPLY_ADDS: Mapping[str, tuple[int, int]] = {
+    "sm_80": (1024, 1024),
+    "sm_86": (512, 512),
+    "sm_89": (512, 512),
+    "sm_90": (1024, 2048),
+    "gfx90a": (512, 512),
+    "gfx942": (1024, 1024),
+}
+"""Multiply-adds of 16 bits that the tensor cores of a multiprocessor do per cycle, by a warp's own
+instructions (those of an A100 on Hopper too) and by those of a warpgroup: the data sheets' dense
+rates over clock and multiprocessors. Of the others it is not known, and nothing is taken for it."""
+WARPGROUP_SIZE = 2048
+"""Multiply-adds of a warp above which an instruction is a warpgroup's: m16n8k16 has as many."""
+SCHEDULERS = 4
+"""Parts of a multiprocessor, each with tensor cores that only its own warps use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A launch of one configuration as it sits on the GPU."""
+
+    resources: Resources
+    programs_per_multiprocessor: int
+    resident_programs: int | None
+    num_programs: int
+    num_stages: int
+
+
+def relative_times(launches: Sequence[Placed], gpu: Gpu) -> list[float]:
+    """Return a number for each of *launches*: how long it takes beside the others.
+
+    Raises InputError where the GPU's size or clock, or what a binary issues, is not known.
+    """
+    basis = calibration_for(gpu)
+    if basis is None:
+        msg = f"the bandwidth or the clock of {gpu.title} is not known"
+        raise InputError(msg)
+    multiplies = all(map(_multiply_adds, launches))
+    loops = any(one.resources.loop_instructions is not None for one in launches)
+    times = []
+    for one in launches:
+        work = _multiply_adds(one) if multiplies else _loaded(one, gpu) if loops else 0
+        times.append(_waves_us(one, gpu, basis) / (one.num_programs * work if work else 1))
+    return times
+
+
+def _multiply_adds(one: Placed) -> int:
+    """Return the multiply-adds that a program does on tensor cores in a pass."""
+    taken = one.resources
+    return (taken.tensor_instructions or 0) * (taken.tensor_size or 0) * taken.num_warps
+
+
+def _loaded(one: Placed, gpu: Gpu) -> int:
+    """Return the bytes that a program moves in a pass; a bulk copy's are those of its buffers."""
+    taken = one.resources
+    threads = taken.num_warps * gpu.architecture.warp_size
+    accesses = (taken.global_accesses or 0) + (taken.async_copies or 0)
+    counted = accesses * threads * (taken.load_bytes or taken.store_bytes or 4)
+    return max(counted, (taken.pipeline_shared or 0) // max(one.num_stages - 1, 1))
+
+
+def _waves_us(one: Placed, gpu: Gpu, basis: Basis) -> float:
+    """Return the time of as many passes as there are waves of programs."""
+    resident, size = one.resident_programs, gpu.multiprocessors
+    if not resident or size is None:
+        msg = f"how many programs {gpu.title} holds is not known"
+        raise InputError(msg)
+    waves, rest = divmod(one.num_programs, resident)
+    full = waves * _pass_us(one, one.programs_per_multiprocessor, gpu, basis) if waves else 0.0
+    return full + (_pass_us(one, -(-rest // size), gpu, basis) if rest else 0.0)
+
+
+def _pass_us(one: Placed, programs: int, gpu: Gpu, basis: Basis) -> float:
+    """Return the time in which each of *programs* on one multiprocessor makes a pass."""
+    taken = one.resources
+    features = launch_features(
+        taken,
+        Traffic(0, 0),
+        one.programs_per_multiprocessor,
+        LaunchPlan(one.num_programs, one.num_programs, one.resident_programs),
+        gpu,
+        num_stages=one.num_stages,
+        loops=taken.loop_instructions is not None,
+    )
+    if features is None:
+        msg = f"what the binary issues, or the clock of {gpu.title}, is not known"
+        raise InputError(msg)
+    row = row_times(features, basis.constants)
+    mhz = float(features.clock_mhz)
+    tensor = _tensor_cycles(one, gpu) / mhz
+    load = _loaded(one, gpu) / L2_BYTES / mhz
+    alone = float(row.compute + row.issue) + tensor * SCHEDULERS / min(taken.num_warps, SCHEDULERS)
+    ahead = one.num_stages - 1 if taken.async_copies or taken.pipeline_shared else 1
+    waiting = (basis.constants.latency_us + programs * load + alone) / max(ahead, 1)
+    return float(max(programs * max(float(row.issue), tensor, load), alone, waiting))
+
+
+def _tensor_cycles(one: Placed, gpu: Gpu) -> float:
+    """Return the cycles for which a pass of a program keeps the tensor cores busy."""
+    rates = MULTIPLY_ADDS.get(gpu.target.name)
+    if rates is None:
+        return 0.0
+    of_warp, of_warpgroup = rates
+    grouped = (one.resources.tensor_size or 0) > WARPGROUP_SIZE
+    return _multiply_adds(one) / (of_warpgroup if grouped else of_warp)
