@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ def default_options(target: Target) -> Mapping[str, Any]:
     from triton.compiler.compiler import make_backend
 
     try:
-        found: Mapping[str, Any] = vars(make_backend(gpu_target(target)).parse_options({}))
+        with warnings.catch_warnings(action="ignore"):  # 3.9 warns of a default that will change
+            found: Mapping[str, Any] = vars(make_backend(gpu_target(target)).parse_options({}))
     except Exception as error:
         msg = f"the installed Triton has no compiler for {target.name}"
         raise TargetError(msg) from error

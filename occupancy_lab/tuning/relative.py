@@ -8,16 +8,16 @@ programs that do w in a pass takes, but for a factor that is the same for all,
     (full waves x t(P) + t(n)) / (N w)      t: a pass of as many programs on a multiprocessor,
 
 with P programs resident on a multiprocessor and n <= P in the last wave. Without loops a program
-makes one pass, and it takes full waves x t(P) + t(n). A pass of n programs takes the longest of
+makes one pass, and it takes full waves x t(P) + t(n).
 
-- n times what keeps the busiest unit: issue slots and memory pipes (`throughput.model`), the tensor
-  cores, or moving what is loaded from the L2 cache;
-- what one program takes alone, its own instructions;
-- its loads' latency and what follows, over the stages that are loaded ahead.
+In a pass, a program waits for its loads and for its own instructions, and queues with the others
+for three units: the issue slots and memory pipes (`throughput.model`), where local memory counts
+too, the tensor cores, and what is loaded from the L2 cache. A loop that loads s stages has s - 1
+passes under way at once. A pass takes no less than what a program takes alone.
 
-Left out: how much the caches save, device memory's bandwidth, the code before and after a loop,
-passes that only some configurations or programs make. Nothing is fitted to measured launches of
-the kernels that are ranked; the latency and the rates of instructions are the calibration's.
+Left out: how much the caches save, device memory's bandwidth, the code before and after a loop, and
+passes that only some programs make. Nothing is fitted to launches of the kernels that are ranked:
+the latency and the rates of instructions are those of the GPU's calibration.
 """
 
 from __future__ import annotations
@@ -134,8 +134,25 @@ def _pass_us(one: Placed, programs: int, gpu: Gpu, basis: Basis) -> float:
     load = _loaded(one, gpu) / L2_BYTES / mhz
     alone = float(row.compute + row.issue) + tensor * SCHEDULERS / min(taken.num_warps, SCHEDULERS)
     ahead = one.num_stages - 1 if taken.async_copies or taken.pipeline_shared else 1
-    waiting = (basis.constants.latency_us + programs * load + alone) / max(ahead, 1)
-    return float(max(programs * max(float(row.issue), tensor, load), alone, waiting))
+    ahead = max(ahead, 1)
+    waits = basis.constants.latency_us + float(row.compute)
+    cycle = _cycle_us(programs * ahead, waits, (float(row.issue), tensor, load))
+    return max(cycle / ahead, alone)
+
+
+def _cycle_us(passes: int, waits: float, demands: Sequence[float]) -> float:
+    """Return the time of a pass when so many go round, each of which *waits*, then queues.
+
+    Mean value analysis of a closed network of queues (Reiser and Lavenberg, 1980): a pass that
+    comes to a unit finds the queue of a network with one pass fewer.
+    """
+    queues = [0.0] * len(demands)
+    cycle = waits
+    for number in range(1, passes + 1):
+        times = [demand * (1 + queue) for demand, queue in zip(demands, queues, strict=True)]
+        cycle = waits + sum(times)
+        queues = [number * time / cycle for time in times]
+    return cycle
 
 
 def _tensor_cycles(one: Placed, gpu: Gpu) -> float:

@@ -1,0 +1,536 @@
+"""`early_config_prune` and `perf_model` under Triton's own Autotuner, with nothing launched."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import math
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import launched_kernels
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
+
+import occupancy_lab
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.tuning import autotuner
+from occupancy_lab.tuning.relative import Placed, relative_times
+from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+GPU = find_gpu("h200")
+BOTH = {
+    "early_config_prune": occupancy_lab.early_config_prune,
+    "perf_model": occupancy_lab.perf_model,
+}
+
+
+class AutotunerTo38(Autotuner):
+    """Triton's Autotuner with `prune_configs` as 3.6, 3.7 and 3.8 have it, word by word."""
+
+    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
+        """Return the configurations to launch."""
+        pruned_configs = self.configs
+        if self.early_config_prune:
+            pruned_configs = self.early_config_prune(self.configs, self.nargs, **kwargs)
+        if self.perf_model:
+            top_k = self.configs_top_k
+            if isinstance(top_k, float) and top_k <= 1.0:
+                top_k = int(len(self.configs) * top_k)
+            if len(pruned_configs) > top_k:
+                est_timing = {
+                    config: self.perf_model(
+                        **self.nargs,
+                        **kwargs,
+                        **config.all_kwargs(),
+                    )
+                    for config in pruned_configs
+                }
+                pruned_configs = sorted(est_timing.keys(), key=lambda x: est_timing[x])[:top_k]
+        return pruned_configs
+
+
+class AutotunerOf39(AutotunerTo38):
+    """The same of 3.9, which takes a share of what is left and 1 at least."""
+
+    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
+        """Return the configurations to launch."""
+        pruned_configs = self.configs
+        if self.early_config_prune:
+            pruned_configs = self.early_config_prune(self.configs, self.nargs, **kwargs)
+        if self.perf_model:
+            top_k = self.configs_top_k
+            if isinstance(top_k, float) and top_k <= 1.0:
+                top_k = max(1, int(len(pruned_configs) * top_k))
+            if len(pruned_configs) > top_k:
+                est_timing = {
+                    config: self.perf_model(
+                        **self.nargs,
+                        **kwargs,
+                        **config.all_kwargs(),
+                    )
+                    for config in pruned_configs
+                }
+                pruned_configs = sorted(est_timing.keys(), key=lambda x: est_timing[x])[:top_k]
+        return pruned_configs
+
+
+@triton.jit
+def double(x_ptr, y_ptr, n, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, N803 - a kernel
+    """Double n elements, a block a program."""
+    at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+def grid(meta: Mapping[str, int]) -> tuple[int]:
+    """Return the grid of `double`."""
+    return (triton.cdiv(meta["n"], meta["BLOCK_SIZE"]),)
+
+
+X = torch.empty(2**20)
+ARGUMENTS = (X, X, 2**20)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have an H200 in this machine, on which Triton compiles and launches nothing."""
+
+    def load(kernel: Any) -> None:
+        most = GPU.architecture.max_shared
+        if kernel.metadata.shared > most:
+            raise OutOfResources(kernel.metadata.shared, most, "shared memory")
+
+    def run(kernel: Any) -> Callable[..., None]:
+        load(kernel)
+        return lambda *_, **__: None
+
+    present = (PresentGpu(GPU, GPU.title, {}, 0, GPU),)
+    monkeypatch.setattr(autotuner, "present_gpus", lambda: present)
+    monkeypatch.setattr(CompiledKernel, "_init_handles", load)
+    monkeypatch.setattr(CompiledKernel, "run", property(run))
+    with offline(GPU.target):
+        yield
+
+
+def stand_in_bench(call: Callable[[], None], **_: Any) -> list[float]:
+    """Launch once, and say that it takes a second."""
+    call()
+    return [1.0, 1.0, 1.0]
+
+
+def tuned(kernel: Any, configs: Sequence[Any], kind: type = Autotuner, **prune: Any) -> Any:
+    """Return an Autotuner of *kernel* that launches and does not measure."""
+    return kind(
+        kernel,
+        kernel.arg_names,
+        list(configs),
+        [],
+        None,
+        None,
+        prune_configs_by=prune,
+        do_bench=stand_in_bench,
+    )
+
+
+def configs_of(**swept: Sequence[int]) -> list[Any]:
+    """Return every combination of the values."""
+    found = []
+    for values in itertools.product(*swept.values()):
+        named = dict(zip(swept, values, strict=True))
+        options = {name: named.pop(name) for name in ("num_warps", "num_stages") if name in named}
+        found.append(triton.Config(named, **options))
+    return found
+
+
+def matmul_configs(*blocks: tuple[int, int, int, int, int]) -> list[Any]:
+    """Return configurations of launched_kernels.matmul: its blocks, stages and warps."""
+    return [
+        triton.Config(
+            {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k, "GROUP_SIZE_M": 8},
+            num_stages=stages,
+            num_warps=warps,
+        )
+        for m, n, k, stages, warps in blocks
+    ]
+
+
+def launch_matmul(tuner: Any) -> None:
+    """Launch a product of two matrices of 512 x 512."""
+    a = torch.empty((512, 512), dtype=torch.float16)
+    tuner[lambda m: (triton.cdiv(512, m["BLOCK_SIZE_M"]) * triton.cdiv(512, m["BLOCK_SIZE_N"]),)](
+        *(a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1), ACTIVATION=""
+    )
+
+
+def launched(tuner: Any) -> list[Any]:
+    """Return the configurations that a tune has launched."""
+    return list(getattr(tuner, "configs_timings", [tuner.best_config]))
+
+
+@pytest.mark.usefixtures("here")
+def test_what_cannot_fit_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """A matmul with 288 KB of shared memory is not launched, and a sentence says why."""
+    caplog.set_level(logging.INFO, "occupancy_lab")
+    configs = matmul_configs((128, 256, 128, 3, 8), (64, 64, 32, 3, 4))
+    tuner = tuned(launched_kernels.matmul, configs, **BOTH, top_k=8)
+    launch_matmul(tuner)
+    assert launched(tuner) == configs[1:]
+    dropped, summary = (record.getMessage() for record in caplog.records)
+    assert dropped.startswith("matmul: dropped BLOCK_SIZE_M 128, BLOCK_SIZE_N 256")
+    assert "at most 232448 B of shared memory, and this one needs 294912 B" in dropped
+    assert "1 of 2 configurations are kept (1 cannot run)" in summary
+
+
+@pytest.mark.usefixtures("here")
+def test_where_nothing_fits_everything_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """Where no configuration can run, all stay: what Triton says of them is the user's to see."""
+    configs = matmul_configs((128, 256, 128, 3, 8), (256, 128, 128, 3, 8))
+    with pytest.raises(OutOfResources):
+        launch_matmul(tuned(launched_kernels.matmul, configs, **BOTH, top_k=1))
+    assert "0 of 2 configurations are usable, so all are kept (2 cannot run)" in caplog.text
+
+
+@pytest.mark.usefixtures("here")
+def test_one_of_several_equal_binaries_is_launched(caplog: pytest.LogCaptureFixture) -> None:
+    """Stages do nothing without a loop: one configuration is left for each number of warps."""
+    caplog.set_level(logging.INFO, "occupancy_lab")
+    configs = configs_of(BLOCK_SIZE=(1024,), num_warps=(4, 8), num_stages=(1, 2, 3))
+    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner[grid](*ARGUMENTS)
+    assert launched(tuner) == [configs[0], configs[3]]
+    assert caplog.text.count("it is launched as BLOCK_SIZE 1024, num_warps 4, num_stages 1 is") == 2
+
+
+@pytest.mark.usefixtures("here")
+def test_equal_binaries_of_other_grids_both_stay() -> None:
+    """A constexpr that only the grid depends on makes another launch of the same binary."""
+
+    @triton.jit
+    def kernel(x_ptr, n, PROGRAMS: tl.constexpr):  # noqa: ANN001, ANN202, ARG001, N803 - a kernel
+        tl.store(x_ptr + tl.program_id(0), n)
+
+    configs = configs_of(PROGRAMS=(1, 2, 2))
+    tuner = tuned(kernel, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner.nargs = {"x_ptr": X, "n": 5}
+    kept = tuner.prune_configs({"grid": lambda meta: (meta["PROGRAMS"],), "warmup": False})
+    assert kept == configs[:2]
+
+
+@pytest.mark.usefixtures("here")
+def test_nothing_is_compiled_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled to be pruned is launched as it is: Triton compiles each once, in threads."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    double.device_caches.clear()
+    compiled: list[bool] = []
+
+    def listen(*, cache_hit: bool, **_: Any) -> None:
+        compiled.append(cache_hit)
+
+    monkeypatch.setattr(triton.knobs.compilation, "listener", listen)
+    configs = configs_of(BLOCK_SIZE=(256, 512), num_warps=(2, 4))
+    tuner = tuned(double, configs, **BOTH, top_k=2)
+    tuner[grid](*ARGUMENTS)
+    assert compiled == [False] * 4
+    assert len(launched(tuner)) == 2
+
+
+@pytest.mark.usefixtures("here")
+def test_another_process_finds_what_was_compiled(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What pruning compiled is in Triton's own cache, where a later process finds it."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    launched_kernels.layer_norm.device_caches.clear()
+    configs = configs_of(BLOCK_SIZE=(256, 512))
+    tuner = tuned(
+        launched_kernels.layer_norm, configs, early_config_prune=occupancy_lab.early_config_prune
+    )
+    tuner[(64,)](X, X, X, X, X, X, 512, 512, 1e-5)
+    script = """
+import launched_kernels, torch, triton
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.gpus import find_gpu
+hits = []
+triton.knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
+x = torch.empty(2**20)
+with offline(find_gpu("h200").target):
+    for size in (256, 512):
+        launched_kernels.layer_norm.warmup(
+            x, x, x, x, x, x, 512, 512, 1e-5, BLOCK_SIZE=size, num_warps=4, num_ctas=1,
+            num_stages=3, grid=(64,)
+        )
+print(hits)
+"""
+    own = inspect.getfile(launched_kernels).removesuffix("launched_kernels.py")
+    path = os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH"))))
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "[True, True]"
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", [Autotuner, AutotunerTo38, AutotunerOf39])
+def test_every_triton_can_call_both(kind: type) -> None:
+    """`prune_configs` of Triton 3.6 to 3.9 prunes and ranks with both."""
+    configs = configs_of(BLOCK_SIZE=(128, 1024), num_warps=(4,), num_stages=(1, 2))
+    tuner = tuned(double, configs, kind, **BOTH, top_k=1)
+    tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
+    assert tuner.prune_configs({"grid": grid, "warmup": False}) == [configs[2]]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("top_k", [1, 2, 3, 0.5])
+def test_top_k_are_left(top_k: float) -> None:
+    """As many are launched as top_k says, the same each time."""
+    configs = configs_of(BLOCK_SIZE=(128, 256, 512, 1024))
+    again = [tuned(double, configs, **BOTH, top_k=top_k) for _ in range(2)]
+    for tuner in again:
+        tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
+    first, second = (tuner.prune_configs({"grid": grid, "warmup": False}) for tuner in again)
+    assert first == second
+    assert len(first) == (top_k if isinstance(top_k, int) else 2)
+
+
+@pytest.mark.usefixtures("here")
+def test_arguments_by_name_and_heuristics() -> None:
+    """Arguments that are passed by name, and heuristics below the autotuner, count too."""
+    kernel = triton.heuristics({"BLOCK_SIZE": lambda named: 512 if named["n"] > 0 else 1})(double)
+    configs = configs_of(num_warps=(1, 2), num_stages=(1, 2))
+    tuner = Autotuner(
+        kernel, double.arg_names, configs, [], None, None, None, None, {**BOTH, "top_k": 1},
+        do_bench=stand_in_bench,
+    )  # fmt: skip
+    tuner[grid](X, y_ptr=X, n=2**20)
+    assert len(launched(tuner)) == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_what_does_not_compile_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """A configuration that Triton cannot compile is dropped, with Triton's reason, and no other."""
+    caplog.set_level(logging.INFO, "occupancy_lab")
+    configs = configs_of(BLOCK_SIZE=(1000, 1024))
+    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner[grid](*ARGUMENTS)
+    assert launched(tuner) == configs[1:]
+    assert "double: dropped BLOCK_SIZE 1000, num_warps 4, num_stages 3: Triton" in caplog.text
+    assert "cannot compile double for sm_90" in caplog.text
+    kernels = [one for kernels, *_ in double.device_caches.values() for one in kernels.values()]
+    assert all(isinstance(one, CompiledKernel) for one in kernels)
+
+
+def test_without_an_autotuner_nothing_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """Called by anything else, all configurations stay in their order, and a line says why."""
+    configs = configs_of(BLOCK_SIZE=(128, 256))
+    assert occupancy_lab.early_config_prune(configs, {"n": 5}, grid=(1,)) == configs
+    assert occupancy_lab.perf_model(n=5, BLOCK_SIZE=128, num_warps=4) == 0.0
+    assert "no Autotuner of Triton called" in caplog.text
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+@pytest.mark.usefixtures("here")
+def test_no_error_reaches_the_program(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever fails, such as a store without a home, the tune goes on with every configuration."""
+    monkeypatch.setattr(autotuner, "compile_together", lambda *_, **__: 1 / 0)
+    configs = configs_of(BLOCK_SIZE=(128, 256))
+    tuner = tuned(double, configs, **BOTH, top_k=1)
+    tuner[grid](*ARGUMENTS)
+    assert launched(tuner) == configs[:1]
+    assert "no configuration is dropped: ZeroDivisionError" in caplog.text
+    assert "configurations are not ranked: ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.usefixtures("here")
+def test_warmup_without_a_grid_prunes_too() -> None:
+    """`tuner.warmup`, whose grid may be anything, compiles what is left."""
+    configs = configs_of(BLOCK_SIZE=(256,), num_stages=(1, 2))
+    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
+    assert len(tuner.warmup(*ARGUMENTS, grid=(1,))) == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_known_bytes_give_milliseconds() -> None:
+    """With its bytes known, a launch without loops has a time, no less than they take."""
+    size = X.numel() * X.element_size()
+    model = occupancy_lab.perf_model_of(size, lambda named: named["n"] * 4)
+    said: list[float] = []
+
+    def perf_model(**arguments: Any) -> float:
+        said.append(model(**arguments))
+        return said[-1]
+
+    tuner = tuned(double, configs_of(BLOCK_SIZE=(256, 1024)), perf_model=perf_model, top_k=1)
+    tuner[grid](*ARGUMENTS)
+    assert GPU.bandwidth_gbs is not None
+    assert all(2 * size / GPU.bandwidth_gbs / 1e6 <= ms < 0.1 for ms in said)
+    assert len(said) == 2
+
+
+PLAIN = Resources(
+    n_regs=64,
+    num_warps=8,
+    shared=0,
+    local_bytes=0,
+    local_traffic=0,
+    local_loads=0,
+    local_stores=0,
+    instructions=1000,
+    global_accesses=8,
+    load_bytes=16,
+    binary=1,
+)
+SPILLING = PLAIN.replace(
+    local_bytes=400, local_traffic=800, local_loads=100, local_stores=100, binary=2
+)
+
+
+def kept_of(
+    monkeypatch: pytest.MonkeyPatch, outcomes: Sequence[Resources], configs: Sequence[Any]
+) -> list[int]:
+    """Return the places of what is kept where *configs* compile to *outcomes*."""
+    monkeypatch.setattr(autotuner, "compile_together", lambda *_, **__: list(outcomes))
+    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
+    kept = tuner.prune_configs({"grid": grid, "warmup": False})
+    return [place for place, one in enumerate(configs) if any(one is other for other in kept)]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("spilling", "clean", "kept"),
+    [
+        pytest.param({}, {}, [1], id="no better in anything"),
+        pytest.param({"local_loads": 20, "local_stores": 20}, {}, [0, 1], id="light spills"),
+        pytest.param({}, {"n_regs": 128}, [0, 1], id="more warps resident"),
+        pytest.param({}, {"instructions": 1200}, [0, 1], id="fewer instructions"),
+        pytest.param({}, {"local_traffic": 4}, [0, 1], id="the other spills too"),
+        pytest.param({}, {"local_traffic": None}, [0, 1], id="the other is not known"),
+    ],
+)
+def test_heavy_spills_are_dropped_where_nothing_speaks_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+    spilling: dict[str, Any],
+    clean: dict[str, Any],
+    kept: list[int],
+) -> None:
+    """What spills is dropped only where another is at least as good in all that counts."""
+    configs = configs_of(BLOCK_SIZE=(1024,), num_warps=(4, 8))
+    outcomes = [SPILLING.replace(**spilling), PLAIN.replace(**clean)]
+    assert kept_of(monkeypatch, outcomes, configs) == kept
+
+
+@pytest.mark.usefixtures("here")
+def test_other_blocks_or_fewer_stages_do_not_dominate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the same blocks do the same work, and stages loaded ahead may be worth spills."""
+    assert kept_of(monkeypatch, [SPILLING, PLAIN], configs_of(BLOCK_SIZE=(512, 1024))) == [0, 1]
+    stages = configs_of(BLOCK_SIZE=(512,), num_stages=(4, 3))
+    assert kept_of(monkeypatch, [SPILLING, PLAIN], stages) == [0, 1]
+    assert kept_of(monkeypatch, [SPILLING, PLAIN], stages[::-1]) == [1]
+
+
+def test_recorded_launches_bear_out_what_is_dropped() -> None:
+    """Of the launches recorded on an H200 none that is dominated is the fastest of its block."""
+    table = occupancy_lab.recorded_table()
+    table = table[
+        (table["gpu"] == "h200")
+        & table["us"].notna()
+        & table["kernel"].isin(["softmax", "softmax_row"])
+    ]
+    dominated = 0
+    for _, rows in table.groupby(["kernel", "rows", "cols", "dtype", "BLOCK_SIZE"]):
+        tried = [_recorded(row) for row in rows.to_dict("records")]
+        for one, us in tried:
+            better = [other_us for other, other_us in tried if one.is_dominated_by(other)]
+            dominated += bool(better)
+            assert us > 4 * min(better, default=0.0)
+    assert dominated > 250
+
+
+def _recorded(row: dict[Any, Any]) -> tuple[autotuner.Tried, float]:
+    from occupancy_lab.launch import Launch
+    from occupancy_lab.occupancy.calculator import calculate
+    from occupancy_lab.throughput.predict import row_resources
+
+    config = triton.Config({}, num_warps=int(row["num_warps"]), num_stages=int(row["num_stages"]))
+    launch = Launch((), config.all_kwargs(), (1,))
+    tried = autotuner.Tried(config, double, launch, calculate(row_resources(row), GPU))
+    return tried, float(row["us"])
+
+
+def placed(num_programs: int = 1320, num_stages: int = 3, **changes: Any) -> Placed:
+    """Return a launch of a kernel that multiplies 128 x 128 x 64 in a pass."""
+    taken = Resources(
+        n_regs=128,
+        num_warps=4,
+        shared=64 * 1024,
+        pipeline_shared=64 * 1024,
+        instructions=500,
+        loop_instructions=100,
+        tensor_instructions=8,
+        tensor_size=32768,
+        async_copies=16,
+        load_bytes=16,
+    )
+    return Placed(taken.replace(**changes), 3, 3 * 132, num_programs, num_stages)
+
+
+def test_a_full_last_wave_is_better_than_one_program_more() -> None:
+    """A program more than fill the GPU costs a wave: more time for each program."""
+    full, more = relative_times([placed(3 * 132), placed(3 * 132 + 1)], GPU)
+    assert more > 1.2 * full
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        pytest.param({"local_traffic": 400, "local_loads": 50, "local_stores": 50}, id="spills"),
+        pytest.param({"loop_instructions": 1000}, id="instructions"),
+        pytest.param({"tensor_size": 2048, "tensor_instructions": 128}, id="no warpgroups"),
+        pytest.param({"async_copies": 64}, id="more loads for as many multiply-adds"),
+        pytest.param({"num_stages": 2}, id="fewer stages"),
+    ],
+)
+def test_what_costs_time_makes_the_score_worse(worse: dict[str, Any]) -> None:
+    """The same multiply-adds take longer with more of anything else, or less that is ahead."""
+    better, slower = relative_times([placed(), placed(**worse)], GPU)
+    assert 0 < better < slower < math.inf
+
+
+def test_the_score_finds_recorded_launches_almost_as_fast_as_the_fastest() -> None:
+    """Of a softmax of a row a program, 3 launches by score are within 2 % of the fastest."""
+    from occupancy_lab.throughput.predict import row_resources
+
+    table = occupancy_lab.recorded_table()
+    table = table[
+        (table["gpu"] == "h200") & table["us"].notna() & (table["kernel"] == "softmax_row")
+    ]
+    for _, rows in table.groupby(["rows", "cols", "dtype", "BLOCK_SIZE"]):
+        launches = [
+            Placed(row_resources(row), fit := int(row["programs_per_multiprocessor"]), fit * 132,
+                   int(row["num_programs"]), 1)
+            for row in rows.to_dict("records")
+        ]  # fmt: skip
+        scores = relative_times(launches, GPU)
+        by_score = [us for _, us in sorted(zip(scores, rows["us"], strict=True))]
+        assert min(by_score[:3]) <= 1.02 * min(by_score)
