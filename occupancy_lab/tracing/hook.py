@@ -154,11 +154,10 @@ class Session:
                 "torch._inductor.runtime.benchmarking": self._patch_benchmarking,
             }[name](module)
 
-    def install(self, names):
-        """Wrap what is imported already, kernels that were launched before among it."""
-        for name in names:
-            if name in sys.modules:
-                self.patch(name, sys.modules[name])
+    def install(self, modules):
+        """Wrap what *modules* have, which are imported, and kernels that are loaded already."""
+        for module in modules:
+            self.patch(module.__name__, module)
         with self.guarded():
             for one in gc.get_objects():
                 kind = type(one).__name__

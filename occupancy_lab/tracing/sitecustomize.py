@@ -48,8 +48,16 @@ class Finder:
         return spec
 
 
+def imported():  # noqa: ANN201 - as above
+    """Return those of MODULES that are imported already."""
+    found = (sys.modules.get(name) for name in MODULES)
+    return [one for one in found if one and not getattr(one.__spec__, "_initializing", False)]
+
+
 def _patch_first(name, module):  # noqa: ANN001, ANN202 - as above
-    """Load what notes launches, with the first module of MODULES, and hand on to it."""
+    """Load what notes launches, with the first module of Triton, and hand on to it."""
+    if not name.startswith("triton."):
+        return
     try:
         from importlib.util import module_from_spec, spec_from_file_location
 
@@ -60,7 +68,8 @@ def _patch_first(name, module):  # noqa: ANN001, ANN202 - as above
         session = hook.Session.of_process(os.environ[FOLDER])
         finder = next(one for one in sys.meta_path if getattr(one, "patch", None) is _patch_first)
         finder.patch = session.patch
-        session.patch(name, module)
+        for one in [*imported(), module]:
+            session.patch(one.__name__, one)
     except Exception:  # noqa: BLE001, S110 - nothing of this may reach the program
         pass
 

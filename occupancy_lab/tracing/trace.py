@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import shlex
 import shutil
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.tracing import hook, sitecustomize
-from occupancy_lab.tracing.records import Traced, check_gpu, read_records, tail
+from occupancy_lab.tracing.records import Traced, check_gpu, read_records
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import cell, count, known, limiter_words, listed, percent
+from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.tracing.records import TracedKernel
-    from occupancy_lab.values import LaunchPlan
 
 NOTHING = "no kernel of Triton was launched"
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -130,7 +130,7 @@ class _Block:
 
         self._session: Any = hook.Session(folder, **settings)
         self._finder = sitecustomize.Finder(self._session.patch)
-        self._session.install(sitecustomize.MODULES)
+        self._session.install(sitecustomize.imported())
         sys.meta_path.insert(0, self._finder)
 
     def end(self) -> None:
@@ -274,22 +274,36 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     """Return the page of what was launched."""
     title = "trace" if outcome is None else f"trace of {literal(shlex.join(outcome.command))}"
     if not found.kernels:
-        return Document(title, (f"{_nothing(outcome)}.",), _sections((), (), tuple(_faults(found))))
+        faults = tuple(_faults(found))
+        sections = (Section("", (), faults),) if faults else ()
+        return Document(title, (f"{_nothing(outcome)}.",), sections)
     timed = any(one.total_us is not None for one in found.kernels)
-    total = sum(one.total_us or 0.0 for one in found.kernels)
-    rows = tuple(_row(one, total if timed else None) for one in found.kernels)
-    times = ("us", "share") if timed else ()
-    headers = ("kernel", "launches", "programs", "waves", "occupancy", "limiter", "local B", *times)
-    sentences = (*_gpu_sentences(found), *_grid_sentences(found), *_faults(found))
-    answer = (_summary(found), *_time_sentences(found, total if timed else None))
-    return Document(title, answer, _sections(headers, rows, sentences))
+    total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
+    gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
+    times = () if total is None else ("us", "share")
+    headers = ("kernel", "launches", *times, "programs", "waves", "%", "limiter", "local B")
+    rows = tuple(
+        (f"{number} {literal(one.kernel)}", *_row(one, total))
+        for number, one in enumerate(found.kernels, 1)
+    )
+    configurations = tuple(
+        (str(number), literal(configuration(one))) for number, one in enumerate(found.kernels, 1)
+    )
+    tables = (Table(headers, rows), Table(("", "configuration"), configurations, prose=True))
+    sentences = (*_legend(gpus), *_gpu_sentences(found), *_grid_sentences(found), *_faults(found))
+    answer = (_summary(found), *_time_sentences(found, total))
+    return Document(title, answer, (Section("", tables, sentences),))
 
 
-def _sections(
-    headers: tuple[str, ...], rows: tuple[tuple[str, ...], ...], sentences: tuple[str, ...]
-) -> tuple[Section, ...]:
-    tables = (Table(headers, rows),) if rows else ()
-    return (Section("", tables, sentences),) if tables or sentences else ()
+def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Say what the columns mean whose names do not say it."""
+    words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
+    if words:
+        yield (
+            "Programs are those of a launch, and of how many that run at once; waves is their"
+            f" quotient; % is the occupancy of each {' or '.join(words)}; local B is local memory"
+            " per thread, register spills among it."
+        )
 
 
 def _nothing(outcome: Outcome | None) -> str:
@@ -309,45 +323,37 @@ def configuration(kernel: TracedKernel) -> str:
 
 
 def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
-    name = f"{literal(kernel.kernel)}: {literal(configuration(kernel))}"
     tuning = f" + {kernel.tuning} tuning" if kernel.tuning else ""
-    first = [name, f"{kernel.launches}{tuning}"]
     times = [] if total is None else [cell(kernel.us), _share(kernel.total_us, total)]
     found = kernel.calculation
-    plan = kernel.plan(kernel.grids[0].grid) if kernel.grids else None
-    if found is None:
-        return (*first, *_programs(kernel, plan), "-", "-", "-", *times)
-    return (
-        *first,
-        *_programs(kernel, plan),
-        percent(found.occupancy.occupancy),
-        limiter_words(found),
-        known(found.resources.local_bytes),
-        *times,
-    )
+    sits = ("-", "-", "-")
+    if found is not None:
+        held, local = found.occupancy, found.resources.local_bytes
+        sits = (f"{100 * held.occupancy:.0f}", limiter_words(found), formatted(local))
+    return (f"{kernel.launches}{tuning}", *times, *_programs(kernel), *sits)
 
 
 def _share(part: float | None, total: float) -> str:
     return "-" if part is None or not total else percent(part / total)
 
 
-def _programs(kernel: TracedKernel, plan: LaunchPlan | None) -> tuple[str, str]:
-    """Return the programs of the usual grid and of how many that fit, and their waves."""
+def _programs(kernel: TracedKernel) -> tuple[str, str]:
+    """Return the programs of the usual grid and how many run at once, and their waves."""
     usual = kernel.grids[0].grid if kernel.grids else None
+    plan = kernel.plan(usual)
+    if usual is None:
+        return "-", "-"
     if plan is None or plan.waves is None:
-        return ("-" if usual is None else " x ".join(map(str, usual)), "-")
-    programs = f"{plan.num_programs} of {plan.resident_programs}"
-    last = tail(plan)
-    ragged = last is not None and plan.waves > 1 and last < 1
-    return programs, f"{plan.waves:.2f}" + (f", tail {percent(last or 0)}" if ragged else "")
+        return str(math.prod(usual)), "-"
+    return f"{plan.num_programs} of {plan.resident_programs}", f"{plan.waves:.2f}"
 
 
 def _summary(found: Traced) -> str:
     names = {one.kernel for one in found.kernels}
     launches = sum(one.launches for one in found.kernels)
     words = [
-        f"{count(launches, 'launch').replace('launchs', 'launches')} of"
-        f" {count(len(names), 'kernel')} in {count(len(found.kernels), 'configuration')}"
+        f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
+        f" in {count(len(found.kernels), 'configuration')}"
     ]
     if tuning := sum(one.tuning for one in found.kernels):
         words.append(f"{tuning} more while tuning")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -155,6 +156,89 @@ def waits():
     time.sleep(30)
 
 
+class Gpu:
+    """A GPU that does one thing after the other, and a host that takes 5 us for each call of it."""
+
+    host = free = 0.0
+
+    @classmethod
+    def does(cls, us):
+        """Queue what takes *us*, and return when it ends."""
+        cls.host += 5
+        cls.free = max(cls.host, cls.free) + us
+        return cls.free
+
+
+class Event:
+    """An event of torch, on that GPU."""
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self, stream):
+        assert stream.cuda_stream == 7
+        self.at = Gpu.does(0)
+
+    def query(self):
+        Gpu.host += 5
+        return Gpu.host >= self.at
+
+    def elapsed_time(self, other):
+        assert other.query()
+        return (other.at - self.at) / 1000
+
+
+capturing = [False]
+
+
+def timed():
+    """Launch 200 kernels of 40 us each, where the GPU waits for the host, and some in a graph."""
+    import torch
+
+    cuda = torch.cuda
+    cuda.is_initialized = lambda: True
+    cuda.get_device_name = lambda _device: "NVIDIA H200"
+    cuda.current_stream = lambda: SimpleNamespace(cuda_stream=7, device_index=0)
+    cuda.stream = lambda _stream: contextlib.nullcontext()
+    cuda.Event = Event
+    cuda._sleep = lambda cycles: Gpu.does(cycles / 2000)
+    cuda.is_current_stream_capturing = lambda: capturing[0]
+    call = Launcher.__call__
+    Launcher.__call__ = lambda *args: (Gpu.does(40), call(*args))[1]
+    for number in range(200):
+        launch(1)
+        Gpu.host += 100 if number < 150 else 0  # then it has more to do than it can
+    Gpu.host += 1e6
+
+
+def graph():
+    """Make launches that a CUDA graph captures, and replay them."""
+    from torch import _C
+
+    class Captures:
+        capturing = False
+
+        def capture_begin(self):
+            Captures.capturing = True
+
+        def capture_end(self):
+            Captures.capturing = False
+
+        def replay(self):
+            pass
+
+    _C._CUDAGraph = Captures
+    from torch.cuda.graphs import CUDAGraph
+
+    timed()
+    made = CUDAGraph()
+    made.capture_begin()
+    launch(3)
+    made.capture_end()
+    for _ in range(10):
+        made.replay()
+
+
 def in_block():
     """Trace a block of this process, whose kernel was launched before, and one inside it."""
     import occupancy_lab
@@ -192,6 +276,7 @@ WHAT = {
     "forks": forks,
     "spawns": spawns,
     "waits": waits,
+    "timed": timed,
     "in_block": in_block,
     "speed": speed,
 }
