@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.tracing import hook, sitecustomize
-from occupancy_lab.tracing.records import Traced, check_gpu, read_records
+from occupancy_lab.tracing.records import Traced, check_gpu, dry_kernels, read_records
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
 from occupancy_lab.workers import signals
@@ -48,6 +49,10 @@ class Outcome:
     """Its exit status; -N where signal N ended it, as subprocess has it."""
     started: bool
     """Whether a Python of it was there to note anything."""
+    dry: bool = False
+    """Whether it was run on fake tensors, and nothing was launched."""
+    stopped: str | None = None
+    """Why a dry run did not come to its end, as a sentence."""
 
 
 class Trace(Answer):
@@ -202,6 +207,36 @@ def trace_program(
         return Trace(read_records(folder, asked), outcome)
 
 
+def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
+    """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
+
+    The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
+    values. *gpu* None is the GPU at hand, or the H100.
+
+    Raises InputError, with the line of the file, for what cannot be done so before the first launch.
+    """
+    from occupancy_lab.compiling import store_directory
+    from occupancy_lab.compiling.script import Script
+
+    file, arguments = _script(command)
+    asked = _gpu(gpu) or chosen_gpus(None)[0][0]
+    with Script(file, asked, store_directory(), arguments=arguments) as script:
+        found = Traced(dry_kernels(script), ())
+        outcome = Outcome(tuple(command), 0, started=True, dry=True, stopped=script.stopped)
+    return Trace(found, outcome)
+
+
+def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the file that *command* has Python run, and its arguments."""
+    for place, word in enumerate(command):
+        if word.endswith(".py") and Path(word).is_file():
+            return word, tuple(command[place + 1 :])
+        if place and not word.startswith("-"):
+            break
+    msg = f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
+    raise InputError(msg)
+
+
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
     """Return how *command* ended; signals that come meanwhile are the program's."""
     with _signals_passed_on() as children:
@@ -272,7 +307,10 @@ def end_as(status: int) -> None:
 
 def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     """Return the page of what was launched."""
-    title = "trace" if outcome is None else f"trace of {literal(shlex.join(outcome.command))}"
+    title = "trace"
+    if outcome is not None:
+        kind = "dry run" if outcome.dry else "trace"
+        title = f"{kind} of {literal(shlex.join(outcome.command))}"
     if not found.kernels:
         faults = tuple(_faults(found))
         sections = (Section("", (), faults),) if faults else ()
@@ -290,7 +328,13 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         (str(number), literal(configuration(one))) for number, one in enumerate(found.kernels, 1)
     )
     tables = (Table(headers, rows), Table(("", "configuration"), configurations, prose=True))
-    sentences = (*_legend(gpus), *_gpu_sentences(found), *_grid_sentences(found), *_faults(found))
+    sentences = (
+        *_legend(gpus),
+        *_gpu_sentences(found),
+        *_grid_sentences(found),
+        *_dry_sentences(found, outcome),
+        *_faults(found),
+    )
     answer = (_summary(found), *_time_sentences(found, total))
     return Document(title, answer, (Section("", tables, sentences),))
 
@@ -330,7 +374,8 @@ def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
     if found is not None:
         held, local = found.occupancy, found.resources.local_bytes
         sits = (f"{100 * held.occupancy:.0f}", limiter_words(found), formatted(local))
-    return (f"{kernel.launches}{tuning}", *times, *_programs(kernel), *sits)
+    launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
+    return (launches, *times, *_programs(kernel), *sits)
 
 
 def _share(part: float | None, total: float) -> str:
@@ -350,7 +395,7 @@ def _programs(kernel: TracedKernel) -> tuple[str, str]:
 
 def _summary(found: Traced) -> str:
     names = {one.kernel for one in found.kernels}
-    launches = sum(one.launches for one in found.kernels)
+    launches = round(sum(one.launches / one.choices for one in found.kernels))
     words = [
         f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
         f" in {count(len(found.kernels), 'configuration')}"
@@ -417,6 +462,19 @@ def _grid_sentences(found: Traced) -> Iterator[str]:
         yield f"The most frequent grid is shown of several: {listed(words)}{more}; --json has all."
 
 
+def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
+    if outcome is None or not outcome.dry:
+        return
+    yield "Nothing was launched: tensors of the GPU had shapes and no values."
+    if any(one.choices > 1 for one in found.kernels):
+        yield "Of an autotuner's configurations each may be the one that is launched, as marked by ?."
+    if outcome.stopped is not None:
+        yield (
+            f"The program went no further: {literal(outcome.stopped)}; launches after that are not"
+            " here."
+        )
+
+
 def _faults(found: Traced) -> Iterator[str]:
     """Say which records are not whole, and what went wrong in noting."""
     cut = [one for one in found.processes if not one.ended]
@@ -430,7 +488,3 @@ def _faults(found: Traced) -> Iterator[str]:
     for error in dict.fromkeys(error for one in found.processes for error in one.errors):
         yield f"Noting went wrong, and the program went on: {literal(error)}."
 
-
-def dry_trace(command: Sequence[str], *, gpu: str | None = None) -> Trace:
-    """Return what *command*, `python FILE.py ...`, would launch, run on fake tensors."""
-    raise InputError("not yet")
