@@ -111,7 +111,9 @@ def transformer(*, liger: bool) -> Callable[[], Any]:
             return liger_loss(logits, tokens.view(-1))
         return functional.cross_entropy(logits.float(), tokens.view(-1))
 
-    whole = (lambda: loss_of(model(tokens))) if liger else torch.compile(lambda: loss_of(model(tokens)))
+    whole = (
+        (lambda: loss_of(model(tokens))) if liger else torch.compile(lambda: loss_of(model(tokens)))
+    )
 
     def step() -> None:
         whole().backward()
@@ -489,7 +491,9 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
     replays = sum(one["replays"] for one in traced.trace.get("processes", ()))
     rows = []
     for kernel, ones in kernels.items():
-        launches, captured = (sum(one[key] for one in ones) for key in ("launches", "captured_launches"))
+        launches, captured = (
+            sum(one[key] for one in ones) for key in ("launches", "captured_launches")
+        )
         times = profile.facts.get("kernels", {}).get(kernel, [])
         timed = [one for one in ones if one["total_us"] is not None]
         weight = sum(one["total_us"] / one["us"] for one in timed if one["us"])
@@ -523,12 +527,20 @@ def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
     rows = []
     for one in runs:
         if one.mode == "costs":
-            rows += [{"program": one.program, "how": "blocks", **row} for row in one.facts.get("rows", ())]
+            rows += [
+                {"program": one.program, "how": "blocks", **row}
+                for row in one.facts.get("rows", ())
+            ]
         elif one.program in COSTED and one.mode in {"plain", "trace"} and one.facts:
             seconds = one.facts["seconds_per_step"]
             traced = one.mode == "trace"
             rows.append(
-                {"program": one.program, "how": "program", "traced": traced, "seconds_per_step": seconds}
+                {
+                    "program": one.program,
+                    "how": "program",
+                    "traced": traced,
+                    "seconds_per_step": seconds,
+                }
             )
     return rows
 
@@ -543,7 +555,9 @@ def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> N
 
 def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: list[Run]) -> None:
     """Print what agrees, and what the trace costs."""
-    print(f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}")
+    print(
+        f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}"
+    )
     for row in rows:
         us, mean, off = (row[name] for name in ("us", "profiled_us", "off"))
         cells = [f"{row['expected']:g}", str(row["profiled"])]
@@ -568,7 +582,9 @@ def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: lis
             )
             if without and with_:
                 a, b = statistics.median(without), statistics.median(with_)
-                launches = next((row["launches_per_step"] for row in found if row.get("launches_per_step")), 0)
+                launches = next(
+                    (row["launches_per_step"] for row in found if row.get("launches_per_step")), 0
+                )
                 print(
                     f"{name}, {how}: a step {1000 * a:.3f} ms without ({len(without)} runs,"
                     f" {1000 * min(without):.3f} to {1000 * max(without):.3f}), {1000 * b:.3f} ms with"
@@ -611,9 +627,7 @@ def main() -> None:
     gpu = next(iter(gpus), "unknown")
     by = {(one.program, one.mode): one for one in runs}
     rows = [
-        row
-        for name in PROGRAMS
-        for row in rows_of(name, by[name, "trace"], by[name, "profile"])
+        row for name in PROGRAMS for row in rows_of(name, by[name, "trace"], by[name, "profile"])
     ]
     write(asked.output / f"trace-{gpu}.csv", COLUMNS, rows)
     write(asked.output / f"trace-overhead-{gpu}.csv", COSTS, cost_rows(runs))

@@ -57,7 +57,7 @@ class Run:
     store: str | None
     """The directory of the store of what is compiled; None keeps nothing."""
     arguments: tuple[str, ...] | None = None
-    """Where `script` is a whole file, to be run as a program: its arguments. None for a function."""
+    """Where `script` is a file to be run as a program: its arguments. None for a function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,12 @@ import json
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.cubin import read_cubin
-from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError
 from occupancy_lab.gpus import bare_gpus, devices, find_device, find_gpu, present_gpus
 from occupancy_lab.inputs import check_fits
@@ -27,6 +26,7 @@ from occupancy_lab.values import Resources, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.gpus import Gpu
@@ -265,9 +265,7 @@ def read_records(folder: Path, gpu: Gpu | None = None) -> Traced:
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:
     """Return *kernels* with that of the most time first, then that of the most launches."""
-    return tuple(
-        sorted(kernels, key=lambda one: (one.total_us or 0.0, one.launches), reverse=True)
-    )
+    return tuple(sorted(kernels, key=lambda one: (one.total_us or 0.0, one.launches), reverse=True))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -434,7 +432,7 @@ def _resources(
     try:
         return read_resources(asm, SimpleNamespace(**metadata), backend)
     except (BinaryError, AttributeError, TypeError) as error:
-        told = {
+        told: dict[str, Any] = {
             "num_warps": metadata.get("num_warps"),
             "shared": metadata.get("shared"),
             "n_regs": first.get("n_regs"),
@@ -470,7 +468,8 @@ def _gpu_of(
     if target is None or target.name not in bare_gpus():
         msg = "its target is not known" if target is None else f"{target.name} is not in the table"
         raise InputError(msg)
-    name, size = kernel.get("gpu"), kernel.get("multiprocessors")
+    name: Any = kernel.get("gpu")
+    size = kernel.get("multiprocessors")
     if name in present:
         return present[name], "as its driver describes it"
     device = None if name is None else find_device(name)
@@ -478,7 +477,9 @@ def _gpu_of(
         return device, "as the program named it"
     if name is not None:
         bare = bare_gpus()[target.name]
-        return dataclasses.replace(bare, title=name, multiprocessors=size), "as the program named it"
+        return dataclasses.replace(
+            bare, title=name, multiprocessors=size
+        ), "as the program named it"
     return usual_gpu(target), f"the usual GPU of {target.name}, as none was named"
 
 

@@ -1,4 +1,4 @@
-"""`occupancy-lab trace` and `trace()`: a program is run, and what it launched is told at its end."""
+"""`occupancy-lab trace` and `trace()`: what a program launched, told at its end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.inputs import chosen_gpus
-from occupancy_lab.tracing import hook, sitecustomize
-from occupancy_lab.tracing.records import Traced, check_gpu, dry_kernels, read_records
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
+from occupancy_lab.tracing import hook, noted, sitecustomize
+from occupancy_lab.tracing.records import Traced, check_gpu, dry_kernels, read_records
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
@@ -146,12 +146,10 @@ class _Block:
         self._session.close()
 
 
-def trace(
-    gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE
-) -> Trace:
-    """Return what notes the launches of a block: `with trace() as t: ...`, then `print(t)`.
+def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE) -> Trace:
+    """Return what notes the launches of the block that it is a context manager of.
 
-    Launches of this process are noted, of Triton's kernels and of those that torch.compile makes;
+    `with trace() as t:` begins it, and after the block `print(t)` shows the page. Launches of this process are noted, of Triton's kernels and of those that torch.compile makes;
     blocks may be nested.
 
     Args:
@@ -196,7 +194,7 @@ def trace_program(
         folder = Path(name)
         start = folder / "start"
         start.mkdir()
-        for module in (hook, sitecustomize):
+        for module in (hook, noted, sitecustomize):
             shutil.copy(str(module.__file__), start)
         (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
         before = os.environ.get("PYTHONPATH")
@@ -213,7 +211,7 @@ def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
     The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
     values. *gpu* None is the GPU at hand, or the H100.
 
-    Raises InputError, with the line of the file, for what cannot be done so before the first launch.
+    Raises InputError, with the line of the file, for what cannot be done so before any launch.
     """
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.script import Script
@@ -233,7 +231,9 @@ def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
             return word, tuple(command[place + 1 :])
         if place and not word.startswith("-"):
             break
-    msg = f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
+    msg = (
+        f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
+    )
     raise InputError(msg)
 
 
@@ -397,8 +397,10 @@ def _summary(found: Traced) -> str:
     names = {one.kernel for one in found.kernels}
     launches = round(sum(one.launches / one.choices for one in found.kernels))
     words = [
-        f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
-        f" in {count(len(found.kernels), 'configuration')}"
+        (
+            f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
+            f" in {count(len(found.kernels), 'configuration')}"
+        )
     ]
     if tuning := sum(one.tuning for one in found.kernels):
         words.append(f"{tuning} more while tuning")
@@ -467,7 +469,7 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
         return
     yield "Nothing was launched: tensors of the GPU had shapes and no values."
     if any(one.choices > 1 for one in found.kernels):
-        yield "Of an autotuner's configurations each may be the one that is launched, as marked by ?."
+        yield "Each of an autotuner's configurations may be the one launched: they are marked ?."
     if outcome.stopped is not None:
         yield (
             f"The program went no further: {literal(outcome.stopped)}; launches after that are not"
@@ -487,4 +489,3 @@ def _faults(found: Traced) -> Iterator[str]:
         yield f"So it was with {len(cut) - MOST_NAMED} more processes."
     for error in dict.fromkeys(error for one in found.processes for error in one.errors):
         yield f"Noting went wrong, and the program went on: {literal(error)}."
-

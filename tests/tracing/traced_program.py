@@ -29,10 +29,22 @@ class Launcher:
 
     num_ctas = 1
 
-    def __init__(self, _src, _metadata):
+    def __init__(self, _src: Any, _metadata: Any) -> None:
         pass
 
-    def __call__(self, x, y, z, stream, function, _packed, _metadata, enter, leave, *_args):
+    def __call__(
+        self,
+        x: Any,
+        y: Any,
+        z: Any,
+        stream: Any,
+        function: Any,
+        _packed: Any,
+        _metadata: Any,
+        enter: Any,
+        leave: Any,
+        *_args: Any,
+    ) -> Any:
         assert (stream, function) == (7, 2)
         LAUNCHED.append((x, y, z))
 
@@ -41,11 +53,11 @@ class Utils:
     """Says what a driver says of a device and of a binary."""
 
     @staticmethod
-    def load_binary(_name, _binary, _shared, _device):
+    def load_binary(_name: Any, _binary: Any, _shared: Any, _device: Any) -> Any:
         return 1, 2, 32, 0, 1024
 
     @staticmethod
-    def get_device_properties(_device):
+    def get_device_properties(_device: Any) -> Any:
         return {"max_shared_mem": 232448, "multiprocessor_count": 132}
 
 
@@ -55,20 +67,20 @@ class Driver:
     utils = Utils()
     launcher_cls = Launcher
 
-    def get_current_target(self):
+    def get_current_target(self) -> Any:
         return GPUTarget("cuda", 90, 32)
 
-    def get_current_device(self):
+    def get_current_device(self) -> Any:
         return 0
 
-    def get_current_stream(self, _device=None):
+    def get_current_stream(self, _device: Any = None) -> Any:
         return 7
 
-    def get_device_interface(self):
+    def get_device_interface(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None)
 
-    def get_benchmarker(self):
-        def bench(call, quantiles):
+    def get_benchmarker(self) -> Any:
+        def bench(call: Any, quantiles: Any) -> Any:
             for _ in range(3):
                 call()
             return [1.0] * len(quantiles)
@@ -80,7 +92,7 @@ driver.set_active(Driver())
 
 
 @triton.jit
-def add(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+def add(x_ptr: Any, y_ptr: Any, n: Any, BLOCK: tl.constexpr) -> Any:
     """Add y to x."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
@@ -94,20 +106,20 @@ tuned = triton.autotune(
 X = MockTensor(tl.float32, [4096])
 
 
-def launch(times, programs=528, block=256, **options):
+def launch(times: bool, programs: Any = 528, block: Any = 256, **options: Any) -> Any:
     """Launch the kernel so many times."""
     for _ in range(times):
         add[(programs,)](X, X, 4096, BLOCK=block, **options)
 
 
-def fails():
+def fails() -> Any:
     """Launch, and fail."""
     launch(2)
     msg = "the program's own"
     raise ValueError(msg)
 
 
-def killed(number):
+def killed(number: int) -> Any:
     """Launch for longer than a flush takes, and be killed."""
     launch(3)
     for _ in range(15):
@@ -116,7 +128,7 @@ def killed(number):
     os.kill(os.getpid(), number)
 
 
-def threads():
+def threads() -> Any:
     """Launch from four threads at a time."""
     launch(1)
     several = [threading.Thread(target=launch, args=(5000,)) for _ in range(4)]
@@ -126,7 +138,7 @@ def threads():
         one.join()
 
 
-def forks():
+def forks() -> Any:
     """Launch, fork, and launch in both."""
     launch(3)
     child = os.fork()
@@ -136,7 +148,7 @@ def forks():
     os.waitpid(child, 0)
 
 
-def spawns():
+def spawns() -> Any:
     """Launch in processes of multiprocessing of both kinds, and in a subprocess."""
     import multiprocessing
 
@@ -148,7 +160,7 @@ def spawns():
     subprocess.run([sys.executable, __file__, "once"], check=True)
 
 
-def waits():
+def waits() -> Any:
     """Tell of a signal and go on."""
     signal.signal(signal.SIGTERM, lambda *_: (launch(1), print("heard", flush=True), os._exit(9)))
     launch(1)
@@ -162,7 +174,7 @@ class Gpu:
     host = free = 0.0
 
     @classmethod
-    def does(cls, us):
+    def does(cls, us: Any) -> Any:
         """Queue what takes *us*, and return when it ends."""
         cls.host += 5
         cls.free = max(cls.host, cls.free) + us
@@ -172,18 +184,18 @@ class Gpu:
 class Event:
     """An event of torch, on that GPU."""
 
-    def __init__(self, enable_timing):
+    def __init__(self, enable_timing: Any) -> None:
         assert enable_timing
 
-    def record(self, stream):
+    def record(self, stream: Any) -> Any:
         assert stream.cuda_stream == 7
         self.at = Gpu.does(0)
 
-    def query(self):
+    def query(self) -> Any:
         Gpu.host += 5
         return Gpu.host >= self.at
 
-    def elapsed_time(self, other):
+    def elapsed_time(self, other: Any) -> Any:
         assert other.query()
         return (other.at - self.at) / 1000
 
@@ -191,7 +203,7 @@ class Event:
 capturing = [False]
 
 
-def timed():
+def timed() -> Any:
     """Launch 200 kernels of 40 us each, where the GPU waits for the host, and some in a graph."""
     import torch
 
@@ -211,20 +223,20 @@ def timed():
     Gpu.host += 1e6
 
 
-def graph():
+def graph() -> Any:
     """Make launches that a CUDA graph captures, and replay them."""
     from torch import _C
 
     class Captures:
         capturing = False
 
-        def capture_begin(self):
+        def capture_begin(self) -> Any:
             Captures.capturing = True
 
-        def capture_end(self):
+        def capture_end(self) -> Any:
             Captures.capturing = False
 
-        def replay(self):
+        def replay(self) -> Any:
             pass
 
     _C._CUDAGraph = Captures
@@ -239,7 +251,7 @@ def graph():
         made.replay()
 
 
-def in_block():
+def in_block() -> Any:
     """Trace a block of this process, whose kernel was launched before, and one inside it."""
     import occupancy_lab
 
@@ -255,7 +267,7 @@ def in_block():
     print(len(LAUNCHED))
 
 
-def speed():
+def speed() -> Any:
     """Say what a launch takes."""
     launch(100)
     start = time.perf_counter_ns()
