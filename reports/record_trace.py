@@ -1,4 +1,4 @@
-"""Holds `occupancy-lab trace` against torch.profiler on the GPU at hand, and measures what it costs.
+"""Holds `occupancy-lab trace` against torch.profiler on the GPU at hand, and says what it costs.
 
 `python reports/record_trace.py --output FOLDER` runs each of PROGRAMS under `occupancy-lab trace`,
 and once more under torch.profiler, and writes trace-<gpu>.csv: for each kernel the launches and the
@@ -36,6 +36,8 @@ SETTLED = 6
 """Steps before a block is timed: those in which a trace times the first launches of each kernel."""
 BLOCKS = 10
 BLOCK_SECONDS = 0.4
+NO = False
+"""What Liger takes by its place."""
 CLOSE = 0.05
 LONG_US = 10.0
 """Times of kernels above LONG_US are to be within CLOSE of the profiler's."""
@@ -46,7 +48,7 @@ COLUMNS = (
 COSTS = ("program", "how", "run", "traced", "seconds_per_step", "launches_per_step", "noted_us")
 
 
-def transformer(*, liger: bool) -> Callable[[], Any]:
+def transformer(*, liger: bool) -> Callable[[], Any]:  # noqa: C901 - the whole of a training
     """Return a training step of a small transformer, with layers of Liger or of torch alone."""
     import torch
     from torch import nn
@@ -58,7 +60,7 @@ def transformer(*, liger: bool) -> Callable[[], Any]:
         if liger:
             from liger_kernel import ops
 
-            return ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", False)
+            return ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", NO)
         return functional.rms_norm(x, (width,), weight, 1e-6)
 
     def gated(a: Any, b: Any) -> Any:
@@ -143,7 +145,7 @@ def liger_kernels() -> Callable[[], Any]:
     logits, y = tensor(2048, 32000), torch.randint(0, 32000, (2048,), device="cuda")
 
     def step() -> None:
-        out = ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False)
+        out = ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", NO)
         out = ops.LigerLayerNormFunction.apply(out, w, b, 1e-5)
         ops.LigerSiLUMulFunction.apply(out, x).sum().backward()
         liger_loss(logits * 1, y).backward()
@@ -177,7 +179,7 @@ def graph() -> Callable[[], Any]:
 
     def launches() -> None:
         for _ in range(2):
-            ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False)
+            ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", NO)
             ops.LigerSiLUMulFunction.apply(x, x)
 
     side = torch.cuda.Stream()

@@ -226,6 +226,8 @@ class Process:
     """Launches noted, those of autotuners among them."""
     overhead_ns: float
     """What noting them took of its time."""
+    hot_ns: float | None
+    """What noting one took that is not first, not timed and of a grid that was there before."""
     held: int
     """How often the GPU was kept busy for 50 us, so that a launch could be timed."""
     empty_us: float | None
@@ -301,6 +303,7 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
         replays=counted.get("replays", 0),
         launches=launches,
         overhead_ns=counted.get("spent_ns", 0) + launches * counted.get("hot_ns", 0.0),
+        hot_ns=counted.get("hot_ns"),
         held=counted.get("held", 0),
         empty_us=empty_ns / 1000 if empty else None,
         errors=tuple(counted.get("errors", ())),

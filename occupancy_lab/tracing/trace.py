@@ -149,8 +149,9 @@ class _Block:
 def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE) -> Trace:
     """Return what notes the launches of the block that it is a context manager of.
 
-    `with trace() as t:` begins it, and after the block `print(t)` shows the page. Launches of this process are noted, of Triton's kernels and of those that torch.compile makes;
-    blocks may be nested.
+    `with trace() as t:` begins it, and after the block `print(t)` shows the page. Launches of this
+    process are noted, of Triton's kernels and of those that torch.compile makes; blocks may be
+    nested.
 
     Args:
         gpu: The GPU to work out occupancy for; None takes the one that is launched on.
@@ -436,10 +437,11 @@ def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
     if launches and overhead and seconds:
         held = sum(one.held for one in found.processes)
         words = f" The GPU was held {held} times for 50 us, to time a launch." if held else ""
+        hot = [one.hot_ns for one in found.processes if one.hot_ns is not None]
+        each = f", {max(hot) / 1000:.2f} us of a usual launch" if hot else ""
         yield (
-            f"Noting took {overhead / launches / 1000:.2f} us a launch,"
-            f" {overhead / 1e6:.3g} ms in all: {percent(overhead / 1e9 / seconds)} of"
-            f" {seconds:.3g} s.{words}"
+            f"Noting took {overhead / 1e6:.3g} ms, {percent(overhead / 1e9 / seconds)} of"
+            f" {seconds:.3g} s{each}.{words}"
         )
 
 
@@ -482,8 +484,8 @@ def _faults(found: Traced) -> Iterator[str]:
     cut = [one for one in found.processes if not one.ended]
     for one in cut[:MOST_NAMED]:
         yield (
-            f"Process {one.pid} was killed or had not ended: launches after its last note, up to a"
-            " second before, are not counted."
+            f"Process {one.pid} was killed or had not ended: launches after its last note are not"
+            " counted."
         )
     if len(cut) > MOST_NAMED:
         yield f"So it was with {len(cut) - MOST_NAMED} more processes."

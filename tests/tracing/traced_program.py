@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -92,7 +93,7 @@ driver.set_active(Driver())
 
 
 @triton.jit
-def add(x_ptr: Any, y_ptr: Any, n: Any, BLOCK: tl.constexpr) -> Any:
+def add(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Add y to x."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
@@ -228,7 +229,7 @@ def graph() -> Any:
     from torch import _C
 
     class Captures:
-        capturing = False
+        capturing: ClassVar[bool] = False
 
         def capture_begin(self) -> Any:
             Captures.capturing = True
