@@ -1,4 +1,4 @@
-"""Holds `occupancy-lab trace` against torch.profiler on the GPU at hand, and measures what it costs.
+"""Holds `occupancy-lab trace` against torch.profiler on the GPU at hand, and says what it costs.
 
 `python reports/record_trace.py --output FOLDER` runs each of PROGRAMS under `occupancy-lab trace`,
 and once more under torch.profiler, and writes trace-<gpu>.csv: for each kernel the launches and the
@@ -36,6 +36,8 @@ SETTLED = 6
 """Steps before a block is timed: those in which a trace times the first launches of each kernel."""
 BLOCKS = 10
 BLOCK_SECONDS = 0.4
+NO = False
+"""What Liger takes by its place."""
 CLOSE = 0.05
 LONG_US = 10.0
 """Times of kernels above LONG_US are to be within CLOSE of the profiler's."""
@@ -46,7 +48,7 @@ COLUMNS = (
 COSTS = ("program", "how", "run", "traced", "seconds_per_step", "launches_per_step", "noted_us")
 
 
-def transformer(*, liger: bool) -> Callable[[], Any]:
+def transformer(*, liger: bool) -> Callable[[], Any]:  # noqa: C901 - the whole of a training
     """Return a training step of a small transformer, with layers of Liger or of torch alone."""
     import torch
     from torch import nn
@@ -58,7 +60,7 @@ def transformer(*, liger: bool) -> Callable[[], Any]:
         if liger:
             from liger_kernel import ops
 
-            return ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", False)
+            return ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", NO)
         return functional.rms_norm(x, (width,), weight, 1e-6)
 
     def gated(a: Any, b: Any) -> Any:
@@ -111,7 +113,9 @@ def transformer(*, liger: bool) -> Callable[[], Any]:
             return liger_loss(logits, tokens.view(-1))
         return functional.cross_entropy(logits.float(), tokens.view(-1))
 
-    whole = (lambda: loss_of(model(tokens))) if liger else torch.compile(lambda: loss_of(model(tokens)))
+    whole = (
+        (lambda: loss_of(model(tokens))) if liger else torch.compile(lambda: loss_of(model(tokens)))
+    )
 
     def step() -> None:
         whole().backward()
@@ -141,7 +145,7 @@ def liger_kernels() -> Callable[[], Any]:
     logits, y = tensor(2048, 32000), torch.randint(0, 32000, (2048,), device="cuda")
 
     def step() -> None:
-        out = ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False)
+        out = ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", NO)
         out = ops.LigerLayerNormFunction.apply(out, w, b, 1e-5)
         ops.LigerSiLUMulFunction.apply(out, x).sum().backward()
         liger_loss(logits * 1, y).backward()
@@ -175,7 +179,7 @@ def graph() -> Callable[[], Any]:
 
     def launches() -> None:
         for _ in range(2):
-            ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False)
+            ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", NO)
             ops.LigerSiLUMulFunction.apply(x, x)
 
     side = torch.cuda.Stream()
@@ -489,7 +493,9 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
     replays = sum(one["replays"] for one in traced.trace.get("processes", ()))
     rows = []
     for kernel, ones in kernels.items():
-        launches, captured = (sum(one[key] for one in ones) for key in ("launches", "captured_launches"))
+        launches, captured = (
+            sum(one[key] for one in ones) for key in ("launches", "captured_launches")
+        )
         times = profile.facts.get("kernels", {}).get(kernel, [])
         timed = [one for one in ones if one["total_us"] is not None]
         weight = sum(one["total_us"] / one["us"] for one in timed if one["us"])
@@ -523,12 +529,20 @@ def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
     rows = []
     for one in runs:
         if one.mode == "costs":
-            rows += [{"program": one.program, "how": "blocks", **row} for row in one.facts.get("rows", ())]
+            rows += [
+                {"program": one.program, "how": "blocks", **row}
+                for row in one.facts.get("rows", ())
+            ]
         elif one.program in COSTED and one.mode in {"plain", "trace"} and one.facts:
             seconds = one.facts["seconds_per_step"]
             traced = one.mode == "trace"
             rows.append(
-                {"program": one.program, "how": "program", "traced": traced, "seconds_per_step": seconds}
+                {
+                    "program": one.program,
+                    "how": "program",
+                    "traced": traced,
+                    "seconds_per_step": seconds,
+                }
             )
     return rows
 
@@ -543,7 +557,9 @@ def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> N
 
 def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: list[Run]) -> None:
     """Print what agrees, and what the trace costs."""
-    print(f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}")
+    print(
+        f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}"
+    )
     for row in rows:
         us, mean, off = (row[name] for name in ("us", "profiled_us", "off"))
         cells = [f"{row['expected']:g}", str(row["profiled"])]
@@ -568,7 +584,9 @@ def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: lis
             )
             if without and with_:
                 a, b = statistics.median(without), statistics.median(with_)
-                launches = next((row["launches_per_step"] for row in found if row.get("launches_per_step")), 0)
+                launches = next(
+                    (row["launches_per_step"] for row in found if row.get("launches_per_step")), 0
+                )
                 print(
                     f"{name}, {how}: a step {1000 * a:.3f} ms without ({len(without)} runs,"
                     f" {1000 * min(without):.3f} to {1000 * max(without):.3f}), {1000 * b:.3f} ms with"
@@ -611,9 +629,7 @@ def main() -> None:
     gpu = next(iter(gpus), "unknown")
     by = {(one.program, one.mode): one for one in runs}
     rows = [
-        row
-        for name in PROGRAMS
-        for row in rows_of(name, by[name, "trace"], by[name, "profile"])
+        row for name in PROGRAMS for row in rows_of(name, by[name, "trace"], by[name, "profile"])
     ]
     write(asked.output / f"trace-{gpu}.csv", COLUMNS, rows)
     write(asked.output / f"trace-overhead-{gpu}.csv", COSTS, cost_rows(runs))

@@ -67,5 +67,5 @@ def trace(  # noqa: PLR0913 - an argument for each option
     else:
         with contextlib.redirect_stdout(sys.stderr):
             print_answer(found, "json" if as_json else "terminal")
-    if found.outcome is not None:
+    if found.outcome is not None and not dry_run:
         end_as(found.outcome.status)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.cubin import read_cubin
+from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
-from occupancy_lab.errors import BinaryError, InputError
+from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError
 from occupancy_lab.gpus import bare_gpus, devices, find_device, find_gpu, present_gpus
 from occupancy_lab.inputs import check_fits
 from occupancy_lab.occupancy.calculator import calculate
@@ -25,8 +25,10 @@ from occupancy_lab.occupancy.planning import plan_grid
 from occupancy_lab.values import Resources, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from occupancy_lab.compiling.script import Script
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan
@@ -92,6 +94,8 @@ class TracedKernel:
     """The launches of all processes, the most frequent grid first."""
     parts: tuple[Part, ...]
     """The launches of each process and device."""
+    choices: int = 1
+    """In a dry run, the autotuner's configurations of which this may be the one launched."""
 
     @property
     def launches(self) -> int:
@@ -222,6 +226,8 @@ class Process:
     """Launches noted, those of autotuners among them."""
     overhead_ns: float
     """What noting them took of its time."""
+    hot_ns: float | None
+    """What noting one took that is not first, not timed and of a grid that was there before."""
     held: int
     """How often the GPU was kept busy for 50 us, so that a launch could be timed."""
     empty_us: float | None
@@ -261,9 +267,7 @@ def read_records(folder: Path, gpu: Gpu | None = None) -> Traced:
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:
     """Return *kernels* with that of the most time first, then that of the most launches."""
-    return tuple(
-        sorted(kernels, key=lambda one: (one.total_us or 0.0, one.launches), reverse=True)
-    )
+    return tuple(sorted(kernels, key=lambda one: (one.total_us or 0.0, one.launches), reverse=True))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -299,6 +303,7 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
         replays=counted.get("replays", 0),
         launches=launches,
         overhead_ns=counted.get("spent_ns", 0) + launches * counted.get("hot_ns", 0.0),
+        hot_ns=counted.get("hot_ns"),
         held=counted.get("held", 0),
         empty_us=empty_ns / 1000 if empty else None,
         errors=tuple(counted.get("errors", ())),
@@ -320,7 +325,7 @@ def _grid_launches(cell: Mapping[str, Any], empty_ns: float) -> GridLaunches:
     )
 
 
-def _shortened(grid: list[int]) -> tuple[int, ...]:
+def _shortened(grid: Sequence[int]) -> tuple[int, ...]:
     """Return a grid without the dimensions at its end that are 1."""
     sizes = tuple(grid)
     while len(sizes) > 1 and sizes[-1] == 1:
@@ -373,16 +378,11 @@ def _traced(
         check_fits(calculation)
     except Exception as error:  # noqa: BLE001 - a kernel that cannot be read is a row that says so
         reason = str(error)
-    options = {name: metadata[name] for name in _OPTIONS if name in metadata}
     return TracedKernel(
         kernel=first["name"],
         hash=str(first["hash"]),
         launched_by=first.get("by", "triton"),
-        options={
-            name: value
-            for name, value in options.items()
-            if name not in _USUAL or value not in {_USUAL[name], None}
-        },
+        options=_unusual(metadata),
         constexprs=first.get("constexprs", {}),
         target=target,
         calculation=calculation,
@@ -394,6 +394,15 @@ def _traced(
             for process, kernel in group
         ),
     )
+
+
+def _unusual(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are to be shown: not those that go without saying."""
+    return {
+        name: options[name]
+        for name in _OPTIONS
+        if name in options and (name not in _USUAL or options[name] not in {_USUAL[name], None})
+    }
 
 
 def _metadata(kept: Path) -> dict[str, Any]:
@@ -426,7 +435,7 @@ def _resources(
     try:
         return read_resources(asm, SimpleNamespace(**metadata), backend)
     except (BinaryError, AttributeError, TypeError) as error:
-        told = {
+        told: dict[str, Any] = {
             "num_warps": metadata.get("num_warps"),
             "shared": metadata.get("shared"),
             "n_regs": first.get("n_regs"),
@@ -462,7 +471,8 @@ def _gpu_of(
     if target is None or target.name not in bare_gpus():
         msg = "its target is not known" if target is None else f"{target.name} is not in the table"
         raise InputError(msg)
-    name, size = kernel.get("gpu"), kernel.get("multiprocessors")
+    name: Any = kernel.get("gpu")
+    size = kernel.get("multiprocessors")
     if name in present:
         return present[name], "as its driver describes it"
     device = None if name is None else find_device(name)
@@ -470,7 +480,9 @@ def _gpu_of(
         return device, "as the program named it"
     if name is not None:
         bare = bare_gpus()[target.name]
-        return dataclasses.replace(bare, title=name, multiprocessors=size), "as the program named it"
+        return dataclasses.replace(
+            bare, title=name, multiprocessors=size
+        ), "as the program named it"
     return usual_gpu(target), f"the usual GPU of {target.name}, as none was named"
 
 
@@ -478,3 +490,42 @@ def usual_gpu(target: Target) -> Gpu:
     """Return the GPU that stands for *target* where none is named: the first of the table."""
     found = (one for one in devices().values() if one.target.name == target.name)
     return next(found, bare_gpus()[target.name])
+
+
+def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
+    """Return what *script* launches on its GPU, that need not be here."""
+    usual = default_options(script.gpu.target)
+    choices = Counter(one.call for one in script.launches)
+    groups: dict[Any, list[TracedKernel]] = defaultdict(list)
+    for index, one in enumerate(script.launches):
+        bound = one.bound
+        constexprs = {name: str(bound.arguments.get(name)) for name in bound.constexprs}
+        options = {**usual, **bound.options}
+        calculation, reason = None, None
+        try:
+            calculation = calculate(script.resources(index), script.gpu)
+            check_fits(calculation)
+        except (CompileError, DoesNotFitError, InputError) as error:
+            reason = str(error)
+        grid = None if bound.launch.grid is None else _shortened(bound.launch.grid)
+        kernel = TracedKernel(
+            kernel=bound.kernel,
+            hash="",
+            launched_by="triton",
+            options=_unusual(options),
+            constexprs=constexprs,
+            target=script.gpu.target,
+            calculation=calculation,
+            reason=reason,
+            gpu_source="for which it was run dry",
+            grids=(GridLaunches(grid, one.times),),
+            parts=(),
+            choices=choices[one.call],
+        )
+        resources = None if calculation is None else calculation.resources
+        same = (bound.kernel, repr(constexprs), repr(kernel.options), resources, kernel.choices)
+        groups[same].append(kernel)
+    return order(
+        dataclasses.replace(group[0], grids=merged(grid for one in group for grid in one.grids))
+        for group in groups.values()
+    )

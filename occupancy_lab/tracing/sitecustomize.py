@@ -9,8 +9,16 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False  # as typing has it, which is not imported here
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
 FOLDER = "OCCUPANCY_LAB_TRACE"
 """The environment variable that names the folder of the records."""
+PACKAGE = "_occupancy_lab_trace"
+"""What the modules that note launches are imported as, which lie beside the copy of this."""
 STARTED = "started"
 """The file in it that says that a Python was there to note anything."""
 MODULES = frozenset(
@@ -28,19 +36,19 @@ MODULES = frozenset(
 class Finder:
     """A finder of modules that has *patch* look at each of MODULES once it is imported."""
 
-    def __init__(self, patch):  # noqa: ANN001, ANN204 - not even typing is imported here
+    def __init__(self, patch: Callable[[str, ModuleType], None]) -> None:
         self.patch = patch
 
-    def find_spec(self, name, path=None, target=None):  # noqa: ANN001, ANN201 - as above
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return how the other finders import *name*, for a module of MODULES; None for others."""
         if name not in MODULES:
             return None
         others = (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)
-        spec = next((one for one in others if one is not None), None)
+        spec: Any = next((one for one in others if one is not None), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def exec_module(module):  # noqa: ANN001, ANN202 - as above
+            def exec_module(module: ModuleType) -> None:
                 execute(module)
                 self.patch(name, module)
 
@@ -48,27 +56,35 @@ class Finder:
         return spec
 
 
-def _patch_first(name, module):  # noqa: ANN001, ANN202 - as above
-    """Load what notes launches, with the first module of MODULES, and hand on to it."""
-    try:
-        from importlib.util import module_from_spec, spec_from_file_location
+def imported() -> list[ModuleType]:
+    """Return those of MODULES that are imported already."""
+    found = (sys.modules.get(name) for name in MODULES)
+    return [one for one in found if one and not getattr(one.__spec__, "_initializing", False)]
 
-        path = os.path.join(os.environ[FOLDER], "start", "hook.py")  # noqa: PTH118 - no pathlib yet
-        spec = spec_from_file_location("_occupancy_lab_hook", path)
-        hook = module_from_spec(spec)
-        spec.loader.exec_module(hook)
-        session = hook.Session.of_process(os.environ[FOLDER])
-        finder = next(one for one in sys.meta_path if getattr(one, "patch", None) is _patch_first)
+
+def _patch_first(name: str, module: ModuleType) -> None:
+    """Load what notes launches, with the first module of Triton, and hand on to it."""
+    if not name.startswith("triton."):
+        return
+    try:
+        from importlib import import_module
+
+        package = sys.modules[PACKAGE] = type(sys)(PACKAGE)
+        package.__path__ = [os.path.join(os.environ[FOLDER], "start")]
+        session = import_module(f"{PACKAGE}.hook").Session.of_process(os.environ[FOLDER])
+        found = (one for one in sys.meta_path if getattr(one, "patch", None) is _patch_first)
+        finder: Any = next(found)
         finder.patch = session.patch
-        session.patch(name, module)
+        for one in [*imported(), module]:
+            session.patch(one.__name__, one)
     except Exception:  # noqa: BLE001, S110 - nothing of this may reach the program
         pass
 
 
-def _start():  # noqa: ANN202 - as above
+def _start() -> None:
     """Wait for Triton, and let the program's own sitecustomize take this module's place."""
-    folder, here = os.environ.get(FOLDER), os.path.dirname(__file__)  # noqa: PTH120 - as above
-    if folder and os.path.isdir(folder):  # noqa: PTH112 - as above
+    folder, here = os.environ.get(FOLDER), os.path.dirname(__file__)
+    if folder and os.path.isdir(folder):
         try:
             os.close(os.open(f"{folder}/{STARTED}", os.O_WRONLY | os.O_CREAT, 0o600))
             sys.meta_path.insert(0, Finder(_patch_first))
@@ -77,11 +93,11 @@ def _start():  # noqa: ANN202 - as above
     sys.path[:] = [one for one in sys.path if one != here]
     from importlib.machinery import PathFinder
 
-    spec = PathFinder.find_spec(__name__)
+    spec: Any = PathFinder.find_spec(__name__)
     if spec is None:
         # As where there is none: Python goes on, and the module is not among those imported.
         raise ImportError(name=__name__)
-    module = sys.modules[__name__]
+    module: Any = sys.modules[__name__]
     module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
     module.__cached__ = spec.cached
     spec.loader.exec_module(module)

@@ -1,10 +1,11 @@
-"""`occupancy-lab trace` and `trace()`: a program is run, and what it launched is told at its end."""
+"""`occupancy-lab trace` and `trace()`: what a program launched, told at its end."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import shlex
 import shutil
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.tracing import hook, sitecustomize
-from occupancy_lab.tracing.records import Traced, check_gpu, read_records, tail
+from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import cell, count, known, limiter_words, listed, percent
+from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
+from occupancy_lab.tracing import hook, noted, sitecustomize
+from occupancy_lab.tracing.records import Traced, check_gpu, dry_kernels, read_records
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.tracing.records import TracedKernel
-    from occupancy_lab.values import LaunchPlan
 
 NOTHING = "no kernel of Triton was launched"
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -48,6 +49,10 @@ class Outcome:
     """Its exit status; -N where signal N ended it, as subprocess has it."""
     started: bool
     """Whether a Python of it was there to note anything."""
+    dry: bool = False
+    """Whether it was run on fake tensors, and nothing was launched."""
+    stopped: str | None = None
+    """Why a dry run did not come to its end, as a sentence."""
 
 
 class Trace(Answer):
@@ -130,7 +135,7 @@ class _Block:
 
         self._session: Any = hook.Session(folder, **settings)
         self._finder = sitecustomize.Finder(self._session.patch)
-        self._session.install(sitecustomize.MODULES)
+        self._session.install(sitecustomize.imported())
         sys.meta_path.insert(0, self._finder)
 
     def end(self) -> None:
@@ -141,13 +146,12 @@ class _Block:
         self._session.close()
 
 
-def trace(
-    gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE
-) -> Trace:
-    """Return what notes the launches of a block: `with trace() as t: ...`, then `print(t)`.
+def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE) -> Trace:
+    """Return what notes the launches of the block that it is a context manager of.
 
-    Launches of this process are noted, of Triton's kernels and of those that torch.compile makes;
-    blocks may be nested.
+    `with trace() as t:` begins it, and after the block `print(t)` shows the page. Launches of this
+    process are noted, of Triton's kernels and of those that torch.compile makes; blocks may be
+    nested.
 
     Args:
         gpu: The GPU to work out occupancy for; None takes the one that is launched on.
@@ -191,7 +195,7 @@ def trace_program(
         folder = Path(name)
         start = folder / "start"
         start.mkdir()
-        for module in (hook, sitecustomize):
+        for module in (hook, noted, sitecustomize):
             shutil.copy(str(module.__file__), start)
         (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
         before = os.environ.get("PYTHONPATH")
@@ -200,6 +204,38 @@ def trace_program(
         status = _run(command, environment)
         outcome = Outcome(tuple(command), status, (folder / sitecustomize.STARTED).exists())
         return Trace(read_records(folder, asked), outcome)
+
+
+def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
+    """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
+
+    The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
+    values. *gpu* None is the GPU at hand, or the H100.
+
+    Raises InputError, with the line of the file, for what cannot be done so before any launch.
+    """
+    from occupancy_lab.compiling import store_directory
+    from occupancy_lab.compiling.script import Script
+
+    file, arguments = _script(command)
+    asked = _gpu(gpu) or chosen_gpus(None)[0][0]
+    with Script(file, asked, store_directory(), arguments=arguments) as script:
+        found = Traced(dry_kernels(script), ())
+        outcome = Outcome(tuple(command), 0, started=True, dry=True, stopped=script.stopped)
+    return Trace(found, outcome)
+
+
+def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the file that *command* has Python run, and its arguments."""
+    for place, word in enumerate(command):
+        if word.endswith(".py") and Path(word).is_file():
+            return word, tuple(command[place + 1 :])
+        if place and not word.startswith("-"):
+            break
+    msg = (
+        f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
+    )
+    raise InputError(msg)
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
@@ -272,24 +308,47 @@ def end_as(status: int) -> None:
 
 def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     """Return the page of what was launched."""
-    title = "trace" if outcome is None else f"trace of {literal(shlex.join(outcome.command))}"
+    title = "trace"
+    if outcome is not None:
+        kind = "dry run" if outcome.dry else "trace"
+        title = f"{kind} of {literal(shlex.join(outcome.command))}"
     if not found.kernels:
-        return Document(title, (f"{_nothing(outcome)}.",), _sections((), (), tuple(_faults(found))))
+        faults = tuple(_faults(found))
+        sections = (Section("", (), faults),) if faults else ()
+        return Document(title, (f"{_nothing(outcome)}.",), sections)
     timed = any(one.total_us is not None for one in found.kernels)
-    total = sum(one.total_us or 0.0 for one in found.kernels)
-    rows = tuple(_row(one, total if timed else None) for one in found.kernels)
-    times = ("us", "share") if timed else ()
-    headers = ("kernel", "launches", "programs", "waves", "occupancy", "limiter", "local B", *times)
-    sentences = (*_gpu_sentences(found), *_grid_sentences(found), *_faults(found))
-    answer = (_summary(found), *_time_sentences(found, total if timed else None))
-    return Document(title, answer, _sections(headers, rows, sentences))
+    total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
+    gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
+    times = () if total is None else ("us", "share")
+    headers = ("kernel", "launches", *times, "programs", "waves", "%", "limiter", "local B")
+    rows = tuple(
+        (f"{number} {literal(one.kernel)}", *_row(one, total))
+        for number, one in enumerate(found.kernels, 1)
+    )
+    configurations = tuple(
+        (str(number), literal(configuration(one))) for number, one in enumerate(found.kernels, 1)
+    )
+    tables = (Table(headers, rows), Table(("", "configuration"), configurations, prose=True))
+    sentences = (
+        *_legend(gpus),
+        *_gpu_sentences(found),
+        *_grid_sentences(found),
+        *_dry_sentences(found, outcome),
+        *_faults(found),
+    )
+    answer = (_summary(found), *_time_sentences(found, total))
+    return Document(title, answer, (Section("", tables, sentences),))
 
 
-def _sections(
-    headers: tuple[str, ...], rows: tuple[tuple[str, ...], ...], sentences: tuple[str, ...]
-) -> tuple[Section, ...]:
-    tables = (Table(headers, rows),) if rows else ()
-    return (Section("", tables, sentences),) if tables or sentences else ()
+def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Say what the columns mean whose names do not say it."""
+    words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
+    if words:
+        yield (
+            "Programs are those of a launch, and of how many that run at once; waves is their"
+            f" quotient; % is the occupancy of each {' or '.join(words)}; local B is local memory"
+            " per thread, register spills among it."
+        )
 
 
 def _nothing(outcome: Outcome | None) -> str:
@@ -309,45 +368,40 @@ def configuration(kernel: TracedKernel) -> str:
 
 
 def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
-    name = f"{literal(kernel.kernel)}: {literal(configuration(kernel))}"
     tuning = f" + {kernel.tuning} tuning" if kernel.tuning else ""
-    first = [name, f"{kernel.launches}{tuning}"]
     times = [] if total is None else [cell(kernel.us), _share(kernel.total_us, total)]
     found = kernel.calculation
-    plan = kernel.plan(kernel.grids[0].grid) if kernel.grids else None
-    if found is None:
-        return (*first, *_programs(kernel, plan), "-", "-", "-", *times)
-    return (
-        *first,
-        *_programs(kernel, plan),
-        percent(found.occupancy.occupancy),
-        limiter_words(found),
-        known(found.resources.local_bytes),
-        *times,
-    )
+    sits = ("-", "-", "-")
+    if found is not None:
+        held, local = found.occupancy, found.resources.local_bytes
+        sits = (f"{100 * held.occupancy:.0f}", limiter_words(found), formatted(local))
+    launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
+    return (launches, *times, *_programs(kernel), *sits)
 
 
 def _share(part: float | None, total: float) -> str:
     return "-" if part is None or not total else percent(part / total)
 
 
-def _programs(kernel: TracedKernel, plan: LaunchPlan | None) -> tuple[str, str]:
-    """Return the programs of the usual grid and of how many that fit, and their waves."""
+def _programs(kernel: TracedKernel) -> tuple[str, str]:
+    """Return the programs of the usual grid and how many run at once, and their waves."""
     usual = kernel.grids[0].grid if kernel.grids else None
+    plan = kernel.plan(usual)
+    if usual is None:
+        return "-", "-"
     if plan is None or plan.waves is None:
-        return ("-" if usual is None else " x ".join(map(str, usual)), "-")
-    programs = f"{plan.num_programs} of {plan.resident_programs}"
-    last = tail(plan)
-    ragged = last is not None and plan.waves > 1 and last < 1
-    return programs, f"{plan.waves:.2f}" + (f", tail {percent(last or 0)}" if ragged else "")
+        return str(math.prod(usual)), "-"
+    return f"{plan.num_programs} of {plan.resident_programs}", f"{plan.waves:.2f}"
 
 
 def _summary(found: Traced) -> str:
     names = {one.kernel for one in found.kernels}
-    launches = sum(one.launches for one in found.kernels)
+    launches = round(sum(one.launches / one.choices for one in found.kernels))
     words = [
-        f"{count(launches, 'launch').replace('launchs', 'launches')} of"
-        f" {count(len(names), 'kernel')} in {count(len(found.kernels), 'configuration')}"
+        (
+            f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
+            f" in {count(len(found.kernels), 'configuration')}"
+        )
     ]
     if tuning := sum(one.tuning for one in found.kernels):
         words.append(f"{tuning} more while tuning")
@@ -383,10 +437,11 @@ def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
     if launches and overhead and seconds:
         held = sum(one.held for one in found.processes)
         words = f" The GPU was held {held} times for 50 us, to time a launch." if held else ""
+        hot = [one.hot_ns for one in found.processes if one.hot_ns is not None]
+        each = f", {max(hot) / 1000:.2f} us of a usual launch" if hot else ""
         yield (
-            f"Noting took {overhead / launches / 1000:.2f} us a launch,"
-            f" {overhead / 1e6:.3g} ms in all: {percent(overhead / 1e9 / seconds)} of"
-            f" {seconds:.3g} s.{words}"
+            f"Noting took {overhead / 1e6:.3g} ms, {percent(overhead / 1e9 / seconds)} of"
+            f" {seconds:.3g} s{each}.{words}"
         )
 
 
@@ -411,20 +466,28 @@ def _grid_sentences(found: Traced) -> Iterator[str]:
         yield f"The most frequent grid is shown of several: {listed(words)}{more}; --json has all."
 
 
+def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
+    if outcome is None or not outcome.dry:
+        return
+    yield "Nothing was launched: tensors of the GPU had shapes and no values."
+    if any(one.choices > 1 for one in found.kernels):
+        yield "Each of an autotuner's configurations may be the one launched: they are marked ?."
+    if outcome.stopped is not None:
+        yield (
+            f"The program went no further: {literal(outcome.stopped)}; launches after that are not"
+            " here."
+        )
+
+
 def _faults(found: Traced) -> Iterator[str]:
     """Say which records are not whole, and what went wrong in noting."""
     cut = [one for one in found.processes if not one.ended]
     for one in cut[:MOST_NAMED]:
         yield (
-            f"Process {one.pid} was killed or had not ended: launches after its last note, up to a"
-            " second before, are not counted."
+            f"Process {one.pid} was killed or had not ended: launches after its last note are not"
+            " counted."
         )
     if len(cut) > MOST_NAMED:
         yield f"So it was with {len(cut) - MOST_NAMED} more processes."
     for error in dict.fromkeys(error for one in found.processes for error in one.errors):
         yield f"Noting went wrong, and the program went on: {literal(error)}."
-
-
-def dry_trace(command: Sequence[str], *, gpu: str | None = None) -> Trace:
-    """Return what *command*, `python FILE.py ...`, would launch, run on fake tensors."""
-    raise InputError("not yet")

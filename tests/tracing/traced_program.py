@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -28,10 +30,22 @@ class Launcher:
 
     num_ctas = 1
 
-    def __init__(self, _src, _metadata):
+    def __init__(self, _src: Any, _metadata: Any) -> None:
         pass
 
-    def __call__(self, x, y, z, stream, function, _packed, _metadata, enter, leave, *_args):
+    def __call__(
+        self,
+        x: Any,
+        y: Any,
+        z: Any,
+        stream: Any,
+        function: Any,
+        _packed: Any,
+        _metadata: Any,
+        enter: Any,
+        leave: Any,
+        *_args: Any,
+    ) -> Any:
         assert (stream, function) == (7, 2)
         LAUNCHED.append((x, y, z))
 
@@ -40,11 +54,11 @@ class Utils:
     """Says what a driver says of a device and of a binary."""
 
     @staticmethod
-    def load_binary(_name, _binary, _shared, _device):
+    def load_binary(_name: Any, _binary: Any, _shared: Any, _device: Any) -> Any:
         return 1, 2, 32, 0, 1024
 
     @staticmethod
-    def get_device_properties(_device):
+    def get_device_properties(_device: Any) -> Any:
         return {"max_shared_mem": 232448, "multiprocessor_count": 132}
 
 
@@ -54,20 +68,20 @@ class Driver:
     utils = Utils()
     launcher_cls = Launcher
 
-    def get_current_target(self):
+    def get_current_target(self) -> Any:
         return GPUTarget("cuda", 90, 32)
 
-    def get_current_device(self):
+    def get_current_device(self) -> Any:
         return 0
 
-    def get_current_stream(self, _device=None):
+    def get_current_stream(self, _device: Any = None) -> Any:
         return 7
 
-    def get_device_interface(self):
+    def get_device_interface(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None)
 
-    def get_benchmarker(self):
-        def bench(call, quantiles):
+    def get_benchmarker(self) -> Any:
+        def bench(call: Any, quantiles: Any) -> Any:
             for _ in range(3):
                 call()
             return [1.0] * len(quantiles)
@@ -93,20 +107,20 @@ tuned = triton.autotune(
 X = MockTensor(tl.float32, [4096])
 
 
-def launch(times, programs=528, block=256, **options):
+def launch(times: bool, programs: Any = 528, block: Any = 256, **options: Any) -> Any:
     """Launch the kernel so many times."""
     for _ in range(times):
         add[(programs,)](X, X, 4096, BLOCK=block, **options)
 
 
-def fails():
+def fails() -> Any:
     """Launch, and fail."""
     launch(2)
     msg = "the program's own"
     raise ValueError(msg)
 
 
-def killed(number):
+def killed(number: int) -> Any:
     """Launch for longer than a flush takes, and be killed."""
     launch(3)
     for _ in range(15):
@@ -115,7 +129,7 @@ def killed(number):
     os.kill(os.getpid(), number)
 
 
-def threads():
+def threads() -> Any:
     """Launch from four threads at a time."""
     launch(1)
     several = [threading.Thread(target=launch, args=(5000,)) for _ in range(4)]
@@ -125,7 +139,7 @@ def threads():
         one.join()
 
 
-def forks():
+def forks() -> Any:
     """Launch, fork, and launch in both."""
     launch(3)
     child = os.fork()
@@ -135,7 +149,7 @@ def forks():
     os.waitpid(child, 0)
 
 
-def spawns():
+def spawns() -> Any:
     """Launch in processes of multiprocessing of both kinds, and in a subprocess."""
     import multiprocessing
 
@@ -147,7 +161,7 @@ def spawns():
     subprocess.run([sys.executable, __file__, "once"], check=True)
 
 
-def waits():
+def waits() -> Any:
     """Tell of a signal and go on."""
     signal.signal(signal.SIGTERM, lambda *_: (launch(1), print("heard", flush=True), os._exit(9)))
     launch(1)
@@ -155,7 +169,90 @@ def waits():
     time.sleep(30)
 
 
-def in_block():
+class Gpu:
+    """A GPU that does one thing after the other, and a host that takes 5 us for each call of it."""
+
+    host = free = 0.0
+
+    @classmethod
+    def does(cls, us: Any) -> Any:
+        """Queue what takes *us*, and return when it ends."""
+        cls.host += 5
+        cls.free = max(cls.host, cls.free) + us
+        return cls.free
+
+
+class Event:
+    """An event of torch, on that GPU."""
+
+    def __init__(self, enable_timing: Any) -> None:
+        assert enable_timing
+
+    def record(self, stream: Any) -> Any:
+        assert stream.cuda_stream == 7
+        self.at = Gpu.does(0)
+
+    def query(self) -> Any:
+        Gpu.host += 5
+        return Gpu.host >= self.at
+
+    def elapsed_time(self, other: Any) -> Any:
+        assert other.query()
+        return (other.at - self.at) / 1000
+
+
+capturing = [False]
+
+
+def timed() -> Any:
+    """Launch 200 kernels of 40 us each, where the GPU waits for the host, and some in a graph."""
+    import torch
+
+    cuda = torch.cuda
+    cuda.is_initialized = lambda: True
+    cuda.get_device_name = lambda _device: "NVIDIA H200"
+    cuda.current_stream = lambda: SimpleNamespace(cuda_stream=7, device_index=0)
+    cuda.stream = lambda _stream: contextlib.nullcontext()
+    cuda.Event = Event
+    cuda._sleep = lambda cycles: Gpu.does(cycles / 2000)
+    cuda.is_current_stream_capturing = lambda: capturing[0]
+    call = Launcher.__call__
+    Launcher.__call__ = lambda *args: (Gpu.does(40), call(*args))[1]
+    for number in range(200):
+        launch(1)
+        Gpu.host += 100 if number < 150 else 0  # then it has more to do than it can
+    Gpu.host += 1e6
+
+
+def graph() -> Any:
+    """Make launches that a CUDA graph captures, and replay them."""
+    from torch import _C
+
+    class Captures:
+        capturing: ClassVar[bool] = False
+
+        def capture_begin(self) -> Any:
+            Captures.capturing = True
+
+        def capture_end(self) -> Any:
+            Captures.capturing = False
+
+        def replay(self) -> Any:
+            pass
+
+    _C._CUDAGraph = Captures
+    from torch.cuda.graphs import CUDAGraph
+
+    timed()
+    made = CUDAGraph()
+    made.capture_begin()
+    launch(3)
+    made.capture_end()
+    for _ in range(10):
+        made.replay()
+
+
+def in_block() -> Any:
     """Trace a block of this process, whose kernel was launched before, and one inside it."""
     import occupancy_lab
 
@@ -171,7 +268,7 @@ def in_block():
     print(len(LAUNCHED))
 
 
-def speed():
+def speed() -> Any:
     """Say what a launch takes."""
     launch(100)
     start = time.perf_counter_ns()
@@ -192,6 +289,7 @@ WHAT = {
     "forks": forks,
     "spawns": spawns,
     "waits": waits,
+    "timed": timed,
     "in_block": in_block,
     "speed": speed,
 }
