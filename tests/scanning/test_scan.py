@@ -120,13 +120,13 @@ def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
     from occupancy_lab.scanning import recorded
 
     before = cache.source.stat()
-    recorded._ranges.cache_clear()
+    recorded._functions.cache_clear()
     try:
         cache.source.touch()
         assert not any(row["constexprs"] for row in scan(cache.folder).rows())
     finally:
         os.utime(cache.source, ns=(before.st_atime_ns, before.st_mtime_ns))
-        recorded._ranges.cache_clear()
+        recorded._functions.cache_clear()
 
 
 def test_arguments_and_source_are_recorded(cache: Cache) -> None:
