@@ -6,14 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from occupancy_lab.scanning.gains import LEAST
-from occupancy_lab.scanning.scan import constexprs_text
+from occupancy_lab.scanning.rows import constexprs_text
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import LIMITS, count, listed, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from occupancy_lab.scanning.scan import Scan, ScannedKernel
+    from occupancy_lab.scanning.rows import ScannedKernel
+    from occupancy_lab.scanning.scan import Scan
 
 TOP = 20
 """The rows that a screen shows of a whole cache."""

@@ -25,6 +25,7 @@ from occupancy_lab.scanning.cache import (
 )
 from occupancy_lab.scanning.gains import find_gain
 from occupancy_lab.scanning.recorded import NOTHING, read_recorded, read_tuned
+from occupancy_lab.scanning.rows import COLUMNS, ScannedKernel
 from occupancy_lab.text.document import Answer
 from occupancy_lab.text.words import LIMITS, listed
 
@@ -41,76 +42,6 @@ if TYPE_CHECKING:
 
 REGISTER_STEP = 8
 """Registers that ptxas and a warp's allocation go by."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedKernel:
-    """One kernel of a cache on one GPU; what is not known is None, or "" of a text."""
-
-    kernel: str
-    target: str = ""
-    """What it was compiled for: sm_90, gfx942."""
-    gpu: str = ""
-    """The key of the GPU that it was worked out for."""
-    status: str = "ok"
-    """ok, unreadable, unknown target, other target or does not fit."""
-    reason: str = ""
-    """Why it is not ok."""
-    num_warps: int | None = None
-    """Warps as launched."""
-    num_stages: int | None = None
-    num_ctas: int | None = None
-    constexprs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Those that are recorded."""
-    arguments: str = ""
-    """The types of its arguments, "*fp32:16, i32"."""
-    n_regs: int | None = None
-    local_bytes: int | None = None
-    """Local memory (scratch) per thread, bytes."""
-    local_accesses: int | None = None
-    """Instructions that load from or store to it."""
-    static_shared: int | None = None
-    shared: int | None = None
-    """Dynamic shared memory (LDS) per program, bytes."""
-    limiter: str = ""
-    """Every resource that binds, with + between them: registers+warps."""
-    programs_per_multiprocessor: int | None = None
-    occupancy: float | None = None
-    next_step: str = ""
-    """What brings a further program, or why nothing does."""
-    next_programs: int | None = None
-    """Programs per multiprocessor after it; None where nothing brings a further one."""
-    fewer_registers: int | None = None
-    """Registers per thread that it takes fewer; None where it takes other things alone."""
-    fewer_shared: int | None = None
-    """Bytes of dynamic shared memory that it takes fewer, as above."""
-    gain: float | None = None
-    """How many times faster it would be at most; 1 where nothing is to win."""
-    gain_by: str = ""
-    """By what, and why."""
-    bound: str = ""
-    """What keeps it from being faster: memory, issue, local memory, programs (too few at once), or
-    tensor cores."""
-    tensor_instructions: int | None = None
-    triton_version: str = ""
-    source: str = ""
-    """The file and line of its function: softmax.py:24."""
-    entry: str = ""
-    """Its folder in the cache."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain values."""
-        return {name: getattr(self, name) for name in COLUMNS} | {
-            "constexprs": dict(self.constexprs)
-        }
-
-
-def constexprs_text(constexprs: Mapping[str, Any]) -> str:
-    """Return constexprs as a cell has them: "BLOCK_SIZE=1024, EVEN=True"."""
-    return ", ".join(f"{name}={value}" for name, value in constexprs.items())
-
-
-COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.expressions import Kind, nearest, parse
+from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export
-from occupancy_lab.scanning.scan import COLUMNS, Scan, constexprs_text, scan
+from occupancy_lab.scanning.rows import COLUMNS, kinds_of, values_of
+from occupancy_lab.scanning.scan import Scan, scan
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.printing import json_text
 
@@ -17,40 +18,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.scanning.scan import ScannedKernel
-
-NUMBERS = frozenset(
-    {
-        *("num_warps", "num_stages", "num_ctas", "n_regs", "local_bytes", "local_accesses"),
-        *("static_shared", "shared", "programs_per_multiprocessor", "occupancy", "gain"),
-        *("next_programs", "fewer_registers", "fewer_shared", "tensor_instructions"),
-    }
-)
-"""The columns with numbers; the others have texts."""
-
-
-def values_of(kernel: ScannedKernel, names: Sequence[str] = COLUMNS) -> dict[str, Value]:
-    """Return a row for a condition: its columns and, where none has their name, its constexprs.
-
-    A text that is not known is None, as a number is.
-    """
-    values: dict[str, Any] = dict.fromkeys(names) | dict(kernel.constexprs)
-    for name in COLUMNS:
-        value = getattr(kernel, name)
-        if name == "constexprs":
-            value = constexprs_text(value)
-        values[name] = None if value == "" else value
-    return values
-
-
-def kinds_of(kernels: Sequence[ScannedKernel]) -> dict[str, Kind]:
-    """Return what each name stands for that a condition over *kernels* may have."""
-    kinds = {
-        name: Kind.NUMBER if type(value) is int else Kind.TEXT
-        for one in kernels
-        for name, value in one.constexprs.items()
-    }
-    return kinds | {name: Kind.NUMBER if name in NUMBERS else Kind.TEXT for name in COLUMNS}
+    from occupancy_lab.scanning.rows import ScannedKernel
 
 
 def choose(found: Scan, *, where: str | None = None, sort: str | None = None) -> Scan:
