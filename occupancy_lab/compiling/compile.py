@@ -213,7 +213,7 @@ def _read(outcome: Any, name: str, target: Target) -> Resources | CompileError:
     if isinstance(outcome, Exception):
         return _compile_error(name, target, outcome, "")
     try:
-        return read_resources(outcome.asm, outcome.metadata, target.backend)
+        return _resources_of(outcome, target)
     except BinaryError as error:
         return CompileError(str(error))
 
@@ -269,12 +269,9 @@ def _compile_whole(
     Triton believes what lies in its cache. A kernel that a full disk or a power failure cut off
     there is compiled once more, which puts a whole one in its place.
     """
-    # The readers' patterns take 30 ms to make, which an explanation out of the store does not need.
-    from occupancy_lab.compiling.resources import read_resources
-
     try:
         compiled = _compile(function, launch, target, name, present=present)
-        return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
+        return compiled, _resources_of(compiled, target)
     except (BinaryError, CompileError) as error:
         cut_off = isinstance(error, BinaryError) or isinstance(error.__cause__, CUT_OFF)
         if not cut_off:
@@ -282,7 +279,14 @@ def _compile_whole(
     getattr(function, "device_caches", {}).clear()
     with _variable("TRITON_ALWAYS_COMPILE", "1"):
         compiled = _compile(function, launch, target, name, present=present)
-    return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
+    return compiled, _resources_of(compiled, target)
+
+
+def _resources_of(compiled: Any, target: Target) -> Resources:
+    # The readers' patterns take 30 ms to make, which an explanation out of the store does not need.
+    from occupancy_lab.compiling.resources import read_resources
+
+    return read_resources(compiled.asm, compiled.metadata, target.backend)
 
 
 def _check_compiles() -> None:
