@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import itertools
 import os
 import re
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from occupancy_lab.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import TextIO
 
     import pandas as pd
@@ -152,6 +153,15 @@ def write_csv(table: pd.DataFrame, output: TextIO) -> None:
     returns = any("\r" in str(value) for values in _distinct(table).values() for value in values)
     quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
     safe.to_csv(output, index=False, quoting=quoting)
+
+
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return *rows* as CSV, as `write_csv` writes a table; None is an empty cell."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_write_cell(value) for value in row] for row in rows)
+    return text.getvalue()
 
 
 def read_texts(table: pd.DataFrame) -> pd.DataFrame:

@@ -31,6 +31,7 @@ from occupancy_lab.cli.options import (
     runs_option,
     triton_option,
 )
+from occupancy_lab.cli.scan import scan
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
@@ -138,6 +139,7 @@ for _command in (
     commands.evaluate,
     commands.report,
     commands.verify,
+    scan,
     checks.check,
     checks.diff,
 ):

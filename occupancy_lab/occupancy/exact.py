@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING
+import dataclasses
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.hip import needed_vgprs
 from occupancy_lab.occupancy.rule import evaluate, programs, scalar_where
-from occupancy_lab.values import NextStep
+from occupancy_lab.values import NextStep, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.occupancy.rule import Rule
-    from occupancy_lab.values import Occupancy, Resources
+    from occupancy_lab.values import Occupancy
 
 
 def exact_rules(architecture: Architecture) -> tuple[Rule, ...]:
@@ -34,6 +36,8 @@ def occupancy(resources: Resources, architecture: Architecture) -> Occupancy:
 
 MAX_SGPRS = 108
 """The most SGPRs a gfx9 wave can use: 102, VCC, FLAT_SCRATCH and XNACK_MASK (LLVM AMDGPUUsage)."""
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Resources))
 
 
 def _amounts(resources: Resources, architecture: Architecture) -> dict[str, tuple[int, int]]:
@@ -61,10 +65,20 @@ def _option(architecture: Architecture, resource: str, amount: int | None) -> st
     return f"waves_per_eu={architecture.vgprs_per_simd // granules}"
 
 
-def _with(resources: Resources, resource: str, amount: int) -> Resources:
+def _changes(resource: str, amount: int) -> dict[str, int | None]:
+    """Return the fields of Resources that *amount* of *resource* changes."""
     if resource == "registers":
-        return resources.replace(n_regs=amount, allocated_vgprs=None)
-    return resources.replace(**{resource: amount})
+        return {"n_regs": amount, "allocated_vgprs": None}
+    return {resource: amount}
+
+
+def _fields(resources: Resources) -> dict[str, Any]:
+    return {name: getattr(resources, name) for name in FIELDS}
+
+
+def limiting(resources: Resources, architecture: Architecture) -> dict[str, int]:
+    """Return the programs per multiprocessor that each resource allows; UNLIMITED for no limit."""
+    return programs(exact_rules(architecture), resources, architecture)
 
 
 def programs_after(
@@ -75,12 +89,13 @@ def programs_after(
     That may be several more, as an amount comes in steps. None where a limiter has no such amount.
     """
     most = {step.resource: step.most_for_one_more for step in steps}
-    for resource in occupancy(resources, architecture).limiters:
+    allowed = limiting(resources, architecture)
+    for resource in (name for name in allowed if allowed[name] == min(allowed.values())):
         amount = most.get(resource)
         if amount is None:
             return None
-        resources = _with(resources, resource, amount)
-    return occupancy(resources, architecture).programs_per_multiprocessor
+        resources = resources.replace(**_changes(resource, amount))
+    return min(limiting(resources, architecture).values())
 
 
 def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:
@@ -91,14 +106,16 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
     amount of anything gives a program more.
     """
     rules = {rule.resource: rule for rule in exact_rules(architecture)}
-    found, amounts_of = occupancy(resources, architecture), _amounts(resources, architecture)
-    now = found.programs_per_multiprocessor
-    full = not set(found.limiters) <= amounts_of.keys()
+    allowed_now, amounts_of = limiting(resources, architecture), _amounts(resources, architecture)
+    now = min(allowed_now.values())
+    full = any(allowed_now[resource] == now for resource in allowed_now.keys() - amounts_of.keys())
     steps = []
     for resource, (used, most) in amounts_of.items():
+        # A namespace is changed in place: to replace fields of Resources takes ten times as long.
+        usage = SimpleNamespace(**_fields(resources))
 
-        def allowed(amount: int, resource: str = resource) -> int:
-            usage = _with(resources, resource, amount)
+        def allowed(amount: int, usage: SimpleNamespace = usage, resource: str = resource) -> int:
+            vars(usage).update(_changes(resource, amount))
             return -int(programs((rules[resource],), usage, architecture)[resource])
 
         # A limit never rises with the amount, so its negative is sorted and can be bisected.
