@@ -369,7 +369,7 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[l
 
 def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
     """Return the kernels of Triton caches, by default those of Triton and torch.compile."""
-    from occupancy_lab.scanning import scan
+    from occupancy_lab.scanning.scan import scan
 
     return make_rows(scan(*folders, gpu=gpu).rows(), ", ".join(folders) or "the caches")
 

@@ -188,7 +188,7 @@ class Diff(Answer):
             sections.insert(0, Section("", (_table(pairs[:SHOWN]),)))
         for title, rows in ((f"Only in {before}", self.removed), (f"Only in {after}", self.added)):
             if rows:
-                sections.append(Section(title, (), _shown([literal(one) for one in rows])))
+                sections.append(Section(title, (), _shown(_each_once(rows))))
         return Document(f"{before} and {after}", tuple(self._answer()), tuple(sections))
 
     def _answer(self) -> Iterator[str]:
@@ -229,6 +229,11 @@ class Diff(Answer):
 def _shown(sentences: Sequence[str]) -> tuple[str, ...]:
     more = len(sentences) - SHOWN
     return (*sentences[:SHOWN], *([f"{more} more; --json has them all."] if more > 0 else []))
+
+
+def _each_once(labels: Sequence[str]) -> list[str]:
+    times = Counter(labels)
+    return [literal(f"{one} ({times[one]} times)" if times[one] > 1 else one) for one in times]
 
 
 def _sentence(change: Change) -> str:

@@ -109,7 +109,10 @@ def nearest(row: Row, meeting: Iterable[Row]) -> Mend | None:
         else f"{name} {shown(value)}"
         for name, value in differences.items()
     ]
-    return Mend(listed(knobs), differences, compiled=True, values=one.values)
+    words = listed(knobs)
+    if any(name not in OPTIONS for name in differences):
+        words += ", if the kernel may be launched so"
+    return Mend(words, differences, compiled=True, values=one.values)
 
 
 def _is_knob(name: str) -> bool:
@@ -200,8 +203,9 @@ class _Recalculation:
         probes = [*range(now, least, -step), least]
         for high, low in itertools.pairwise(probes):
             if does(low):
-                more = range(low + 1, high)
-                return low + int(bisect.bisect_left(more, x=True, key=lambda one: not does(one)))
+                between = range(low + 1, high)
+                more: int = bisect.bisect_left(between, x=True, key=lambda one: not does(one))
+                return low + more
         return None
 
 
@@ -293,15 +297,31 @@ def _unit(name: str, architecture: Architecture) -> str:
 
 def _spill_words(case: _Recalculation, amounts: Mapping[str, int]) -> str:
     """Say how a thread comes by less local memory, as far as that can be said."""
+    architecture, resources = case.architecture, case.resources
     asked = [name for name in CAPS if case.row.values.get(name)]
     if asked and "n_regs" not in amounts:
         cap = f"{asked[0]}={shown(case.row.values[asked[0]])}"
         return f"{cap} caps its registers: leave it out or ask for more registers"
     less = "a smaller block leaves each thread less to hold"
-    if case.resources.num_warps < case.architecture.max_warps_per_program:
-        warps = f"more {case.architecture.warp_word}s per program"
+    if isinstance(architecture, CudaArchitecture) and "n_regs" not in amounts:
+        most = architecture.max_registers_per_thread
+        if resources.n_regs + architecture.register_unit // architecture.warp_size <= most:
+            if _is_full(resources, architecture):
+                return f"no option sets that: fewer num_warps allow more registers, and {less}"
+            return (
+                f"a thread may have more than these {resources.n_regs} registers, so something caps"
+                " them, such as maxnreg, or its local memory is no spill"
+            )
+    if resources.num_warps < architecture.max_warps_per_program:
+        warps = f"more {architecture.warp_word}s per program"
         less = f"{warps} or a smaller block leave each thread less to hold"
     return f"no option sets that: {less}"
+
+
+def _is_full(resources: Resources, architecture: CudaArchitecture) -> bool:
+    """Tell whether a thread has as many registers as a program of so many warps may have."""
+    more = resources.n_regs + architecture.register_unit // architecture.warp_size
+    return not occupancy(resources.replace(n_regs=more), architecture).programs_per_multiprocessor
 
 
 def _with_warps(case: _Recalculation) -> Iterator[Mend]:

@@ -28,17 +28,20 @@ _SITE = "https://pypi.org/project/occupancy-lab/"
 def relative(file: str) -> str:
     """Return the path of *file* in the repository, with slashes, as CI systems name it.
 
-    The repository is $GITHUB_WORKSPACE, or the nearest folder above the current one with a .git; a
-    file outside it keeps its path.
+    The repository is $GITHUB_WORKSPACE, or the nearest folder above the current one with a .git. Of
+    a file elsewhere, as of a cache from another machine, it is the one that ends the same; where
+    there is none, it keeps its path.
     """
     here = Path.cwd()
     root = os.environ.get("GITHUB_WORKSPACE")
     if root is None:
         found = (one for one in (here, *here.parents) if (one / ".git").exists())
         root = str(next(found, here))
-    path = Path(os.path.realpath(file))
-    top = Path(os.path.realpath(root))
-    return path.relative_to(top).as_posix() if path.is_relative_to(top) else Path(file).as_posix()
+    path, top = Path(os.path.realpath(file)), Path(os.path.realpath(root))
+    if path.is_relative_to(top):
+        return path.relative_to(top).as_posix()
+    ends = (Path(*path.parts[first:]) for first in range(1, len(path.parts)))
+    return next((end for end in ends if (top / end).is_file()), Path(file)).as_posix()
 
 
 def to_github(checked: Checked) -> str:

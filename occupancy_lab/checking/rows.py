@@ -9,6 +9,7 @@ import functools
 import io
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,7 @@ _CONDITIONS = frozenset(("mostly_launch",))
 RESULTS = frozenset(
     (
         *(*_AMOUNTS, *COUNTERS, *OCCUPANCY, "n_spills", "launched_warps", "status", "reason"),
+        *("local_accesses",),
         *("num_programs", "waves", "max_warps", "tutorial_programs", "tutorial_num_programs"),
         *("predicted_us", "predicted_gbs", "bound", "basis", "least_us", "floor_us", "grid"),
         *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "gpu_title"),
@@ -54,6 +56,8 @@ RESULTS = frozenset(
     )
 ) - {"num_ctas"}
 """The columns that come of compiling or measuring; every other column names the row."""
+_CONSTEXPR = re.compile(r"(\w+)=(.*?)(?=, \w+=|$)")
+"""A constexpr in the cell of a scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,8 @@ def read_rows(source: str | Path) -> list[Row]:
     """
     name = "standard input" if str(source) == "-" else str(source)
     try:
-        text = sys.stdin.read() if str(source) == "-" else Path(source).read_text("utf-8-sig")
+        content = sys.stdin.buffer.read() if str(source) == "-" else Path(source).read_bytes()
+        text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         msg = f"{quoted(name)} cannot be read: {reason}"
@@ -315,14 +320,19 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Value]:
 def _plain(value: Any) -> Value:
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value if isinstance(value, bool | int | float | str) else None
+    # A scan has an empty text where it knows none.
+    return value if isinstance(value, bool | int | float | str) and value != "" else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:
-    """Return the constexprs of a row, which a CSV file has as the text of a dict."""
-    if isinstance(value, str) and value.startswith("{"):
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
+    """Return the constexprs of a row, which a CSV file has as "BLOCK_SIZE=1024, EVEN=True"."""
+    if isinstance(value, str):
+        return {name: _constant(text) for name, text in _CONSTEXPR.findall(value)}
     return value if isinstance(value, dict) else None
+
+
+def _constant(text: str) -> Value:
+    try:
+        return _plain(ast.literal_eval(text))
+    except (ValueError, SyntaxError):
+        return text
