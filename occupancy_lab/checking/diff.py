@@ -36,8 +36,8 @@ _KINDS: Mapping[str, str] = {
     "failed": "No longer compile or fit",
     "crossed": "Crossed a step",
     "spills": "Spill more",
-    "other": "Changed otherwise",
     "set": "Nothing tells these rows apart: compared as sets",
+    "other": "Changed otherwise",
 }
 """The kinds of changes, in the order in which they are shown."""
 
@@ -47,7 +47,7 @@ class Change:
     """A kernel before and after; or several of each that nothing tells apart."""
 
     kind: str
-    """failed, crossed, spills, other or set."""
+    """failed, crossed, spills, set or other."""
     label: str
     before: tuple[Row, ...]
     after: tuple[Row, ...]
@@ -118,7 +118,7 @@ def _occupancy_words(before: Row, after: Row) -> str:
         return "the programs that fit are not known"
     share = percent(float(holds)) if isinstance(holds, int | float) else "not known"
     if (old, held) == (new, holds):
-        return f"still {shown(new)} per {word} ({share})"
+        return f"still {shown(new)} program{'' if new == 1 else 's'} per {word} ({share})"
     fewer = isinstance(old, int | float) and isinstance(new, int | float) and new < old
     decisive = after if fewer else before
     limiters = str(decisive.values.get("limiter") or "").split("+")
@@ -194,11 +194,11 @@ class Diff(Answer):
     def _answer(self) -> Iterator[str]:
         kinds = Counter(one.kind for one in self.changes)
         words = {
-            "failed": "no longer compile or fit",
-            "crossed": "crossed a step",
-            "spills": "spill more",
+            "failed": "failing now",
+            "crossed": "crossing a step",
+            "spills": "spilling more",
+            "set": "differing as sets",
             "other": "changed otherwise",
-            "set": "differ as sets",
         }
         parts = [f"{kinds[kind]} {said}" for kind, said in words.items() if kinds[kind]]
         yield f"{', '.join([*parts, f'{self.unchanged} unchanged'])}."
@@ -309,9 +309,9 @@ def diff(
     compared = [name for name in COMPARED if all(name in table.kinds for table in tables)]
     changes, only, unchanged = [], ([], []), 0  # type: ignore[var-annotated] # as it is filled
     for olds, news in _groups(tables, columns):
+        single = len(olds) == len(news) == 1
         unchanged += _take_alike(olds, news, compared)
         if olds and news:
-            single = len(olds) == len(news) == 1
             kind = _kind(olds[0], news[0]) if single else "set"
             changes.append(Change(kind, both.label(news[0]), tuple(olds), tuple(news)))
         else:

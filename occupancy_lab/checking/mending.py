@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import itertools
 import math
@@ -203,10 +202,16 @@ class _Recalculation:
         probes = [*range(now, least, -step), least]
         for high, low in itertools.pairwise(probes):
             if does(low):
-                between = range(low + 1, high)
-                more: int = bisect.bisect_left(between, x=True, key=lambda one: not does(one))
-                return low + more
+                return _last(does, low, high)
         return None
+
+
+def _last(does: Callable[[int], bool], low: int, high: int) -> int:
+    """Return, of what is from *low*, which does, to below *high*, what does while one more not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if does(middle) else (low, middle)
+    return low
 
 
 def _with_less(row: Row, meets: Meets) -> Iterator[Mend]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pytest
 from compiled_rows import compiled, failed
 from hypothesis import given
@@ -39,6 +38,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+pandas = pytest.importorskip("pandas")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
 
 
@@ -60,11 +60,11 @@ def test_csv_and_json_hold_the_same_rows(
     rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A table is read alike from the CSV and from the JSON that a sweep writes of it."""
-    table = pd.DataFrame(rows).astype({"n_regs": "Int64", "occupancy": "Float64"})
+    table = pandas.DataFrame(rows).astype({"n_regs": "Int64", "occupancy": "Float64"})
     folder = tmp_path_factory.mktemp("rows")
     (folder / "rows.csv").write_bytes(views.to_csv(table).encode())
     (folder / "rows.json").write_bytes(views.to_json(table).encode())
-    read = [[row.values for row in read_rows(folder / name)] for name in ("rows.csv", "rows.json")]
+    read = [[one.values for one in read_rows(folder / name)] for name in ("rows.csv", "rows.json")]
     assert read[0] == read[1] == rows
 
 
