@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from occupancy_lab.checking.check import Checked, Finding, Outcome
+    from occupancy_lab.checking.rows import Row
 
 MOST_ANNOTATIONS = 10
 """The errors that GitHub shows of one step."""
@@ -25,19 +28,66 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _SITE = "https://pypi.org/project/occupancy-lab/"
 
 
+_FUNCTION = re.compile(
+    r"^[ \t]*@(?:triton\.)?jit\b.*\n(?:[ \t]*[@#].*\n)*[ \t]*def (\w+)", re.MULTILINE
+)
+"""A function of Triton in a file of Python."""
+_LAB_KERNEL = re.compile(r"^KERNEL\b.*=", re.MULTILINE)
+"""The description of a kernel of the lab, which is called as its file is."""
+
+
+def _repository() -> Path:
+    """Return $GITHUB_WORKSPACE, or the nearest folder, from the current one up, with a .git."""
+    if root := os.environ.get("GITHUB_WORKSPACE"):
+        return Path(os.path.realpath(root))
+    here = Path(os.path.realpath(Path.cwd()))
+    return next((one for one in (here, *here.parents) if (one / ".git").exists()), here)
+
+
+def place_of(row: Row) -> tuple[str, int] | None:
+    """Return the file and the line of a row's kernel.
+
+    Where the row does not say them, they are those of the only function of Triton of its name in
+    the repository; None where there is none, or several.
+    """
+    if row.place is not None:
+        return row.place
+    found = _definitions(_repository()).get(row.kernel, set())
+    return next(iter(found)) if len(found) == 1 else None
+
+
+@functools.cache
+def _definitions(root: Path) -> dict[str, set[tuple[str, int]]]:
+    """Return the file and line of each function of Triton in the files that git knows of."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "*.py"]
+    found: dict[str, set[tuple[str, int]]] = {}
+    try:
+        done = subprocess.run(command, capture_output=True, check=True)  # noqa: S603 - git
+        names = os.fsdecode(done.stdout).split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        return found
+    for name in filter(None, names):
+        try:
+            text = (root / name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        functions = [
+            (one[1], text.count("\n", 0, one.end()) + 1) for one in _FUNCTION.finditer(text)
+        ]
+        if functions and _LAB_KERNEL.search(text):
+            functions.append((Path(name).stem, functions[0][1]))
+        for function, line in functions:
+            found.setdefault(function, set()).add((str(root / name), line))
+    return found
+
+
 def relative(file: str) -> str:
     """Return the path of *file* in the repository, with slashes, as CI systems name it.
 
-    The repository is $GITHUB_WORKSPACE, or the nearest folder above the current one with a .git. Of
-    a file elsewhere, as of a cache from another machine, it is the one that ends the same; where
+    Of a file elsewhere, as of a cache from another machine, it is the one that ends the same; where
     there is none, it keeps its path.
     """
-    here = Path.cwd()
-    root = os.environ.get("GITHUB_WORKSPACE")
-    if root is None:
-        found = (one for one in (here, *here.parents) if (one / ".git").exists())
-        root = str(next(found, here))
-    path, top = Path(os.path.realpath(file)), Path(os.path.realpath(root))
+    path, top = Path(os.path.realpath(file)), _repository()
     if path.is_relative_to(top):
         return path.relative_to(top).as_posix()
     ends = (Path(*path.parts[first:]) for first in range(1, len(path.parts)))
@@ -61,13 +111,13 @@ def _groups(findings: Iterable[Finding]) -> Iterator[list[Finding]]:
     """Return together what one kernel breaks of one check."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for one in findings:
-        groups.setdefault((one.check.name, one.row.kernel, one.row.place), []).append(one)
+        groups.setdefault((one.check.name, one.row.kernel, place_of(one.row)), []).append(one)
     yield from groups.values()
 
 
 def _annotation(group: list[Finding]) -> str:
     first = group[0]
-    place = first.row.place
+    place = place_of(first.row)
     where = {} if place is None else {"file": relative(place[0]), "line": str(place[1])}
     properties = {**where, "title": f"{first.row.kernel} breaks {first.check.name}"}
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
@@ -118,9 +168,9 @@ def _suite(outcome: Outcome) -> ET.Element:
     broken = {id(one.row): one for one in outcome.findings}
     for row, called in zip(outcome.rows, outcome.labels, strict=True):
         case = ET.SubElement(suite, "testcase", name=_xml(called), classname=_xml(row.kernel))
-        if row.place is not None:
-            case.set("file", _xml(relative(row.place[0])))
-            case.set("line", str(row.place[1]))
+        if place := place_of(row):
+            case.set("file", _xml(relative(place[0])))
+            case.set("line", str(place[1]))
         if one := broken.get(id(row)):
             kind = "error" if one.kind == "failed" else "failure"
             problem = ET.SubElement(case, kind, message=_xml(one.why), type=one.kind)
@@ -181,8 +231,8 @@ def _location(one: Finding) -> dict[str, Any]:
     location: dict[str, Any] = {
         "logicalLocations": [{"name": one.row.kernel, "kind": "function"}],
     }
-    if one.row.place is not None:
-        file, line = one.row.place
+    if place := place_of(one.row):
+        file, line = place
         location["physicalLocation"] = {
             "artifactLocation": _artifact(file),
             "region": {"startLine": max(line, 1)},
