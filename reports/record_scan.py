@@ -83,7 +83,7 @@ def fill_group(group: str, folder: Path) -> None:
     Autotuner.do_bench = property(lambda _: once)
     trials = list(foreign_kernels.GROUPS[group]())
     random.Random(0).shuffle(trials)  # noqa: S311 - so that a group with many has some of each
-    done = folder / re.sub(r"\W+", "-", group)
+    done = folder / f"{re.sub(r'[^a-z0-9]+', '-', group)}.trials"
     for trial, call in trials:
         try:
             call()
@@ -226,7 +226,7 @@ def ask_driver(rows: list[dict[str, Any]], until: float) -> None:
         print(f"no driver, nothing is compared: {error}")
         return
     for row in rows:
-        if row["n_regs"] is None or not row["target"].startswith("sm_"):
+        if row["n_regs"] is None or not row["gpu"]:
             continue
         if time.monotonic() > until:
             row["driver_error"] = "no time was left"
@@ -315,6 +315,20 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"! {number} not worked out: {why}"
 
 
+def keep_logs(work: Path, output: Path) -> None:
+    """Copy what the groups printed and which calls failed, and say how many did."""
+    with contextlib.suppress(OSError):
+        shutil.copy(work / "log.txt", output / "log.txt")
+    lines = [
+        f"{file.stem}\t{line}"
+        for file in sorted(work.glob("*.trials"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    (output / "trials.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    failed = sum(not line.endswith("\tdone") for line in lines)
+    print(f"{len(lines)} calls, {failed} of which failed (trials.txt)")
+
+
 def main() -> None:
     """Fill the caches, scan them, ask the driver, and say how many rows agree."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -358,8 +372,7 @@ def main() -> None:
         print("\n".join(lines), flush=True)
         pack(rows, chosen.output / "scan-entries.tar.xz")
     finally:
-        with contextlib.suppress(OSError):
-            shutil.copy(work / "log.txt", chosen.output / "log.txt")
+        keep_logs(work, chosen.output)
         shutil.rmtree(work, ignore_errors=True)
     print(f"{time.monotonic() - began:.0f} s in all")
 

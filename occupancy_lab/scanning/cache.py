@@ -118,7 +118,7 @@ class Unreadable:
 
 
 def default_directories() -> tuple[str, ...]:
-    """Return the caches of Triton and of torchinductor on this machine that are there.
+    """Return where the caches of Triton and of torchinductor are, whether they are there or not.
 
     They are where Triton's `knobs.cache` and torch's `cache_dir_utils` put them.
     """
@@ -128,7 +128,7 @@ def default_directories() -> tuple[str, ...]:
     if not inductor:
         name = re.sub(r'[\\/:*?"<>|]', "_", _user())
         inductor = f"{tempfile.gettempdir()}/torchinductor_{name}"
-    return tuple(one for one in dict.fromkeys((triton, inductor)) if Path(one).is_dir())
+    return tuple(dict.fromkeys((triton, inductor)))
 
 
 def _user() -> str:
@@ -245,30 +245,30 @@ def _metadata(entry: Entry) -> dict[str, Any]:
     """Return the metadata with what is used of it checked; BinaryError where it is none."""
     if "json" not in entry.suffixes:
         binary = next((one for one in BINARIES.values() if one in entry.suffixes), None)
-        why = f"there is a {binary} without its metadata" if binary else "no compile ended here"
-        msg = f"{entry.name}.json is missing: {why}"
+        why = f"its {binary} is without metadata" if binary else "its compile did not finish"
+        msg = f"there is no .json file: {why}"
         raise BinaryError(msg)
     text = _bytes(entry, "json")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        msg = f"{entry.name}.json is cut off or no JSON"
+        msg = "the .json file is cut off or no JSON"
         raise BinaryError(msg) from error
     if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
-        msg = f"{entry.name}.json is no metadata of a kernel: it names no target"
+        msg = "the .json file is no metadata of a kernel: it names no target"
         raise BinaryError(msg)
     target = found["target"]
     texts = {"name": found.get("name"), "backend": target.get("backend")}
     for key, value in texts.items():
         if not isinstance(value, str):
-            msg = f"{entry.name}.json is no metadata of a kernel: its {key} is {quoted(value)}"
+            msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
             raise BinaryError(msg)
     numbers = {
-        key: _number(entry, found, key, needed=key in {"num_warps", "shared"})
+        key: _number(found, key, needed=key in {"num_warps", "shared"})
         for key in ("num_warps", "shared", "num_stages", "num_ctas", "tmem_size", "maxnreg")
     }
     if not 1 <= (numbers["num_warps"] or 0) <= MOST_WARPS:
-        msg = f"{entry.name}.json is damaged: num_warps is {numbers['num_warps']}"
+        msg = f"the .json file is damaged: num_warps is {numbers['num_warps']}"
         raise BinaryError(msg)
     version, warp_size = found.get("triton_version"), target.get("warp_size")
     return {
@@ -284,12 +284,12 @@ def _metadata(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _number(entry: Entry, found: Mapping[str, Any], key: str, *, needed: bool) -> int | None:
+def _number(found: Mapping[str, Any], key: str, *, needed: bool) -> int | None:
     value = found.get(key)
     if value is None and not needed:
         return None
     if type(value) is not int or not 0 <= value < 2**31:
-        msg = f"{entry.name}.json is no metadata of a kernel: its {key} is {quoted(value)}"
+        msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
         raise BinaryError(msg)
     return value
 
@@ -297,7 +297,7 @@ def _number(entry: Entry, found: Mapping[str, Any], key: str, *, needed: bool) -
 def _bytes(entry: Entry, suffix: str) -> bytes:
     """Return the content of a file; BinaryError where there is none, or it is no kernel's."""
     if suffix not in entry.suffixes:
-        msg = f"{entry.name}.{suffix} is missing"
+        msg = f"the .{suffix} file is missing"
         raise BinaryError(msg)
     try:
         # What may never be written to, a named pipe, is not waited for.
@@ -308,10 +308,10 @@ def _bytes(entry: Entry, suffix: str) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        msg = f"{entry.name}.{suffix} cannot be read: {error.strerror}"
+        msg = f"the .{suffix} file cannot be read: {error.strerror}"
         raise BinaryError(msg) from error
     if size > MOST_BYTES:
-        msg = f"{entry.name}.{suffix} is larger than {MOST_BYTES >> 20} MiB"
+        msg = f"the .{suffix} file is larger than {MOST_BYTES >> 20} MiB"
         raise BinaryError(msg)
     return content
 
@@ -361,7 +361,7 @@ def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mi
 def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
     if "amdgcn" not in entry.suffixes:
         missing = "amdgcn" if "hsaco" in entry.suffixes else "amdgcn and hsaco"
-        msg = f"the {missing} of {entry.name} is missing, of which the registers are read"
+        msg = f"there is no {missing}, of which the registers are read"
         raise BinaryError(msg)
     text = _bytes(entry, "amdgcn").decode(errors="replace")
     found = read_amdgcn(text, metadata["name"])

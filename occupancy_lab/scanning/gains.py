@@ -1,29 +1,32 @@
-"""What there is to win for a kernel in a cache: one number, at most so many times faster, and why.
+"""What there is to win for a kernel in a cache: one number, how many times faster at most, and why.
 
 A cache says nothing of a launch's size or of its data, so that no time can be predicted. What can
-be said is a bound for a full GPU. The warps that are resident on a multiprocessor make passes over
-the kernel's code, in each of which every instruction counts once. Such a pass of one warp takes the
-multiprocessor at least as long as the longest of
+be said is a bound for a full GPU, from what one program does in a pass over its code, in which
+every instruction counts once. A pass takes a multiprocessor at least
 
-- memory: the bytes of its global accesses, at its share of the GPU's bandwidth;
+- memory: the bytes of its global accesses, at the multiprocessor's share of the bandwidth;
 - issue: its instructions, at the rate of the schedulers;
 - local: the bytes of its local memory, at the rate of the way to the L2 cache;
-- warps: one latency of the memory and the latencies of its own instructions, divided by the warps
-  that wait at the same time (Little's law). Where copies run ahead, the two waits overlap.
 
-A kernel is short of warps where the last is the longest. One more program then helps, by no more
-than the ratio of its warps to those of now and no further than to the next of the four. Elsewhere
-more occupancy brings nothing, and the gain is 1. Spills are worth what the pass is shorter without
-their bytes and instructions. The bytes in flight are an upper bound, as if a warp issued all its
-loads at once, so that a kernel which is called short of warps is short of them.
+and the program itself as long as it waits: one latency of the memory, then its bytes, then its
+instructions, each after the one before, and its local memory. (Copies ahead, as num_stages makes
+them, let the first two and the others overlap.) While one program waits others work, so that with
+P resident programs a pass takes the multiprocessor the longest of the three, or the wait divided by
+P. Where the last is the longest, the kernel is short of programs: one more helps, by no more than
+the ratio of the programs and no further than to the longest of the others. Elsewhere more occupancy
+brings nothing, and the gain is 1. Spills are worth what a pass is shorter without their bytes and
+instructions.
 
-Matrix multiplications on tensor cores take longer than their issue, which is not in these numbers:
-more occupancy is worth something to such a kernel only where too few bytes can be in flight to keep
-the memory busy, and its tensor cores have that to wait for.
+Latency, bandwidth and rates are the GPU's calibrated constants, or its data sheet's. Matrix
+multiplications on tensor cores take longer than their issue, which is not in these numbers. More
+occupancy is therefore worth something to a kernel with them only where the bytes that its programs
+can have in flight are too few to keep the memory busy (Little's law: latency times bandwidth), and
+its tensor cores have that to wait for.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -38,15 +41,20 @@ if TYPE_CHECKING:
 
 LEAST = 1.005
 """A gain below this is none."""
+MEMORY, ISSUE, LOCAL, PROGRAMS = "memory", "issue", "local memory", "programs"
+"""What can take a pass longest."""
+TENSOR_WORDS = "tensor cores do its work, and few warps keep them busy"
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times faster a kernel would be at most, and why."""
+    """How many times faster a kernel gets at most, and why."""
 
     factor: float | None
     """None where it is not known."""
     by: str
+    bound: str = ""
+    """What takes a pass longest now: memory, issue, local memory, programs or tensor cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,11 @@ class Speeds:
     """A load from device memory."""
     instruction_us: float
     """From an instruction of a warp to its next."""
+
+    @property
+    def in_flight(self) -> float:
+        """Return the bytes in flight that keep the memory busy."""
+        return self.latency_us * self.memory
 
 
 @cache
@@ -83,37 +96,43 @@ def speeds_of(gpu: Gpu) -> Speeds | None:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a warp does in one pass over the kernel's code."""
+    """What a program does in one pass over its code."""
 
-    moved: float
+    moved: int
     """Bytes of global memory."""
-    local: float
+    local: int
+    """Bytes of local memory."""
+    num_warps: int
     instructions: int
+    """Of each warp."""
     ahead: bool
     """Whether copies run ahead of the warps."""
 
-    def times(self, speeds: Speeds, warps: int) -> dict[str, float]:
-        """Return how long each part takes the multiprocessor, us, with *warps* resident on it."""
-        own = self.instructions * speeds.instruction_us
-        latency = speeds.latency_us if self.moved else 0.0
-        wait = max(latency, own) if self.ahead else latency + own
-        return {
-            "memory": self.moved / speeds.memory,
-            "issue": self.instructions / speeds.issued,
-            "local": self.local / speeds.local,
-            "warps": wait / max(warps, 1),
-        }
+    def times(self, speeds: Speeds, programs: int) -> dict[str, float]:
+        """Return how long each part takes a multiprocessor that holds *programs*, us."""
+        memory = self.moved / speeds.memory
+        issue = self.num_warps * self.instructions / speeds.issued
+        local = self.local / speeds.local
+        load = (speeds.latency_us if self.moved else 0.0) + memory
+        own = max(issue, self.instructions * speeds.instruction_us) + local
+        wait = max(load, own) if self.ahead else load + own
+        return {MEMORY: memory, ISSUE: issue, LOCAL: local, PROGRAMS: wait / programs}
+
+    def us(self, speeds: Speeds, programs: int) -> float:
+        """Return how long a pass takes a multiprocessor that holds *programs*."""
+        return max(self.times(speeds, programs).values())
 
 
 def pass_of(mix: Mix, resources: Resources, warp_size: int) -> Pass:
-    """Return what a warp of the kernel does in one pass.
+    """Return what a program of the kernel does in one pass.
 
     Copies ahead move no more than the shared memory that they fill.
     """
-    copied = resources.shared / resources.num_warps if mix.copies else 0
+    threads = resources.num_warps * warp_size
     return Pass(
-        moved=mix.global_bytes * warp_size + copied,
-        local=mix.local_bytes * warp_size,
+        moved=mix.global_bytes * threads + (resources.shared if mix.copies else 0),
+        local=mix.local_bytes * threads,
+        num_warps=resources.num_warps,
         instructions=mix.instructions,
         ahead=mix.copies > 0,
     )
@@ -124,80 +143,70 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     resources: Resources,
     gpu: Gpu,
     *,
-    warps: int,
-    warps_after: int | None,
+    programs: int,
+    after: int | None,
     step: str,
     spill_advice: str,
 ) -> Gain:
     """Return what the kernel would gain at most by its next step, or without its spills.
 
-    *warps* are resident now, and *warps_after* with the next *step*, in words; None where nothing
-    brings a further program. *spill_advice* is what to do against spills.
+    *programs* are resident per multiprocessor, *after* with the next *step*, in words; None where
+    nothing brings a further one. *spill_advice* is what to do against spills.
     """
     speeds = speeds_of(gpu)
-    if mix is None or speeds is None:
-        why = "its instructions" if mix is None else f"the speed of {gpu.title}"
-        return Gain(None, f"not known, as {why} is not" if mix else f"not known, as {why} are not")
+    if mix is None:
+        return Gain(None, "not known: its instructions are not")
+    if speeds is None:
+        return Gain(None, f"not known: the size or speed of {gpu.title} is not")
     work = pass_of(mix, resources, gpu.architecture.warp_size)
-    now = work.times(speeds, warps)
-    longest = max(now, key=lambda part: now[part])
-    spilled = _without_spills(mix, work, speeds, warps, spill_advice)
-    if longest != "warps":
-        more = Gain(1.0, _enough(longest, mix, gpu))
-    elif mix.tensor:
-        more = _of_tensor_kernel(work, speeds, warps, warps_after, step)
-    else:
-        more = _of_warps(work, speeds, warps, warps_after, step)
-    return spilled if (spilled.factor or 0) > (more.factor or 0) else more
-
-
-def _without_spills(mix: Mix, work: Pass, speeds: Speeds, warps: int, advice: str) -> Gain:
-    accesses = mix.local_loads + mix.local_stores
-    if not accesses:
-        return Gain(1.0, "")
-    rest = Pass(work.moved, 0, work.instructions - accesses, work.ahead)
-    factor = max(work.times(speeds, warps).values()) / max(rest.times(speeds, warps).values())
-    beside = f"{accesses} loads and stores of local memory beside {mix.global_accesses} of global"
-    return Gain(factor, f"{advice}: {beside}")
-
-
-def _of_warps(work: Pass, speeds: Speeds, warps: int, after: int | None, step: str) -> Gain:
-    now = work.times(speeds, warps)
-    enough = max(value for part, value in now.items() if part != "warps")
-    needed = now["warps"] * warps / enough if enough else 0.0
-    short = _short(work, speeds, warps, needed)
-    if after is None:
-        return Gain(1.0, f"{short}, but {step}")
-    factor = max(now.values()) / max(work.times(speeds, after).values())
-    return Gain(factor, f"{step}: {short}")
-
-
-def _short(work: Pass, speeds: Speeds, warps: int, needed: float) -> str:
-    own = work.instructions * speeds.instruction_us
-    if work.moved and speeds.latency_us >= own:
-        held = warps * work.moved / 1024
-        wanted = speeds.latency_us * speeds.memory / 1024
-        if held < wanted:
-            return f"{held:.3g} of the {wanted:.3g} KiB in flight that keep the memory busy"
-    return f"{warps} of the {needed:.0f} warps that hide its latencies"
-
-
-def _of_tensor_kernel(work: Pass, speeds: Speeds, warps: int, after: int | None, step: str) -> Gain:
-    held, wanted = warps * work.moved, speeds.latency_us * speeds.memory
-    if held >= wanted or after is None:
-        return Gain(1.0, "tensor cores do its work, which few warps keep busy")
-    factor = min(after / warps, wanted / held if held else 1.0)
-    flight = f"{held / 1024:.3g} of the {wanted / 1024:.3g} KiB in flight"
-    return Gain(factor, f"{step}: {flight}, if its tensor cores wait for memory")
-
-
-def _enough(longest: str, mix: Mix, gpu: Gpu) -> str:
-    if longest == "local":
-        return "its local memory keeps it busy, not too few warps"
     if mix.tensor:
-        return "tensor cores do its work, which few warps keep busy"
-    words = {
-        "memory": f"its {gpu.architecture.warp_word}s keep the memory busy",
-        "issue": f"its {gpu.architecture.warp_word}s keep the schedulers busy",
-    }
-    return words[longest]
+        more = _of_tensor_kernel(work, speeds, programs, after, step)
+    else:
+        more = _of_programs(work, speeds, programs, after, step)
+    spilled = _without_spills(mix, work, speeds, programs, spill_advice)
+    return spilled if (spilled.factor or 0) > max(more.factor or 0, LEAST) else more
+
+
+def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:
+    accesses = mix.local_loads + mix.local_stores
+    rest = Pass(work.moved, 0, work.num_warps, work.instructions - accesses, work.ahead)
+    factor = work.us(speeds, programs) / rest.us(speeds, programs) if accesses else 1.0
+    why = f"{accesses} loads and stores of local memory, {mix.global_accesses} of global"
+    return Gain(factor, f"{advice}: {why}", LOCAL)
+
+
+def _of_programs(work: Pass, speeds: Speeds, programs: int, after: int | None, step: str) -> Gain:
+    now = work.times(speeds, programs)
+    bound = max(now, key=lambda part: now[part])
+    if bound != PROGRAMS:
+        words = {
+            MEMORY: "the memory is kept busy",
+            ISSUE: "the schedulers are kept busy",
+            LOCAL: "the way to its local memory is kept busy",
+        }
+        return Gain(1.0, words[bound], bound)
+    others = max(value for part, value in now.items() if part != PROGRAMS)
+    enough = math.ceil(now[PROGRAMS] * programs / others) if others else programs
+    held = programs * work.moved
+    if work.moved and held < speeds.in_flight:
+        short = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight that keep memory busy"
+    else:
+        short = f"{programs} of the {enough} programs that hide each other's waits"
+    if after is None:
+        return Gain(1.0, f"{step}: {short}", PROGRAMS)
+    return Gain(now[PROGRAMS] / work.us(speeds, after), f"{step}: {short}", PROGRAMS)
+
+
+def _of_tensor_kernel(
+    work: Pass, speeds: Speeds, programs: int, after: int | None, step: str
+) -> Gain:
+    held = programs * work.moved
+    if not held or held >= speeds.in_flight or after is None:
+        return Gain(1.0, TENSOR_WORDS, "tensor cores")
+    flight = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight"
+    factor = min(after / programs, speeds.in_flight / held)
+    return Gain(factor, f"{step}: {flight}, where its tensor cores wait for memory", PROGRAMS)
+
+
+def _kib(number: float) -> str:
+    return f"{number / 1024:.3g}"

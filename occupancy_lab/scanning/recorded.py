@@ -61,7 +61,7 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
     if place is None:
         return Recorded(dict(tuned), _arguments(text), "")
     file, line = place[1], int(place[2])
-    names = _ranges_of(file, compiled).get(line, {})
+    names = _ranges_of(file, line, compiled)
     found = dict(_constexprs(text, file, names)) if names else {}
     return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}")
 
@@ -126,18 +126,24 @@ def _resolved(text: str, place: str) -> tuple[str, int, int] | None:
     return None
 
 
-def _ranges_of(file: str, compiled: float) -> Mapping[int, Mapping[tuple[int, int], str]]:
-    """Return `_ranges` of a file that has not changed since *compiled*; nothing of another."""
-    changed, ranges = _ranges(file)
-    return ranges if changed is not None and changed <= compiled else {}
+@cache
+def _ranges_of(file: str, line: int, compiled: float) -> Mapping[tuple[int, int], str]:
+    """Return each `arange(0, NAME)` of a constexpr in the function at *line* of *file*.
+
+    By the line and column of the call or of NAME, which the texts of Triton's compiler give.
+    Nothing where the file has changed since *compiled*, or has no function there.
+    """
+    changed, functions = _functions(file)
+    function = functions.get(line)
+    unknown = function is None or changed is None or changed > compiled
+    return {} if unknown or function is None else dict(_ranges(function))
 
 
 @cache
-def _ranges(file: str) -> tuple[float | None, Mapping[int, Mapping[tuple[int, int], str]]]:
-    """Return when *file* was changed, and each `arange(0, NAME)` of a constexpr in its functions.
+def _functions(file: str) -> tuple[float | None, Mapping[int, ast.FunctionDef]]:
+    """Return when *file* was changed, and its functions by their lines.
 
-    By the line of the function, and the line and column of the call or of NAME, which the texts of
-    Triton's compiler give. None and nothing where there is no such file or it is no Python.
+    None and nothing where there is no such file or it is no Python.
     """
     try:
         found = Path(file).stat()
@@ -148,11 +154,17 @@ def _ranges(file: str) -> tuple[float | None, Mapping[int, Mapping[tuple[int, in
             tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None, {}
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    return found.st_mtime, {one.lineno: dict(_of_function(one)) for one in functions}
+    functions = {}
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        left += getattr(node, "body", ()) if isinstance(node, ast.stmt | ast.Module) else ()
+        if isinstance(node, ast.FunctionDef):
+            functions[node.lineno] = node
+    return found.st_mtime, functions
 
 
-def _of_function(function: ast.FunctionDef) -> Iterator[tuple[tuple[int, int], str]]:
+def _ranges(function: ast.FunctionDef) -> Iterator[tuple[tuple[int, int], str]]:
     arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
     constexprs = {
         one.arg

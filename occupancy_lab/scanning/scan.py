@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ from occupancy_lab.scanning.cache import (
 )
 from occupancy_lab.scanning.gains import find_gain
 from occupancy_lab.scanning.recorded import NOTHING, read_recorded, read_tuned
+from occupancy_lab.scanning.rows import COLUMNS, ScannedKernel
 from occupancy_lab.text.document import Answer
 from occupancy_lab.text.words import LIMITS, listed
 
@@ -44,62 +44,6 @@ REGISTER_STEP = 8
 """Registers that ptxas and a warp's allocation go by."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedKernel:
-    """One kernel of a cache on one GPU; what is not known is None, or "" of a text."""
-
-    kernel: str
-    target: str = ""
-    """What it was compiled for: sm_90, gfx942."""
-    gpu: str = ""
-    """The key of the GPU that it was worked out for."""
-    status: str = "ok"
-    """ok, unreadable, unknown target, other target or does not fit."""
-    reason: str = ""
-    """Why it is not ok."""
-    num_warps: int | None = None
-    """Warps as launched."""
-    num_stages: int | None = None
-    num_ctas: int | None = None
-    constexprs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Those that are recorded."""
-    arguments: str = ""
-    """The types of its arguments, "*fp32:16, i32"."""
-    n_regs: int | None = None
-    local_bytes: int | None = None
-    """Local memory (scratch) per thread, bytes."""
-    local_accesses: int | None = None
-    """Instructions that load from or store to it."""
-    static_shared: int | None = None
-    shared: int | None = None
-    """Dynamic shared memory (LDS) per program, bytes."""
-    limiter: str = ""
-    """Every resource that binds, with + between them: registers+warps."""
-    programs_per_multiprocessor: int | None = None
-    occupancy: float | None = None
-    next_step: str = ""
-    """What brings a further program, or why nothing does."""
-    gain: float | None = None
-    """How many times faster it would be at most; 1 where nothing is to win."""
-    gain_by: str = ""
-    """By what, and why."""
-    tensor_instructions: int | None = None
-    triton_version: str = ""
-    source: str = ""
-    """The file and line of its function: softmax.py:24."""
-    entry: str = ""
-    """Its folder in the cache."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain values."""
-        return {name: getattr(self, name) for name in COLUMNS} | {
-            "constexprs": dict(self.constexprs)
-        }
-
-
-COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Scan(Answer):
     """The kernels of caches, those with most to win first."""
@@ -109,9 +53,7 @@ class Scan(Answer):
     gpus: Mapping[str, Gpu]
     """The GPU that was taken for each target."""
     others: int
-    """Entries without a kernel."""
-    unlisted: Mapping[str, str]
-    """Folders that cannot be read, and why."""
+    """Entries without a kernel: launchers that Triton compiled, and what it tuned."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return each kernel as a dict of plain values."""
@@ -152,14 +94,14 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     """
     asked = None if gpu is None else _by_target(asked_gpus(gpu))
     folders = tuple(os.fspath(one) for one in directories) or default_directories()
-    found = find_entries(folders)
+    found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
     kernels = [_scanned(entry, asked, tuned) for entry in found.entries]
     kernels += [_unlisted(folder, why) for folder, why in found.unreadable.items()]
     kernels.sort(key=_rank)
     targets = dict.fromkeys(one.target for one in kernels if one.gpu)
     gpus = {name: one for name in targets if (one := _gpu_for(name, asked))}
-    return Scan(tuple(kernels), folders, gpus, found.others, found.unreadable)
+    return Scan(tuple(kernels), folders, gpus, found.others)
 
 
 def _by_target(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
@@ -317,8 +259,8 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         kernel.mix,
         resources,
         gpu,
-        warps=warps,
-        warps_after=None if after is None else after * resources.num_warps,
+        programs=fit.programs,
+        after=after,
         step=step,
         spill_advice=_spill_advice(kernel, gpu),
     )
@@ -327,9 +269,20 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         "programs_per_multiprocessor": fit.programs,
         "occupancy": warps / gpu.architecture.max_warps,
         "next_step": step,
+        "next_programs": after,
+        "fewer_registers": None if after is None else _fewer(fit, "registers"),
+        "fewer_shared": None if after is None else _fewer(fit, "shared"),
         "gain": gain.factor,
         "gain_by": gain.by,
+        "bound": gain.bound,
     }
+
+
+def _fewer(fit: Fit, resource: str) -> int | None:
+    for step in fit.steps:
+        if step.resource == resource and step.most_for_one_more is not None:
+            return step.now - step.most_for_one_more
+    return None
 
 
 def _resource_word(gpu: Gpu, name: str) -> str:
@@ -366,8 +319,3 @@ def _spill_advice(kernel: CachedKernel, gpu: Gpu) -> str:
         if used >= allowed < architecture.max_registers_per_thread:
             return "fewer num_warps, which allow more registers, or a smaller block"
     return "a smaller block or more num_warps"
-
-
-def count_by(kernels: Iterable[ScannedKernel], column: str) -> Counter[str]:
-    """Return how many *kernels* have each value of *column*."""
-    return Counter(getattr(one, column) for one in kernels)

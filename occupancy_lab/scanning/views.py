@@ -6,58 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.expressions import Kind, nearest, parse
+from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export
-from occupancy_lab.scanning.scan import COLUMNS, Scan, scan
+from occupancy_lab.scanning.rows import COLUMNS, kinds_of, values_of
+from occupancy_lab.scanning.scan import Scan, scan
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.printing import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.scanning.scan import ScannedKernel
-
-NUMBERS = frozenset(
-    {
-        *("num_warps", "num_stages", "num_ctas", "n_regs", "local_bytes", "local_accesses"),
-        *("static_shared", "shared", "programs_per_multiprocessor", "occupancy", "gain"),
-        "tensor_instructions",
-    }
-)
-"""The columns with numbers; the others have texts."""
-TOP = 20
-"""The rows that a screen shows of a whole cache."""
-
-
-def constexprs_text(constexprs: Mapping[str, Any]) -> str:
-    """Return constexprs as a cell has them: "BLOCK_SIZE=1024, EVEN=True"."""
-    return ", ".join(f"{name}={value}" for name, value in constexprs.items())
-
-
-def values_of(kernel: ScannedKernel, names: Sequence[str] = COLUMNS) -> dict[str, Value]:
-    """Return a row for a condition: its columns and, where none has their name, its constexprs.
-
-    A text that is not known is None, as a number is.
-    """
-    values: dict[str, Any] = dict.fromkeys(names) | dict(kernel.constexprs)
-    for name in COLUMNS:
-        value = getattr(kernel, name)
-        if name == "constexprs":
-            value = constexprs_text(value)
-        values[name] = None if value == "" else value
-    return values
-
-
-def kinds_of(kernels: Sequence[ScannedKernel]) -> dict[str, Kind]:
-    """Return what each name stands for that a condition over *kernels* may have."""
-    kinds = {
-        name: Kind.NUMBER if type(value) is int else Kind.TEXT
-        for one in kernels
-        for name, value in one.constexprs.items()
-    }
-    return kinds | {name: Kind.NUMBER if name in NUMBERS else Kind.TEXT for name in COLUMNS}
+    from occupancy_lab.scanning.rows import ScannedKernel
 
 
 def choose(found: Scan, *, where: str | None = None, sort: str | None = None) -> Scan:
@@ -153,6 +114,7 @@ def scan_views(  # noqa: PLR0913 - one argument per option of the command line
     status = int(bool(whole.kernels) and all(one.n_regs is None for one in whole.kernels))
     if form is not None:
         return {"csv": to_csv, "json": to_json}[form](cut), status
-    from occupancy_lab.scanning.page import write_scan
+    from occupancy_lab.scanning.page import TOP, write_scan
 
-    return write_scan(found, top=top or TOP).to_markdown(), status
+    asked = not (where is None and sort is None and top is None)
+    return write_scan(found, top=top or TOP, every=asked).to_markdown(), status
