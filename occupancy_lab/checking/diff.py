@@ -13,7 +13,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import parse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
-from occupancy_lab.text.words import count, listed, percent, resource_word
+from occupancy_lab.text.words import LIMITS, count, listed, percent, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,11 +99,16 @@ def _words(before: Row, after: Row) -> str:
         words = f"{after.status} instead of {before.status}"
         return f"{words}: {reason}" if reason else words
     amounts = [
-        f"{shown(after.values[name])} {AMOUNTS[name]} instead of {shown(before.values[name])}"
+        f"{shown(after.values[name])} {_word(name, after)} instead of {shown(before.values[name])}"
         for name in _changed(before, after)
     ]
     words = listed(amounts) if amounts else "with the same amounts"
     return f"{words}: {_occupancy_words(before, after)}"
+
+
+def _word(name: str, row: Row) -> str:
+    amd = row.gpu is not None and row.gpu.vendor == "AMD"
+    return "VGPRs" if amd and name == "n_regs" else AMOUNTS[name]
 
 
 def _occupancy_words(before: Row, after: Row) -> str:
@@ -123,7 +128,7 @@ def _occupancy_words(before: Row, after: Row) -> str:
     decisive = after if fewer else before
     limiters = str(decisive.values.get("limiter") or "").split("+")
     vendor = "" if gpu is None else gpu.vendor
-    limited = listed([resource_word(vendor, one) for one in limiters if one])
+    limited = listed([resource_word(vendor, one) for one in limiters if one in LIMITS] or [""])
     why = f", limited by {limited}" if fewer else f", which {limited} limited before"
     was = percent(float(held)) if isinstance(held, int | float) else "not known"
     plural = "" if new == 1 else "s"

@@ -136,7 +136,7 @@ def _differences(row: Row, other: Row) -> dict[str, Value]:
 def _distance(row: Row, differences: Mapping[str, Value]) -> tuple[int, int, float]:
     """Return how far other knobs are: those of the kernel first, all of them, how many times."""
     times = [
-        abs(math.log2(value / now))
+        abs(math.log2(value) - math.log2(now))
         for name, value in differences.items()
         if isinstance(value, int | float)
         and isinstance(now := row.values.get(name), int | float)

@@ -45,7 +45,12 @@ _CONDITIONS = frozenset(("mostly_launch",))
 RESULTS = frozenset(
     (
         *(*_AMOUNTS, *COUNTERS, *OCCUPANCY, "n_spills", "launched_warps", "status", "reason"),
-        *("local_accesses",),
+        *(
+            "local_accesses",
+            "fewer_registers",
+            "fewer_shared",
+            "next_programs",
+        ),
         *("num_programs", "waves", "max_warps", "tutorial_programs", "tutorial_num_programs"),
         *("predicted_us", "predicted_gbs", "bound", "basis", "least_us", "floor_us", "grid"),
         *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "gpu_title"),
@@ -56,6 +61,7 @@ RESULTS = frozenset(
     )
 ) - {"num_ctas"}
 """The columns that come of compiling or measuring; every other column names the row."""
+_LINE = re.compile(r"[0-9]{1,9}")
 _CONSTEXPR = re.compile(r"(\w+)=(.*?)(?=, \w+=|$)")
 """A constexpr in the cell of a scan."""
 
@@ -79,7 +85,7 @@ class Row:
     @property
     def kernel(self) -> str:
         """The kernel's name."""
-        return str(self.values["kernel"])
+        return str(self.values.get("kernel") or "")
 
     @property
     def names(self) -> dict[str, Value]:
@@ -111,7 +117,7 @@ class Row:
     def place(self) -> tuple[str, int] | None:
         """The file and the line of the kernel's source; None where it is not known."""
         file, _, line = str(self.values.get("source") or "").rpartition(":")
-        return (file, int(line)) if file and line.isascii() and line.isdigit() else None
+        return (file, int(line)) if file and _LINE.fullmatch(line) else None
 
 
 @functools.cache

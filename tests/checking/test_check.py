@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 from compiled_rows import compiled, failed
+from hypothesis import given
+from hypothesis import strategies as st
 
 import occupancy_lab
-from occupancy_lab.checking import check, read_checks
+from occupancy_lab.checking import Checked, check, diff, read_checks
+from occupancy_lab.checking.outputs import to_github, to_junit, to_sarif
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 
@@ -227,6 +230,45 @@ def test_json_has_every_row_and_mend() -> None:
     assert found["findings"][0]["mends"][0]["option"] == "maxnreg=32"
     page = run("occupancy > 0.99", "rows.json").output
     assert "10 more; --json has them all" in page
+
+
+COLUMNS = [
+    *compiled(),
+    "source",
+    "launched_warps",
+    "reason",
+    "maxnreg",
+    "rows",
+    "grid",
+    "resources",
+]
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+VALUES |= st.lists(st.integers(), max_size=2) | st.dictionaries(st.text(max_size=9), st.integers())
+VALUES |= st.sampled_from([8, 40, "ok", "h100", "mi300x", "registers", "a.py:3"])
+ROWS = st.lists(
+    st.builds(
+        lambda kernel, values: {**values, "kernel": kernel},
+        st.text(max_size=9),
+        st.dictionaries(st.sampled_from(COLUMNS), VALUES)
+        | st.dictionaries(st.sampled_from(COLUMNS[:7]), VALUES).map(lambda one: compiled() | one),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(rows=ROWS, others=ROWS)
+def test_whatever_rows_hold_can_be_checked_and_written(rows: list[Any], others: list[Any]) -> None:
+    """Rows of any values have words, mends, a difference and every output."""
+    Path("rows.json").write_text(json.dumps(rows), encoding="utf-8")
+    for source in ("rows.json", rows):
+        checked = check("kernel == 'x'", source)
+        assert checked.status == 1 or {row["kernel"] for row in rows} == {"x"}
+        for write in (to_github, to_junit, to_sarif, Checked.to_markdown, Checked.to_json):
+            assert isinstance(write(checked), str)
+    found = diff(rows, others, fail_on="after_kernel == before_kernel")
+    assert found.to_markdown()
+    assert found.to_json()
 
 
 @pytest.mark.slow
