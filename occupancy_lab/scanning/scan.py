@@ -24,7 +24,7 @@ from occupancy_lab.scanning.cache import (
     read_text,
 )
 from occupancy_lab.scanning.gains import find_gain
-from occupancy_lab.scanning.recorded import NOTHING, read_recorded, read_tuned
+from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
 from occupancy_lab.scanning.rows import COLUMNS, ScannedKernel
 from occupancy_lab.text.document import Answer
 from occupancy_lab.text.words import LIMITS, listed
@@ -96,6 +96,7 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     folders = tuple(os.fspath(one) for one in directories) or default_directories()
     found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
+    forget_sources()
     kernels = [_scanned(entry, asked, tuned) for entry in found.entries]
     kernels += [_unlisted(folder, why) for folder, why in found.unreadable.items()]
     kernels.sort(key=_rank)
