@@ -51,6 +51,6 @@ def compiled(kernel: Any, arch: str, block_size: int, dtype: str = "fp32", **opt
         fn=kernel,
         signature=dict(zip(kernel.arg_names, types, strict=True)),
         constexprs={(3,): block_size, (4,): 2},
-        attrs={(place,): [["tt.divisibility", 16]] for place in (0, 1)},
+        attrs={(place,): [["tt.divisibility", 16]] for place in (0, 1, 2)},
     )
     return triton.compile(source, target=target, options=options)
