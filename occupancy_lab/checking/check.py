@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking.mending import Mend, compiled_neighbours, mend, nearest
+from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
 from occupancy_lab.checking.rows import OK, Row, Table, make_rows, read_rows, shown
 from occupancy_lab.errors import InputError, listed, quoted
 from occupancy_lab.expressions import Expression, parse
@@ -412,30 +412,34 @@ def _checked(
         msg = "there are no rows to check, which proves nothing; --allow-empty lets that pass"
         raise InputError(msg)
     tried = [MOST_TRIED]
-    outcomes = []
-    for one in checks:
-        rows = one.rows(table)
-        if not rows and "empty" not in passes:
-            kernels = listed(sorted({row.kernel for row in table.rows}))
-            msg = (
-                f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
-                f" are {kernels}; --allow-empty lets that pass"
-            )
-            raise InputError(msg)
-        labels = [table.label(row) for row in rows]
-        mender = functools.partial(_mends, table=table, makers=makers, tried=tried)
-        findings, let_pass = [], 0
-        for row, called in zip(rows, labels, strict=True):
-            kind = _kind(one, row, table)
-            if kind is None:
-                continue
-            if kind in passes:
-                let_pass += 1
-                continue
-            found = {name: row.values.get(name) for name in one.columns}
-            findings.append(Finding(one, row, kind, found, called, mender))
-        outcomes.append(Outcome(one, tuple(rows), tuple(findings), let_pass, tuple(labels)))
-    return Checked(tuple(outcomes))
+    return Checked(tuple(_outcome(one, table, makers, tried, passes) for one in checks))
+
+
+def _outcome(
+    one: Check,
+    table: Table,
+    makers: Mapping[int, Any],
+    tried: list[int],
+    passes: Collection[str],
+) -> Outcome:
+    rows = one.rows(table)
+    if not rows and "empty" not in passes:
+        kernels = listed(sorted({row.kernel for row in table.rows}))
+        msg = (
+            f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
+            f" are {kernels}; --allow-empty lets that pass"
+        )
+        raise InputError(msg)
+    labels = tuple(table.label(row) for row in rows)
+    mender = Mender(table.rows, functools.partial(_meets, one, table))
+    mend = functools.partial(_mends, mender=mender, makers=makers, tried=tried)
+    kinds = [_kind(one, row, table) for row in rows]
+    findings = tuple(
+        Finding(one, row, kind, {name: row.values.get(name) for name in one.columns}, called, mend)
+        for row, kind, called in zip(rows, kinds, labels, strict=True)
+        if kind is not None and kind not in passes
+    )
+    return Outcome(one, tuple(rows), findings, sum(kind in passes for kind in kinds), labels)
 
 
 def _kind(one: Check, row: Row, table: Table) -> str | None:
@@ -446,22 +450,17 @@ def _kind(one: Check, row: Row, table: Table) -> str | None:
     return None if held is True else "not known" if held is None else "broken"
 
 
+def _meets(one: Check, table: Table, values: Mapping[str, Value]) -> bool:
+    return table.evaluate(one.condition, values) is True
+
+
 def _mends(
-    finding: Finding, *, table: Table, makers: Mapping[int, Any], tried: list[int]
+    finding: Finding, *, mender: Mender, makers: Mapping[int, Any], tried: list[int]
 ) -> list[Mend]:
-    """Return what would mend a finding; launches of a function are compiled to see."""
-
-    def meets(values: Mapping[str, Value]) -> bool:
-        return table.evaluate(finding.check.condition, values) is True
-
-    found = mend(finding.row, meets, table.rows)
+    """Return what would mend a finding; of a few, other launches of the function are compiled."""
     dry = makers.get(id(finding.row))
-    if dry is None or not tried[0] or any(one.compiled for one in found):
-        return found
+    if dry is None or not tried[0]:
+        return mender.mend(finding.row)
     tried[0] -= 1
-    neighbours = compiled_neighbours(finding.row, dry.function, dry.launcher)
-    for one in neighbours:
-        if meets(one.values):
-            made = nearest(finding.row, [one])
-            return found if made is None else [made, *found]
-    return found
+    others = compiled_neighbours(finding.row, dry.function, dry.launcher)
+    return mender.mend(finding.row, others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -16,7 +17,7 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.text.words import LIMITS, count, listed, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.expressions import Value
     from occupancy_lab.gpus import Architecture
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     Meets: TypeAlias = Callable[[Mapping[str, Value]], bool]
     """Whether values meet a condition."""
+    Problem: TypeAlias = frozenset[tuple[str, Value]]
+    """What a launch computes, on which GPU, compiled by which Triton."""
 
 FEWEST_REGISTERS = 24
 """The fewest registers per thread that ptxas compiles for, whatever maxnreg asks: sm_80 to sm_100
@@ -76,27 +79,42 @@ class Mend:
         }
 
 
-def mend(row: Row, meets: Meets, rows: Sequence[Row]) -> list[Mend]:
-    """Return what would make *row* meet a condition, the surest and nearest first.
+class Mender:
+    """Finds what would make rows of a table meet a condition."""
 
-    *meets* says whether values do; *rows* are all that are known, compiled as *row* was.
-    """
-    found = [nearest(row, (one for one in rows if one.status == OK and meets(one.values)))]
-    found += _with_less(row, meets)
-    return [one for one in found if one is not None]
+    def __init__(self, rows: Iterable[Row], meets: Meets) -> None:
+        """Take the rows of the table, and what says whether values meet the condition."""
+        self._rows = rows
+        self._meets = meets
+
+    @functools.cached_property
+    def _meeting(self) -> Mapping[Problem, list[Row]]:
+        """The rows that meet the condition, by what each computes."""
+        found: dict[Problem, list[Row]] = {}
+        for row in self._rows:
+            if row.status == OK and self._meets(row.values):
+                found.setdefault(_problem(row), []).append(row)
+        return found
+
+    def mend(self, row: Row, tried: Iterable[Row] = ()) -> list[Mend]:
+        """Return what would make *row* meet the condition, the surest and nearest first.
+
+        *tried* are other launches of it, each compiled when it is asked for, which is where the
+        table has none that meets the condition.
+        """
+        found = nearest(row, self._meeting.get(_problem(row), ()))
+        if found is None:
+            meeting = (one for one in tried if self._meets(one.values))
+            found = nearest(row, itertools.islice(meeting, 1))
+        return [*([] if found is None else [found]), *_with_less(row, self._meets)]
 
 
 def nearest(row: Row, meeting: Iterable[Row]) -> Mend | None:
-    """Return the one of *meeting* that differs from *row* in the fewest knobs; None for none.
+    """Return the one of *meeting*, launches of the same, that differs from *row* in fewest knobs.
 
-    Only launches of the same kernel on the same problem and GPU count.
+    None where none does.
     """
-    fixed = _fixed(row)
-    candidates = [
-        (differences, one)
-        for one in meeting
-        if _fixed(one) == fixed and (differences := _differences(row, one))
-    ]
+    candidates = [(differences, one) for one in meeting if (differences := _differences(row, one))]
     if not candidates:
         return None
     differences, one = min(candidates, key=lambda pair: _distance(row, pair[0]))
@@ -118,10 +136,10 @@ def _is_knob(name: str) -> bool:
     return name in OPTIONS or _TUNED.search(name) is not None
 
 
-def _fixed(row: Row) -> dict[str, Value]:
+def _problem(row: Row) -> Problem:
     """Return what two launches have in common that differ in their knobs only."""
-    fixed = {name: value for name, value in row.names.items() if not _is_knob(name)}
-    return {**fixed, "triton_version": row.values.get("triton_version")}
+    named = {name: value for name, value in row.names.items() if not _is_knob(name)}
+    return frozenset({**named, "triton_version": row.values.get("triton_version")}.items())
 
 
 def _differences(row: Row, other: Row) -> dict[str, Value]:

@@ -38,6 +38,10 @@ _SOURCE = re.compile(r".*\.(json|csv|py:\w+)", re.DOTALL)
 """What is a file, or a function in one, and no condition."""
 
 
+_PATH = re.compile(r"[\w~.-]*[/.~-][\w/.~-]*")
+"""What can only be the path of a file, as no condition is without a space or a sign."""
+
+
 def _is_source(text: str) -> bool:
     """Tell whether an argument is a file, a folder or a function of a file: no condition is one."""
     named = text == "-" or text.startswith(OPEN_FILES) or _SOURCE.fullmatch(text) is not None
@@ -99,7 +103,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     from occupancy_lab.checking import outputs
     from occupancy_lab.files import check_outputs, export
 
-    condition, sources = _split(arguments, named=bool(names))
+    condition, sources = _split(arguments, named=bool(names), scan=asked["scan"])
     written = {"--junit": junit, "--sarif": sarif}
     files = {f"FILE {number}": one for number, one in enumerate(sources, 1) if one != "-"}
     check_outputs(written, inputs=files)
@@ -115,11 +119,16 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     sys.exit(checked.status)
 
 
-def _split(arguments: Sequence[str], *, named: bool) -> tuple[str | None, tuple[str, ...]]:
+def _split(
+    arguments: Sequence[str], *, named: bool, scan: bool
+) -> tuple[str | None, tuple[str, ...]]:
     """Return the condition among the arguments, which is the first, and the files after it."""
     first, rest = (arguments[0], arguments[1:]) if arguments else (None, ())
     if first is None or _is_source(first):
         return None, tuple(arguments)
+    if _PATH.fullmatch(first) or (scan and first.isidentifier()):
+        msg = f"there is no file or folder {quoted(first)}"
+        raise click.UsageError(msg)
     if named:
         msg = f"{quoted(first)} is no file, and a condition has no place beside --name"
         raise click.UsageError(msg)

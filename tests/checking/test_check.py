@@ -128,6 +128,8 @@ def test_where_chooses_the_rows_and_keeps_what_is_not_known() -> None:
         (["local_bytes == 0", "rows.json", "--junit", "no/such.xml"], "no directory"),
         (["local_bytes == 0", "rows.json", "--sarif", "rows.json"], "both name rows.json"),
         (["local_bytes == 0", "rows.json", "--name", "gate"], "no place beside --name"),
+        (["rows.jsn"], "no file or folder 'rows.jsn'"),
+        (["--scan", "cache"], "no file or folder 'cache'"),
         (["rows.json"], "no pyproject.toml here or above"),
     ],
 )
