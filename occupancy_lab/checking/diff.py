@@ -425,9 +425,9 @@ def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked:
     if len(tritons) != 2 or tritons[0] == tritons[1]:  # noqa: PLR2004 - before and after
         msg = "--triton takes two different versions here, such as 3.6.0,3.7.1"
         raise InputError(msg)
-    tables = [_compiled(one, asked) for one in tritons]
-    first, second = (f"Triton {one}" for one in tritons)
-    return diff(*tables, fail_on=fail_on, names=(first, second))
+    before, after = (load(_compiled(one, asked))[0] for one in tritons)
+    names = [f"Triton {rows[0].values.get('triton_version')}" for rows in (before, after)]
+    return diff(before, after, fail_on=fail_on, names=(names[0], names[1]))
 
 
 def _compiled(triton: str, asked: Mapping[str, Any]) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking import check
-from occupancy_lab.checking.outputs import relative, to_github, to_junit, to_sarif
+from occupancy_lab.checking.outputs import place_of, relative, to_github, to_junit, to_sarif
 from occupancy_lab.cli import main
 
 TEXTS = st.text(min_size=1, max_size=30)
@@ -120,6 +122,38 @@ def parsed(rows: list[dict[str, Any]]) -> ET.Element:
     """Return the JUnit XML of a check of *rows*."""
     text = to_junit(check("local_bytes == 0", rows))
     return ET.fromstring(text.encode())  # noqa: S314 - it is our own
+
+
+@pytest.mark.slow
+def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
+    """A row without a source is at the only function of Triton of its name that git knows of."""
+    git = shutil.which("git") or "git"
+    kernel = (
+        "import triton\n\n@triton.autotune([], key=[])\n@triton.jit\n# fast\ndef {}(x):\n    pass\n"
+    )
+    texts = {
+        "one.py": kernel.format("spilling"),
+        "lab.py": kernel.format("inner") + "KERNEL: Kernel = Kernel(inner)\n",
+        "plain.py": "def plain(x):\n    pass\n",
+        "twice.py": kernel.format("twice") * 2,
+        "unknown.py": kernel.format("unknown"),
+    }
+    for name, text in texts.items():
+        (repository / name).write_text(text, encoding="utf-8")
+    subprocess.run([git, "init", "-q", repository], check=True)
+    known = [name for name in texts if name != "unknown.py"]
+    subprocess.run([git, "-C", repository, "add", *known], check=True)
+    kernels = ["spilling", "lab", "inner", "plain", "twice", "unknown"]
+    rows = [compiled(one, local_bytes=8) for one in kernels]
+    found = [place_of(one.row) for one in check("local_bytes == 0", rows).findings]
+    assert [None if one is None else (relative(one[0]), one[1]) for one in found] == [
+        ("one.py", 6),
+        ("lab.py", 6),
+        ("lab.py", 6),
+        None,
+        None,
+        None,
+    ]
 
 
 @given(kernel=TEXTS, reason=TEXTS)
