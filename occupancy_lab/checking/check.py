@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import tomllib
+from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -237,16 +238,18 @@ class Outcome:
     def sentence(self) -> str:
         """Say how many rows break the check."""
         name, total = literal(self.check.name), count(len(self.rows), "row")
-        extra = f"; {self.let_pass} not known or failed and let pass" if self.let_pass else ""
-        if not self.findings:
-            return f"**{name}**: {'no rows' if not self.rows else f'{total}, all meet it'}{extra}."
-        kinds = dict.fromkeys(("broken", "not known", "failed"), 0)
-        for one in self.findings:
-            kinds[one.kind] += 1
+        if not self.rows:
+            return f"**{name}**: no rows."
+        kinds = Counter(one.kind for one in self.findings)
         breaks = "breaks it" if kinds["broken"] == 1 else "break it"
         words = {"broken": breaks, "not known": "not known", "failed": "without results"}
-        parts = ", ".join(f"{number} {words[kind]}" for kind, number in kinds.items() if number)
-        return f"**{name}**: of {total}, {parts}{extra}."
+        parts = [f"{kinds[kind]} {said}" for kind, said in words.items() if kinds[kind]]
+        if self.let_pass:
+            parts.append(f"{self.let_pass} not known or without results, and let pass")
+        if not self.findings:
+            met = len(self.rows) - self.let_pass
+            parts.insert(0, f"{met} {'meets' if met == 1 else 'meet'} it")
+        return f"**{name}**: of {total}, {', '.join(parts)}."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -344,6 +347,13 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
         makers.update((id(row), dry) for row in found if dry is not None)
         rows += found
     passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
+    if not rows and not allow_empty:
+        named = [str(one) for one in sources if isinstance(one, str | os.PathLike)]
+        place = f" in {listed(named)}" if named else ""
+        msg = (
+            f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
+        )
+        raise InputError(msg)
     return _checked(checks, Table.of(rows), makers, {kind for kind, ok in passes.items() if ok})
 
 
@@ -407,10 +417,7 @@ def _checked(
 ) -> Checked:
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
-        if "empty" in passes:
-            return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-        msg = "there are no rows to check, which proves nothing; --allow-empty lets that pass"
-        raise InputError(msg)
+        return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
     tried = [MOST_TRIED]
     return Checked(tuple(_outcome(one, table, makers, tried, passes) for one in checks))
 

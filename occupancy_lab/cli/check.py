@@ -153,7 +153,11 @@ def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, A
     given = _launch(sources, asked)
     rows: list[Any] = list(sources)
     if asked["scan"] and not any(Path(one).is_dir() for one in sources):
-        rows.append(scanned(gpu=asked["gpus"] or None))
+        found = scanned(gpu=asked["gpus"] or None)
+        if not found and not asked["allow_empty"]:
+            msg = "there is no kernel in Triton's usual caches; give the folder of another"
+            raise InputError(msg)
+        rows.append(found)
     if not rows:
         msg = "give a FILE of rows, or --scan for Triton's caches"
         raise InputError(msg)

@@ -53,7 +53,7 @@ def test_rows_that_meet_it_pass() -> None:
     """A condition that every row meets ends with 0."""
     done = run("local_bytes == 0", written([compiled(), compiled(num_warps=4)]))
     assert done.exit_code == 0
-    assert "2 rows, all meet it" in done.output
+    assert "of 2 rows, 2 meet it" in done.output
 
 
 def test_a_row_that_breaks_it_is_told_with_what_was_found() -> None:
@@ -83,7 +83,9 @@ def test_what_is_not_known_does_not_pass() -> None:
     assert "local_bytes is not known" in done.output
     passed = run("local_bytes == 0", path, "--unknown", "ok")
     assert passed.exit_code == 0
-    assert "1 not known or failed and let pass" in passed.output
+    assert "1 meets it, 1 not known or without results, and let pass" in " ".join(
+        passed.output.split()
+    )
 
 
 def test_what_failed_does_not_pass() -> None:
@@ -105,6 +107,16 @@ def test_an_empty_gate_proves_nothing() -> None:
         assert done.exit_code == 2, done.output
         assert "--allow-empty" in done.stderr
         assert run("local_bytes == 0", *arguments, "--allow-empty").exit_code == 0
+
+
+def test_empty_caches_are_no_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--scan alone reads the usual caches, and says so where they hold no kernel."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none either"))
+    done = run("local_bytes == 0", "--scan")
+    assert done.exit_code == 2
+    assert "usual caches" in done.stderr
+    assert run("local_bytes == 0", "--scan", "--allow-empty").exit_code == 0
 
 
 def test_where_chooses_the_rows_and_keeps_what_is_not_known() -> None:
@@ -164,7 +176,7 @@ def test_named_checks_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(path)
     assert done.exit_code == 1
     assert "no-spills: of 3 rows, 1 breaks it" in done.output
-    assert "full: 1 row, all meet it" in done.output
+    assert "full: of 1 row, 1 meets it" in done.output
     assert run(path, "--name", "full").exit_code == 0
     assert run(path, "--name", "no-spills", "--name", "full").exit_code == 1
     missing = run(path, "--name", "ful")
