@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 from compiled_rows import compiled, failed
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking import check
@@ -65,6 +65,7 @@ def test_an_annotation_points_at_the_source() -> None:
 
 
 @given(kernel=TEXTS, reason=TEXTS)
+@example(kernel="a::error title=b,c=d::100%0A%25", reason="%0D::x\r\n%2C")
 def test_an_annotation_is_one_line_whatever_others_wrote(kernel: str, reason: str) -> None:
     """Names and reasons of others cannot end an annotation, nor begin another command."""
     text = to_github(check("local_bytes == 0", [failed(kernel=kernel, reason=reason)]))
@@ -157,6 +158,7 @@ def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
 
 
 @given(kernel=TEXTS, reason=TEXTS)
+@example(kernel="<k a='\x00\x0b\ufffe'>&\ud800", reason="]]>\x1b[31m")
 def test_junit_can_be_read_whatever_others_wrote(kernel: str, reason: str) -> None:
     """The XML is well formed, and has the texts but for characters that XML has not."""
     rows = [failed(kernel=kernel, reason=reason), compiled(kernel, local_bytes=8), compiled(kernel)]
