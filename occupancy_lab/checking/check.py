@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -21,7 +22,7 @@ from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
@@ -84,19 +85,16 @@ class Check:
         return sorted(self.condition.names, key=self.condition.text.find)
 
 
-class _named:  # noqa: N801 - a context manager, used as a function is
-    """Puts the name of a check before the errors of a block."""
-
-    def __init__(self, name: str | None) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, InputError) and self._name is not None:
-            msg = f"check {quoted(self._name)}: {error}"
-            raise InputError(msg) from error
+@contextlib.contextmanager
+def _named(name: str | None) -> Iterator[None]:
+    """Put the name of a check before the errors of the block."""
+    try:
+        yield
+    except InputError as error:
+        if name is None:
+            raise
+        msg = f"check {quoted(name)}: {error}"
+        raise InputError(msg) from error
 
 
 def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[Check]:

@@ -231,6 +231,8 @@ def test_read_checks_takes_a_folder(tmp_path: Path) -> None:
     checks = read_checks(folder=tmp_path)
     assert [one.name for one in checks] == ["no-spills", "full"]
     assert check(checks, [compiled()]).status == 0
+    assert check(checks, [compiled(n_regs=255)]).status == 1
+    assert check(checks, [compiled(local_bytes=8)]).status == 1
     with pytest.raises(InputError, match="has no check 'x'"):
         read_checks(["x"], tmp_path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from compiled_rows import compiled
+from compiled_rows import compiled, failed
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -104,6 +104,13 @@ def test_the_nearest_row_that_was_compiled_comes_first() -> None:
     assert found.compiled
     assert found.changes == {"num_warps": 8}
     assert found.words == "num_warps 8 instead of 2"
+
+
+def test_a_launch_that_failed_is_no_mend() -> None:
+    """What did not compile is not proposed, though its knobs meet the condition."""
+    row = compiled(num_warps=4)
+    assert not any(one.compiled for one in mends("num_warps >= 8", row, failed(num_warps=8)))
+    assert mends("num_warps >= 8", row, compiled(num_warps=8))[0].compiled
 
 
 @pytest.mark.parametrize(
