@@ -54,7 +54,7 @@ def test_registers_and_stack_are_cuobjdumps(cache: Cache) -> None:
         found = {key: int(number) for key, number in re.findall(r"(REG|STACK|SHARED):(\d+)", said)}
         row = rows[file.parent.name]
         assert (row["n_regs"], row["local_bytes"]) == (found["REG"], found["STACK"])
-        reserved = 1024 if row["target"] == "sm_90" else 0
+        reserved = 1024 if row["target"] in {"sm_90", "sm_100"} else 0
         assert row["static_shared"] == max(found["SHARED"] - reserved, 0)
 
 
@@ -78,6 +78,16 @@ def test_rows_are_what_explain_works_out(cache: Cache) -> None:
             fewer = steps["registers"].now - steps["registers"].most_for_one_more
             assert row["fewer_registers"] == fewer
             assert f"({steps['registers'].option})" in row["next_step"]
+
+
+def test_warps_are_counted_as_launched(cache: Cache) -> None:
+    """A kernel with warp specialization has the warps that are launched, not those asked for."""
+    entry = cache.entry("specialized")
+    row = rows_by_entry(cache.folder)[entry.name]
+    ptx = (entry / "specialized.ptx").read_text(encoding="utf-8")
+    threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx)
+    assert threads is not None
+    assert row["num_warps"] == int(threads[1]) // 32 > 4
 
 
 def test_a_spill_is_counted_and_advised_against(cache: Cache) -> None:
@@ -151,6 +161,7 @@ def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
     found = scan(cache.folder)
     assert {row["target"]: row["gpu"] for row in found.rows()} == {
         "sm_80": "a100",
+        "sm_100": "b200",
         "sm_90": "h100",
         "gfx942": "mi300x",
     }
