@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from compiled_rows import compiled, failed
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking.rows import RESULTS, Table, make_rows, read_rows
@@ -56,6 +56,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
         max_size=4,
     )
 )
+@example(rows=[{"kernel": "=k", "reason": "a\r\nb", "n_regs": 1, "occupancy": 0.5}])
 def test_csv_and_json_hold_the_same_rows(
     rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
