@@ -186,3 +186,24 @@ def test_a_table_does_not_differ_from_itself(rows: list[dict[str, Any]]) -> None
 def test_it_is_public() -> None:
     """`occupancy_lab.diff` gives an answer whose repr is a line."""
     assert repr(occupancy_lab.diff(OLD, NEW)) == "<Diff: before and after>"
+
+
+@pytest.mark.parametrize("what", [["--cols", "781"], ["rows.py:softmax", "--signature", "*fp32"]])
+def test_two_tritons_compile_the_same_launches(
+    what: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--triton compiles what is asked with both versions, which name the two sides."""
+    asked = []
+
+    def compile_with(triton: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+        asked.append((triton, given))
+        return [compiled(n_regs=32 if triton == "3.6.0" else 38, triton_version=triton)]
+
+    monkeypatch.setattr("occupancy_lab.checking.diff._compiled", compile_with)
+    done = run(*what, "--gpu", "h100", "--num-warps", "4,8", "--triton", "3.6.0, 3.7.1")
+    assert done.exit_code == 0, done.stderr
+    assert "Triton 3.6.0 and Triton 3.7.1" in done.output
+    assert "1 crossing a step" in done.output
+    assert [triton for triton, _ in asked] == ["3.6.0", "3.7.1"]
+    assert asked[0][1] == asked[1][1]
+    assert [*asked[0][1]["num_warps"]] == [4, 8]
