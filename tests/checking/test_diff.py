@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,7 +200,8 @@ def test_two_tritons_compile_the_same_launches(
         asked.append((triton, given))
         return [compiled(n_regs=32 if triton == "3.6.0" else 38, triton_version=triton)]
 
-    monkeypatch.setattr("occupancy_lab.checking.diff._compiled", compile_with)
+    module = importlib.import_module("occupancy_lab.checking.diff")
+    monkeypatch.setattr(module, "_compiled", compile_with)
     done = run(*what, "--gpu", "h100", "--num-warps", "4,8", "--triton", "3.6.0, 3.7.1")
     assert done.exit_code == 0, done.stderr
     assert "Triton 3.6.0 and Triton 3.7.1" in done.output
