@@ -340,6 +340,7 @@ class LaunchRecord:
             **self.options,
             "n_regs": resources.n_regs,
             "n_spills": resources.n_spills,
+            "local_bytes": resources.local_bytes,
             "shared": resources.shared,
             "static_shared": resources.static_shared,
             "status": "ok",

@@ -26,6 +26,7 @@ SLOW = (
     *("compiling/test_pool.py", "compiling/test_process.py", "compiling/test_sass.py"),
     *("compiling/test_script.py", "explaining/test_script_runs.py", "test_own_kernels.py"),
     "cli/test_cli.py",
+    *("cli/test_scan.py", "scanning"),
     *("cli/test_command_lines.py", "cli/test_commands.py", "cli/test_doctor.py"),
     *("cli/test_faults.py", "cli/test_fence.py", "evaluating/test_score.py"),
     *("explaining/test_explanation.py", "measuring/test_journal.py", "measuring/test_ncu.py"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from occupancy_lab import __version__
+from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands
 from occupancy_lab.cli.options import (
     Command,
@@ -141,6 +142,8 @@ for _command in (
     commands.verify,
     scan,
     trace,
+    checks.check,
+    checks.diff,
 ):
     main.add_command(_command)
 

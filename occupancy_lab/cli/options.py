@@ -295,10 +295,15 @@ def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options that describe a launch of any kernel of Triton, and its name."""
+    name = click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]")
+    return _with_options(command, name, described_options)
+
+
+def described_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the options that describe a launch of any kernel of Triton."""
     return _with_options(
         command,
-        click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"),
         click.option(
             "--signature",
             metavar="TYPES",

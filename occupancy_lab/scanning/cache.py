@@ -43,6 +43,8 @@ UNFINISHED = "tmp.pid_"
 MOST_BYTES = 64 << 20
 """A larger file is no kernel's: the largest of Triton's own are some 1 MB."""
 MOST_WARPS = 64
+NO_INSTRUCTION = ("\n\t.", "\n\t;", "\n\t\t")
+"""How lines begin that a tab begins too: directives, comments, and the fields of a directive."""
 MATRIX = ("\tv_mfma_", "\tv_wmma_", "\tv_smfmac_", "\tv_swmmac_")
 
 
@@ -392,8 +394,9 @@ def _amd_mix(body: str) -> Mix:
         kind = f"local_{operation}s" if is_scratch(space, operands) else "global_accesses"
         found[kind] += 1
         found[f"{kind.partition('_')[0]}_bytes"] += amdgcn_width(form) or 0
+    lines = body.count("\n\t") + body.startswith("\t")
     return Mix(
-        instructions=body.count("\n\t") - body.count("\n\t."),
+        instructions=lines - sum(map(body.count, NO_INSTRUCTION)),
         global_accesses=found["global_accesses"],
         global_bytes=found["global_bytes"],
         local_loads=found["local_loads"],

@@ -61,22 +61,22 @@ def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
 
 
 def _read(found: Scan, fine: Sequence[ScannedKernel]) -> Iterator[str]:
+    folders = listed([literal(one) for one in found.directories])
     if not found.kernels:
-        folders = " or ".join(literal(one) for one in found.directories)
         yield f"No kernel was found in {folders}."
         return
-    others = len(found.kernels) - len(fine)
-    unread = f"; {others} more could not be worked out" if others else ""
-    yield f"{count(len(fine), 'kernel')} worked out{unread}."
-    numbers = Counter(one.target for one in fine)
-    common = numbers.most_common()
-    taken = [f"{n} for {target} on {found.gpus[target].title}" for target, n in common]
+    number = len(found.kernels)
+    rest = number - len(fine)
+    done = "all of them worked out" if not rest else f"{rest} of them not worked out, see below"
+    yield f"{count(number, 'kernel')} in {folders}, {done}."
+    numbers = Counter(one.target for one in fine).most_common()
+    taken = [f"{found.gpus[target].title} ({n} for {target})" for target, n in numbers]
     if len(taken) > MOST_TARGETS + 1:
-        rest = sum(n for _, n in common[MOST_TARGETS:])
-        more = f"{rest} for {len(taken) - MOST_TARGETS} other targets, each on a usual GPU"
+        others = sum(n for _, n in numbers[MOST_TARGETS:])
+        more = f"a usual GPU for each of {len(taken) - MOST_TARGETS} other targets ({others})"
         taken = [*taken[:MOST_TARGETS], more]
     if taken:
-        yield f"They are {listed(taken)}; --gpu chooses others."
+        yield f"Taken are {listed(taken)}; --gpu chooses."
 
 
 def _spilling(fine: Sequence[ScannedKernel]) -> Iterator[str]:
@@ -84,22 +84,30 @@ def _spilling(fine: Sequence[ScannedKernel]) -> Iterator[str]:
         return
     spilling = [one for one in fine if one.local_accesses]
     idle = sum(bool(one.local_bytes) and one.local_accesses == 0 for one in fine)
-    words = f"**{len(spilling)}** spill: they move data to and from local memory"
+    words = "**None** spills"
     if spilling:
         most = max(spilling, key=lambda one: one.local_bytes or 0)
-        words += f", {_named(most)} with most, {most.local_bytes} B per thread"
+        words = (
+            f"**{len(spilling)}** spill{'s' * (len(spilling) == 1)}, which is to move data to and"
+            f" from local memory; {_named(most)} has most of it, {most.local_bytes} B per thread"
+        )
     if idle:
-        words += f"; {idle} more have local memory that no instruction of theirs touches"
+        words += f"; {idle} more have local memory that no instruction touches"
     yield f"{words}."
 
 
 def _held_down(fine: Sequence[ScannedKernel]) -> Iterator[str]:
-    if not fine:
-        return
     low = [one for one in fine if (one.occupancy or 0) < HALF]
     limiters = Counter(one.limiter for one in low).most_common()
-    by = f": {listed([f'{n} by {_limiter(name)}' for name, n in limiters])}" if low else ""
-    yield f"**{len(low)}** are below half occupancy{by}."
+    if low:
+        by = listed([f"{n} by {_limiter(name)}" for name, n in limiters])
+        yield f"{_are(len(low))} below half occupancy: {by}."
+    elif fine:
+        yield f"{_are(0)} below half occupancy."
+
+
+def _are(number: int) -> str:
+    return "**None** is" if not number else f"**{number}** {'is' if number == 1 else 'are'}"
 
 
 def _limiter(names: str) -> str:
@@ -131,8 +139,8 @@ def _nearest(fine: Sequence[ScannedKernel]) -> Iterator[str]:
     ]
     gain = "" if (best.gain or 0) > LEAST else ", which makes it no faster"
     yield (
-        f"**{len(near)}** are within {NEAR_REGISTERS} registers or {NEAR_SHARED} B of a further"
-        f" program. {listed(takes)} fewer free most of {_named(best)}:"
+        f"{_are(len(near))} within {NEAR_REGISTERS} registers or {NEAR_SHARED} B of a further"
+        f" program. Most is freed by {listed(takes)} fewer in {_named(best)}:"
         f" {best.programs_per_multiprocessor} to {count(best.next_programs or 0, 'program')}{gain}."
     )
 
@@ -142,7 +150,8 @@ def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
     if none:
         bounds = Counter(one.bound for one in none).most_common()
         reasons = listed([f"{number} {WHY_NOTHING[bound]}" for bound, number in bounds])
-        yield f"**{len(none)}** have nothing to win by more occupancy: {reasons}."
+        words = "has" if len(none) == 1 else "have"
+        yield f"**{len(none)}** {words} nothing to win by more occupancy: {reasons}."
     unknown = sum(one.gain is None for one in fine)
     if unknown:
         yield (
@@ -156,7 +165,7 @@ def _named(one: ScannedKernel) -> str:
     constexprs = f", {constexprs_text(one.constexprs)}" if one.constexprs else ""
     return (
         f"{literal(_short(one.kernel))} ({one.target}{literal(constexprs)},"
-        f" num\\_warps {one.num_warps}, {one.n_regs} registers)"
+        f" num_warps {one.num_warps}, {one.n_regs} registers)"
     )
 
 
@@ -175,7 +184,10 @@ def _kernels_section(kernels: Sequence[ScannedKernel], top: int) -> Section:
     )
     headers = ("gain", "kernel", "warps", "regs", "%", "limiter", "what to try: why")
     left = sum(list(groups.values())[top:])
-    sentences = ["gain is how many times faster it gets at most; % is the occupancy."]
+    sentences = [
+        "gain is how many times faster it gets at most, on a full GPU; % is the occupancy.",
+        "What maxnreg or waves_per_eu would spill is not known before a compile.",
+    ]
     if left:
         sentences.append(f"{left} more are not shown: --top shows more rows.")
     table = Table(headers, rows, prose=True)

@@ -126,6 +126,12 @@ def _resolved(text: str, place: str) -> tuple[str, int, int] | None:
     return None
 
 
+def forget_sources() -> None:
+    """Read sources anew from now on, as they may have changed."""
+    _ranges_of.cache_clear()
+    _functions.cache_clear()
+
+
 @cache
 def _ranges_of(file: str, line: int, compiled: float) -> Mapping[tuple[int, int], str]:
     """Return each `arange(0, NAME)` of a constexpr in the function at *line* of *file*.

@@ -24,7 +24,7 @@ from occupancy_lab.scanning.cache import (
     read_text,
 )
 from occupancy_lab.scanning.gains import find_gain
-from occupancy_lab.scanning.recorded import NOTHING, read_recorded, read_tuned
+from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
 from occupancy_lab.scanning.rows import COLUMNS, ScannedKernel
 from occupancy_lab.text.document import Answer
 from occupancy_lab.text.words import LIMITS, listed
@@ -96,6 +96,7 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     folders = tuple(os.fspath(one) for one in directories) or default_directories()
     found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
+    forget_sources()
     kernels = [_scanned(entry, asked, tuned) for entry in found.entries]
     kernels += [_unlisted(folder, why) for folder, why in found.unreadable.items()]
     kernels.sort(key=_rank)
@@ -226,8 +227,6 @@ def fit_of(resources: Resources, gpu: Gpu) -> Fit:
     allowed = limiting(resources, architecture)
     programs = min(allowed.values())
     limiters = tuple(name for name, number in allowed.items() if number == programs)
-    if not programs:
-        return Fit(0, limiters, (), None)
     steps = next_steps(resources, architecture)
     return Fit(
         programs,
@@ -242,19 +241,22 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
     resources = kernel.resources
     fit = fit_of(resources, gpu)
     limiter = "+".join(fit.limiters)
-    if not fit.programs:
-        which = listed([_resource_word(gpu, name) for name in fit.limiters])
-        why = f"one program needs more {which} than {gpu.title} gives a program"
-        return {
-            "status": "does not fit",
-            "reason": why,
-            "limiter": limiter,
-            "programs_per_multiprocessor": 0,
-            "occupancy": 0.0,
-        }
     warps = fit.programs * resources.num_warps
     step = _step_words(kernel, gpu, fit)
     after = fit.programs_after
+    found = {
+        "limiter": limiter,
+        "programs_per_multiprocessor": fit.programs,
+        "occupancy": warps / gpu.architecture.max_warps,
+        "next_step": step,
+        "next_programs": after,
+        "fewer_registers": None if after is None else _fewer(fit, "registers"),
+        "fewer_shared": None if after is None else _fewer(fit, "shared"),
+    }
+    if not fit.programs:
+        which = listed([_resource_word(gpu, name) for name in fit.limiters])
+        why = f"one program needs more {which} than {gpu.title} gives a program"
+        return {**found, "status": "does not fit", "reason": why}
     gain = find_gain(
         kernel.mix,
         resources,
@@ -265,13 +267,7 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         spill_advice=_spill_advice(kernel, gpu),
     )
     return {
-        "limiter": limiter,
-        "programs_per_multiprocessor": fit.programs,
-        "occupancy": warps / gpu.architecture.max_warps,
-        "next_step": step,
-        "next_programs": after,
-        "fewer_registers": None if after is None else _fewer(fit, "registers"),
-        "fewer_shared": None if after is None else _fewer(fit, "shared"),
+        **found,
         "gain": gain.factor,
         "gain_by": gain.by,
         "bound": gain.bound,

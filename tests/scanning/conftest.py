@@ -21,6 +21,7 @@ LAUNCHES: tuple[tuple[str, str, int, str, dict[str, int]], ...] = (
     ("row_softmax", "90", 8192, "fp32", {"num_warps": 4, "maxnreg": 48}),
     ("row_softmax", "80", 16384, "fp32", {"num_warps": 32}),
     ("product", "90", 64, "fp16", {"num_warps": 4, "num_stages": 3}),
+    ("specialized", "100", 128, "fp16", {"num_warps": 4, "num_stages": 3}),
     ("row_softmax", "gfx942", 32768, "fp32", {"num_warps": 4}),
 )
 """Kernel, architecture, BLOCK_SIZE, dtype and options; the first row_softmax spills."""

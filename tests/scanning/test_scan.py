@@ -54,7 +54,7 @@ def test_registers_and_stack_are_cuobjdumps(cache: Cache) -> None:
         found = {key: int(number) for key, number in re.findall(r"(REG|STACK|SHARED):(\d+)", said)}
         row = rows[file.parent.name]
         assert (row["n_regs"], row["local_bytes"]) == (found["REG"], found["STACK"])
-        reserved = 1024 if row["target"] == "sm_90" else 0
+        reserved = 1024 if row["target"] in {"sm_90", "sm_100"} else 0
         assert row["static_shared"] == max(found["SHARED"] - reserved, 0)
 
 
@@ -78,6 +78,16 @@ def test_rows_are_what_explain_works_out(cache: Cache) -> None:
             fewer = steps["registers"].now - steps["registers"].most_for_one_more
             assert row["fewer_registers"] == fewer
             assert f"({steps['registers'].option})" in row["next_step"]
+
+
+def test_warps_are_counted_as_launched(cache: Cache) -> None:
+    """A kernel with warp specialization has the warps that are launched, not those asked for."""
+    entry = cache.entry("specialized")
+    row = rows_by_entry(cache.folder)[entry.name]
+    ptx = (entry / "specialized.ptx").read_text(encoding="utf-8")
+    threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx)
+    assert threads is not None
+    assert row["num_warps"] == int(threads[1]) // 32 > 4
 
 
 def test_a_spill_is_counted_and_advised_against(cache: Cache) -> None:
@@ -117,22 +127,18 @@ def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
 
 def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
     """Nothing is taken of a file that was written after the compile, even with the same text."""
-    from occupancy_lab.scanning import recorded
-
     before = cache.source.stat()
-    recorded._functions.cache_clear()
     try:
         cache.source.touch()
         assert not any(row["constexprs"] for row in scan(cache.folder).rows())
     finally:
         os.utime(cache.source, ns=(before.st_atime_ns, before.st_mtime_ns))
-        recorded._functions.cache_clear()
 
 
 def test_arguments_and_source_are_recorded(cache: Cache) -> None:
     """The types of the arguments are as a signature writes them, and the place is its own."""
     row = rows_by_entry(cache.folder)[cache.entry("scale").name]
-    assert row["arguments"] == "*fp32:16, *fp32:16, i32"
+    assert row["arguments"] == "*fp32:16, *fp32:16, i32:16"
     lines = cache.source.read_text(encoding="utf-8").splitlines()
     file, _, line = row["source"].rpartition(":")
     assert Path(file) == cache.source
@@ -155,10 +161,11 @@ def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
     found = scan(cache.folder)
     assert {row["target"]: row["gpu"] for row in found.rows()} == {
         "sm_80": "a100",
+        "sm_100": "b200",
         "sm_90": "h100",
         "gfx942": "mi300x",
     }
-    assert "4 for sm\\_90 on H100 SXM" in str(found).replace("sm_90", "sm\\_90")
+    assert "H100 SXM (4 for sm_90)" in str(found)
 
 
 def test_kernels_for_another_target_say_so(cache: Cache) -> None:
@@ -177,13 +184,16 @@ def test_two_gpus_of_one_target_are_refused(cache: Cache) -> None:
         scan(cache.folder, gpu="h100,h200")
 
 
-def test_a_kernel_that_is_too_large_does_not_fit(cache: Cache) -> None:
-    """What a GPU cannot hold once is a row with no program and the reason."""
-    folder = cache.entry("product")
-    row = scan(folder, gpu=find_gpu("h100")).rows()[0]
-    assert row["status"] == "ok"
-    metadata = json.loads((folder / "product.json").read_text(encoding="utf-8"))
-    assert metadata["shared"] == row["shared"]
+def test_a_kernel_that_is_too_large_does_not_fit(cache: Cache, copied: Path) -> None:
+    """What a GPU cannot hold once is a row with no program, the reason, and what would fit."""
+    file = copied / cache.entry("product").name / "product.json"
+    metadata = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(metadata | {"shared": 240_000}), encoding="utf-8")
+    (row,) = scan(file.parent, gpu="h100").rows()
+    assert (row["status"], row["programs_per_multiprocessor"]) == ("does not fit", 0)
+    assert "more shared memory than H100 SXM gives a program" in row["reason"]
+    assert row["next_step"] == "shared memory 240000 to 232448 (fewer num_stages)"
+    assert (row["gain"], row["next_programs"]) == (None, 1)
 
 
 def damaged(folder: Path, name: str, change: Any) -> dict[str, Any]:
