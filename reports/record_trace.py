@@ -589,8 +589,9 @@ def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: lis
                 )
                 print(
                     f"{name}, {how}: a step {1000 * a:.3f} ms without ({len(without)} runs,"
-                    f" {1000 * min(without):.3f} to {1000 * max(without):.3f}), {1000 * b:.3f} ms with"
-                    f" a trace ({b / a - 1:+.2%}); {launches:.0f} launches a step"
+                    f" {1000 * min(without):.3f} to {1000 * max(without):.3f}),"
+                    f" {1000 * b:.3f} ms with a trace ({b / a - 1:+.2%}); {launches:.0f} launches"
+                    " a step"
                 )
     for one in runs:
         if one.mode == "events":

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import triton
 import triton.language as tl
@@ -107,7 +107,7 @@ tuned = triton.autotune(
 X = MockTensor(tl.float32, [4096])
 
 
-def launch(times: bool, programs: Any = 528, block: Any = 256, **options: Any) -> Any:
+def launch(times: int, programs: int = 528, block: int = 256, **options: Any) -> None:
     """Launch the kernel so many times."""
     for _ in range(times):
         add[(programs,)](X, X, 4096, BLOCK=block, **options)
