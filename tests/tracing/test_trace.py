@@ -305,12 +305,13 @@ def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
     """A file is run as a program with its arguments, for a GPU that is not here."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("{end}", "sys.exit()"), encoding="utf-8")
-    found = dry_trace(["python", str(script), "1024000"], gpu="h100")
-    (kernel,) = found.kernels
-    assert grids(kernel) == {(2000,): 3}
-    assert kernel.calculation is not None
-    assert kernel.calculation.gpu == find_gpu("h100")
-    assert "went no further" not in str(found)
+    asked = ["--dry-run", "--gpu", "h100", "--json"]
+    found = run(["python", str(script), "1024000"], asked)
+    assert (found.returncode, found.stderr) == (0, b"")
+    told = json.loads(found.stdout)
+    (kernel,) = told["kernels"]
+    assert (kernel["grid"], kernel["launches"], kernel["gpu"]) == ("2000", 3, "h100")
+    assert "went no further" not in str(told["document"])
 
 
 @pytest.mark.slow
