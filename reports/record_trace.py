@@ -4,7 +4,8 @@
 and once more under torch.profiler, and writes trace-<gpu>.csv: for each kernel the launches and the
 mean time that either says. The steps of a training are then timed in turns with and without
 `occupancy_lab.trace()`, and as whole programs with and without the command, into
-trace-overhead-<gpu>.csv. trace-<gpu>.json has what the command wrote.
+trace-overhead-<gpu>.csv. trace-<gpu>.json has what the command wrote, and trace-example.md its page
+of examples/step.py.
 
 All programs run once at the same time first, to fill the caches of compilers; then every run waits
 for its turn, so that one at a time uses the GPU.
@@ -405,6 +406,9 @@ class Run:
         """Start it; it does nothing before its turn."""
         own = [sys.executable, __file__, "--program", self.program, "--mode", self.mode]
         own += ["--go", f"{self.path}.go", "--facts", f"{self.path}.facts"]
+        if self.mode == "page":
+            tool = [sys.executable, "-m", "occupancy_lab", "trace", "--output", f"{self.path}.md"]
+            own = [*tool, "--", sys.executable, str(ROOT / "examples" / "step.py"), "200"]
         if self.mode == "trace":
             tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
             own = [*tool, "--output", f"{self.path}.json", "--", *own]
@@ -418,6 +422,8 @@ class Run:
         """Let it go, and read what it found."""
         if time.monotonic() > until:
             return
+        if self.process is None:
+            self.start()
         Path(f"{self.path}.go").touch()
         self.wait(until)
 
@@ -459,6 +465,7 @@ def record(work: Path, until: float) -> list[Run]:
         if name == COSTED[0]:
             runs.append(Run(name, "costs", work))
     runs += [Run(name, "costs", work) for name in COSTED[1:]]
+    runs.append(Run("example", "page", work))
     try:
         for one in warm:
             one.start()
@@ -469,7 +476,7 @@ def record(work: Path, until: float) -> list[Run]:
         # Each imports torch while it waits; a few at a time, as each takes some memory.
         for number, one in enumerate(runs):
             for ahead in runs[number : number + 5]:
-                if ahead.process is None:
+                if ahead.process is None and ahead.mode != "page":  # it waits for no turn
                     ahead.start()
             began = time.monotonic()
             one.turn(until)
@@ -589,8 +596,9 @@ def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: lis
                 )
                 print(
                     f"{name}, {how}: a step {1000 * a:.3f} ms without ({len(without)} runs,"
-                    f" {1000 * min(without):.3f} to {1000 * max(without):.3f}), {1000 * b:.3f} ms with"
-                    f" a trace ({b / a - 1:+.2%}); {launches:.0f} launches a step"
+                    f" {1000 * min(without):.3f} to {1000 * max(without):.3f}),"
+                    f" {1000 * b:.3f} ms with a trace ({b / a - 1:+.2%}); {launches:.0f} launches"
+                    " a step"
                 )
     for one in runs:
         if one.mode == "events":
@@ -622,7 +630,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="record-trace-") as work:
         runs = record(Path(work), began + asked.seconds - 8)
         for one in runs:
-            log = Path(f"{one.path}.log")
+            page, log = Path(f"{one.path}.md"), Path(f"{one.path}.log")
+            if page.exists():
+                (asked.output / "trace-example.md").write_bytes(page.read_bytes())
             if one.why and log.exists():
                 (asked.output / f"trace-{log.name}").write_bytes(log.read_bytes()[-20000:])
     gpus = {one.facts["gpu"].split()[-1].lower() for one in runs if "gpu" in one.facts}

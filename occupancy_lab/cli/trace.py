@@ -50,8 +50,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
     """Run PROGRAM, such as `-- python train.py`, and tell which kernels of Triton it launched.
 
     Its streams, its arguments, its signals and its exit status are its own. At its end a table is
-    printed on standard error: launches, programs against what fits, occupancy, limiter, and the
-    time of each kernel.
+    printed on standard error, of a dry run on standard output: launches, programs against what
+    fits, occupancy, limiter, and the time of each kernel.
     """
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.text.printing import print_answer
@@ -65,7 +65,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
     if output is not None:
         export(Path(output), found.to_json() + "\n" if as_json else found.to_markdown())
     else:
-        with contextlib.redirect_stdout(sys.stderr):
+        # Standard output is the program's, where one is run.
+        with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
             print_answer(found, "json" if as_json else "terminal")
     if found.outcome is not None and not dry_run:
         end_as(found.outcome.status)

@@ -46,8 +46,6 @@ SAMPLE = 20
 """Of the launches of a kernel over a grid one in so many is timed."""
 FIRST = 5
 """The launches of a grid that are timed before one in `sample` is."""
-SHARE = 0.01
-"""The share of the time so far that timing launches may have cost; the FIRST are timed anyway."""
 FLUSH_NS, NEW_NS = 1_000_000_000, 50_000_000
 """How old what is written may get: at a launch that is looked at, at a new kernel."""
 MOST_ERRORS = 20
@@ -74,7 +72,15 @@ class Session:
         self._undo: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._begin()
-        os.register_at_fork(after_in_child=self._forked)
+        # What is registered stays for good, and shall not keep the session.
+        reference = weakref.ref(self)
+
+        def forked() -> None:
+            session = reference()
+            if session is not None:
+                session._forked()
+
+        os.register_at_fork(after_in_child=forked)
 
     @classmethod
     def of_process(cls, folder: str) -> Any:
@@ -89,7 +95,8 @@ class Session:
             session.close(patient=False)
             leave(status)
 
-        os._exit = leave_noted  # type: ignore[assignment] # multiprocessing's children end so, without atexit
+        # multiprocessing's children end so, without atexit.
+        os._exit = leave_noted  # type: ignore[assignment] # it does not return either
         return session
 
     def _begin(self) -> None:
@@ -325,8 +332,13 @@ class Session:
         try:
             if pair is not None and self.timer is not None:
                 self.timer.end(kernel, cell, pair)
-            if cell is not None:
-                setattr(cell, kind, getattr(cell, kind) + 1)
+            # One attribute at a time: no other thread comes between.
+            if kind == "count":
+                cell.count += 1
+            elif kind == "tuning":
+                cell.tuning += 1
+            elif kind == "captured":
+                cell.captured += 1
             if after - self.flushed > FLUSH_NS:
                 self.flush()
         except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
@@ -359,9 +371,7 @@ class Session:
         cell.due = cell.count + (1 if first else self.sample + cell.samples % 3)
         if self.timer is None or _unusual:  # while a graph is captured nothing may be asked
             return None
-        if first or self.timer.cost < SHARE * (clock() - self.start):
-            return self.timer.begin(kernel, rest)
-        return None
+        return self.timer.begin(kernel, rest) if self.timer.has_time() or first else None
 
     # The record
 
@@ -484,7 +494,7 @@ def restoring(reference: Any, wrapped: Any) -> Any:
     return undo
 
 
-def hot_ns(rounds: int = 2000) -> Any:
+def hot_ns(rounds: int = 500) -> Any:
     """Return what noting an everyday launch takes here, ns: calls with it less calls without."""
 
     def run(_x: Any, _y: Any, _z: Any, *_rest: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ HOLD_NS = 50_000
 HOLD_CYCLES = 100_000
 HELD = 8
 """Timed launches for which the GPU is held, after one that it had to wait for."""
+SHARE, SAVED_NS = 0.01, 5_000_000
+"""The share of the time that timing launches may take, and how much of that may be saved up."""
 EMPTY_PAIRS = 5
 """Pairs of events with nothing between them."""
 MOST_PENDING = 64
@@ -70,10 +73,18 @@ class Timer:
     def __init__(self) -> None:
         self._free: dict[int, list[Any]] = {}
         self._pending: list[Any] = []
-        self.cost = 0
+        self._asked, self._left_ns = clock(), float(SAVED_NS)
+        self._collecting = threading.Lock()
         self.held = self.dirty = 0
         self.empty: list[float] = []
         self._streams: dict[int, Any] = {}
+
+    def has_time(self) -> bool:
+        """Tell whether timing has taken less than its share."""
+        now = clock()
+        saved = self._left_ns + SHARE * (now - self._asked)
+        self._asked, self._left_ns = now, min(saved, SAVED_NS)
+        return self._left_ns > 0
 
     def begin(self, kernel: Any, rest: Any) -> Any:
         """Return the events of a launch that follows, the first of them recorded; None: no time."""
@@ -87,20 +98,16 @@ class Timer:
         device = stream.device_index
         if len(self.empty) < EMPTY_PAIRS and not any(one[0] is None for one in self._pending):
             pair = self._pair(torch, device)
-            torch.cuda._sleep(HOLD_CYCLES)
+            self._hold(torch, stream)
             pair[0].record(stream)
             pair[1].record(stream)
             self._pending.append((None, device, *pair))
-            self.cost += HOLD_NS
         if kernel.held:
             kernel.held -= 1
-            with torch.cuda.stream(stream):
-                torch.cuda._sleep(HOLD_CYCLES)
-            self.cost += HOLD_NS
-            self.held += 1
+            self._hold(torch, stream)
         pair = self._pair(torch, device)
         pair[0].record(stream)
-        self.cost += clock() - before
+        self._left_ns -= clock() - before
         return stream, device, pair
 
     def end(self, kernel: Any, cell: Any, begun: Any) -> None:
@@ -116,7 +123,14 @@ class Timer:
             self._pending.append((cell, device, *pair))
         if len(self._pending) >= MOST_PENDING:
             self.collect()
-        self.cost += clock() - before
+        self._left_ns -= clock() - before
+
+    def _hold(self, torch: Any, stream: Any) -> None:
+        """Keep the GPU busy for as long as it takes to queue a launch."""
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(HOLD_CYCLES)
+        self._left_ns -= HOLD_NS
+        self.held += 1
 
     def _pair(self, torch: Any, device: Any) -> Any:
         free = self._free.get(device)
@@ -126,8 +140,18 @@ class Timer:
 
     def collect(self) -> None:
         """Read the pairs that are done."""
+        if not self._collecting.acquire(blocking=False):
+            return  # another thread does
+        try:
+            pending, self._pending = self._pending, []
+            self._pending += self._read(pending)
+        finally:
+            self._collecting.release()
+
+    def _read(self, pending: Any) -> Any:
+        """Read those of *pending* that are done, and return the others."""
         waiting = []
-        for one in self._pending:
+        for one in pending:
             cell, device, first, second = one
             if not second.query():
                 waiting.append(one)
@@ -139,7 +163,7 @@ class Timer:
                 cell.ns += ns
                 cell.samples += 1
             self._free.setdefault(device, []).append((first, second))
-        self._pending = waiting
+        return waiting
 
     def wait(self) -> None:
         """Give the last launches a moment to end."""

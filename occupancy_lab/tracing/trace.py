@@ -11,10 +11,11 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.inputs import chosen_gpus
@@ -131,16 +132,12 @@ class _Block:
     """Notes the launches of this process until `end`."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
-        import sys
-
         self._session: Any = hook.Session(folder, **settings)
         self._finder = sitecustomize.Finder(self._session.patch)
         self._session.install(sitecustomize.imported())
         sys.meta_path.insert(0, self._finder)
 
     def end(self) -> None:
-        import sys
-
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self._finder)
         self._session.close()
@@ -289,18 +286,17 @@ def _in_foreground() -> bool:
         os.close(terminal)
 
 
-def end_as(status: int) -> None:
+def end_as(status: int) -> NoReturn:
     """End this process as a program that ended with *status*, by a signal where that did."""
     if status < 0:
         import resource
 
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program wrote its own
-        number = -status
-        if number not in {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-    os._exit(status if status >= 0 else 128 - status)
+        with contextlib.suppress(OSError):  # nobody may choose how SIGKILL is taken
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status if status >= 0 else 128 - status)
 
 
 # The page

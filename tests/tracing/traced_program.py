@@ -15,6 +15,19 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+
+class _NoTorch:
+    """Keeps torch from being imported: Triton does without, and starts sooner."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "torch":
+            raise ModuleNotFoundError(name=name)
+
+
+if __name__ in {"__main__", "__mp_main__"} and sys.argv[1] not in {"timed", "graph", "in_block"}:
+    sys.meta_path.insert(0, _NoTorch)
+
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
@@ -107,7 +120,7 @@ tuned = triton.autotune(
 X = MockTensor(tl.float32, [4096])
 
 
-def launch(times: bool, programs: Any = 528, block: Any = 256, **options: Any) -> Any:
+def launch(times: int, programs: int = 528, block: int = 256, **options: Any) -> None:
     """Launch the kernel so many times."""
     for _ in range(times):
         add[(programs,)](X, X, 4096, BLOCK=block, **options)
@@ -161,9 +174,16 @@ def spawns() -> Any:
     subprocess.run([sys.executable, __file__, "once"], check=True)
 
 
-def waits() -> Any:
+def waits() -> None:
     """Tell of a signal and go on."""
-    signal.signal(signal.SIGTERM, lambda *_: (launch(1), print("heard", flush=True), os._exit(9)))
+
+    def hear(*_: Any) -> None:
+        launch(1)
+        print("heard", flush=True)
+        sys.exit(9)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, hear)
     launch(1)
     print("ready", flush=True)
     time.sleep(30)
@@ -201,11 +221,11 @@ class Event:
         return (other.at - self.at) / 1000
 
 
-capturing = [False]
+capturing: list[Any] = []
 
 
-def timed() -> Any:
-    """Launch 200 kernels of 40 us each, where the GPU waits for the host, and some in a graph."""
+def timed() -> None:
+    """Launch 200 kernels of 40 us each; for the first 150 the GPU waits for the host."""
     import torch
 
     cuda = torch.cuda
@@ -215,7 +235,7 @@ def timed() -> Any:
     cuda.stream = lambda _stream: contextlib.nullcontext()
     cuda.Event = Event
     cuda._sleep = lambda cycles: Gpu.does(cycles / 2000)
-    cuda.is_current_stream_capturing = lambda: capturing[0]
+    cuda.is_current_stream_capturing = lambda: bool(capturing)
     call = Launcher.__call__
     Launcher.__call__ = lambda *args: (Gpu.does(40), call(*args))[1]
     for number in range(200):
@@ -224,32 +244,36 @@ def timed() -> Any:
     Gpu.host += 1e6
 
 
-def graph() -> Any:
-    """Make launches that a CUDA graph captures, and replay them."""
-    from torch import _C
+def graph() -> None:
+    """Make 3 launches that a CUDA graph captures, and replay it 10 times."""
+    from torch.cuda import graphs
 
-    class Captures:
-        capturing: ClassVar[bool] = False
-
-        def capture_begin(self) -> Any:
-            Captures.capturing = True
-
-        def capture_end(self) -> Any:
-            Captures.capturing = False
-
-        def replay(self) -> Any:
-            pass
-
-    _C._CUDAGraph = Captures
-    from torch.cuda.graphs import CUDAGraph
-
+    base: Any = graphs._CUDAGraph
+    base.__new__ = lambda kind, *_: object.__new__(kind)
+    base.__init__ = lambda *_: None
+    base.capture_begin = lambda *_, **__: capturing.append(capturing)
+    base.capture_end = lambda *_: capturing.clear()
+    base.replay = lambda *_: None
     timed()
-    made = CUDAGraph()
+    made = graphs.CUDAGraph()
     made.capture_begin()
     launch(3)
     made.capture_end()
     for _ in range(10):
         made.replay()
+
+
+def hurt() -> None:
+    """Launch where what notes launches fails."""
+
+    def fail(*_: Any) -> None:
+        msg = "a fault of the tool"
+        raise RuntimeError(msg)
+
+    launch(1)
+    sys.modules["_occupancy_lab_trace.hook"].Session._due = fail
+    launch(9)
+    print(len(LAUNCHED))
 
 
 def in_block() -> Any:
@@ -290,6 +314,8 @@ WHAT = {
     "spawns": spawns,
     "waits": waits,
     "timed": timed,
+    "graph": graph,
+    "hurt": hurt,
     "in_block": in_block,
     "speed": speed,
 }
