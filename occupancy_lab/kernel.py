@@ -300,7 +300,7 @@ def _variants(
     kind = type(kernel).__name__
     check_triton_function(kernel)
     if kind == "Autotuner":
-        for setting in _configurations(kernel, arguments, keywords):
+        for setting in _configurations(kernel, arguments, keywords, grid):
             yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
     elif kind == "Heuristics":
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
@@ -312,12 +312,14 @@ def _variants(
 
 
 def _configurations(
-    tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], grid: Any
 ) -> Iterator[dict[str, Any]]:
     """Return what each configuration of an autotuner sets, with its pre_hook called before it."""
     tuner.nargs = dict(zip(tuner.arg_names, arguments, strict=False))
+    # Its `run` passes these on to prune_configs_by.
+    launched = keywords if grid is None else {**keywords, "grid": grid, "warmup": False}
     try:
-        configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
+        configurations = tuner.prune_configs(launched) if len(tuner.configs) > 1 else tuner.configs
         for configuration in configurations:
             setting = configuration.all_kwargs()
             if twice := sorted(keywords.keys() & configuration.kwargs.keys()):

@@ -151,6 +151,8 @@ def early_config_prune(
 
     Where nothing would be left, everything stays. Each is logged at level info by "occupancy_lab".
     """
+    if _is_traced():
+        return configs
     try:
         return _prune(list(configs), named_args, kwargs)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
@@ -209,7 +211,7 @@ def perf_model(**arguments: Any) -> float:
     no unit; `perf_model_of` predicts milliseconds. What cannot run has infinity, and where the
     kernel is not known, or cannot be ranked, every configuration has 0: they stay in their order.
     """
-    return _rank(arguments, None, None)
+    return 0.0 if _is_traced() else _rank(arguments, None, None)
 
 
 def perf_model_of(bytes_read: Bytes, bytes_written: Bytes) -> Callable[..., float]:
@@ -222,9 +224,15 @@ def perf_model_of(bytes_read: Bytes, bytes_written: Bytes) -> Callable[..., floa
 
     def perf_model(**arguments: Any) -> float:
         """Return the predicted time in ms, or a score."""
-        return _rank(arguments, bytes_read, bytes_written)
+        return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
 
     return perf_model
+
+
+def _is_traced() -> bool:
+    """Tell whether torch.compile traces this call, which shows neither kernel nor tensors."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 def _rank(
@@ -237,16 +245,26 @@ def _rank(
         for name in asked.all_kwargs():
             keywords.pop(name, None)
         launch = _variant(tuner.fn, asked, tuner.nargs, keywords).launch
-        known = _ranked.get(tuner, [])
-        if not any(launch == ranked for ranked, _ in known):
-            gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
+        if not any(launch == ranked for ranked, _ in _ranked.get(tuner, ())):
             moved = _traffic(arguments, bytes_read, bytes_written)
-            known = list(zip((one.launch for one in tried), _times(tried, moved, gpu), strict=True))
-            _ranked[tuner] = known
-        return next(time for ranked, time in known if launch == ranked)
+            _ranked[tuner] = list(_timed(tuner, configs, keywords, moved))
+        return next(time for ranked, time in _ranked[tuner] if launch == ranked)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
         logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
         return 0.0
+
+
+def _timed(
+    tuner: Any, configs: Sequence[Any], keywords: Mapping[str, Any], moved: Traffic | None
+) -> Iterator[tuple[Launch, float]]:
+    """Return the launch of each of *configs* with its time or score; 0 where there is none."""
+    try:
+        gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
+        yield from zip([one.launch for one in tried], _times(tried, moved, gpu), strict=True)
+    except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
+        logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
+        for config in configs:
+            yield _variant(tuner.fn, config, tuner.nargs, keywords).launch, 0.0
 
 
 _ranked: WeakKeyDictionary[Any, list[tuple[Launch, float]]] = WeakKeyDictionary()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import triton
 import triton.language as tl
+from launched_kernels import matmul
 from packaging.version import Version
 
 from occupancy_lab.compiling import (
@@ -20,17 +21,21 @@ from occupancy_lab.compiling import (
     triton_version,
 )
 from occupancy_lab.compiling import compile as compiling
-from occupancy_lab.compiling.compile import smallest_kernel, would_fail_again
+from occupancy_lab.compiling.compile import (
+    compile_together,
+    smallest_kernel,
+    would_fail_again,
+)
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
+from occupancy_lab.launch import Launch
 from occupancy_lab.values import Config, Problem, Resources, Target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.launch import Launch
 
 SOFTMAX = load_kernel("softmax")
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
@@ -49,6 +54,36 @@ def resources(target: Target, config: Config = CONFIG, **others: Any) -> Resourc
     problem = Problem(4096, others.pop("cols", 781), others.pop("dtype", "float32"))
     kernel = others.pop("kernel", SOFTMAX)
     return compile_resources(kernel, problem, config, target, Store(None), **others)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90", "gfx90a", "gfx942", "gfx1100"])
+@pytest.mark.parametrize(("dtype", "warps"), [("float16", 4), ("bfloat16", 8)])
+def test_tensor_cores_do_the_multiply_adds_of_a_block(target: str, dtype: str, warps: int) -> None:
+    """Instructions of a pass, their size and the warps make as many as the blocks have."""
+    a = Pointer(dtype, 2**20)
+    blocks = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8}
+    launch = Launch(
+        (a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1),
+        {**blocks, "ACTIVATION": "", "num_warps": warps, "num_stages": 3},
+    )
+    (found,) = compile_together([(matmul, launch)], find_gpu(target).target, Store(None))
+    assert isinstance(found, Resources)
+    assert found.tensor_instructions is not None
+    assert found.tensor_size is not None
+    assert found.tensor_instructions * found.tensor_size * warps == 128 * 64 * 32
+
+
+def test_several_are_compiled_together_as_one_by_one(tmp_path: Path) -> None:
+    """Each has its own outcome in its place, whatever the others have; what compiles is kept."""
+    store = Store(tmp_path)
+    launches = [SOFTMAX.launch(PROBLEM, Config(size, 4, 2)) for size in (1024, 1000, 2048)]
+    functions = [(SOFTMAX.function, launch) for launch in launches]
+    first, failed, last = compile_together(functions, SM_90, store)
+    assert isinstance(failed, CompileError)
+    assert first == resources(SM_90, Config(1024, 4, 2))
+    assert last == resources(SM_90, Config(2048, 4, 2))
+    keys = [resource_key(SOFTMAX.function, launch, SM_90) for launch in launches]
+    assert [store.get(key) for key in keys] == [first, None, last]
 
 
 @triton.jit

@@ -12,6 +12,7 @@ import pytest
 from occupancy_lab.compiling.resources import (
     pipeline_shared_bytes,
     read_resources,
+    tensor_size,
     widest_load_bytes,
     widest_store_bytes,
 )
@@ -62,6 +63,24 @@ def test_several_buffers_are_summed() -> None:
     """The buffers of two loads count together."""
     line = "%6 = ttg.local_alloc : () -> !ttg.memdesc<2x16xf32, #shared, #smem, mutable>\n"
     assert pipeline_shared_bytes(line + line) == 2 * 2 * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("line", "size"),
+    [
+        ("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%r1}, %rd1, p;", 16 * 256 * 16),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1}, {%r2};", 16 * 8 * 16),
+        ("v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]", 32 * 32 * 8),
+        ("v_mfma_f32_16x16x16f16 a[0:3], v[0:1], v[2:3], a[0:3]", 16 * 16 * 16),
+        ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", 16 * 16 * 16),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1}, [%r2];", None),
+        ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, p;", None),
+        ("v_mul_f32 v0, v1, v2", None),
+    ],
+)
+def test_the_size_of_a_tensor_instruction(line: str, size: int | None) -> None:
+    """Its shape is in its name, of which a warp does a fourth where a warpgroup does it."""
+    assert tensor_size(f"\t{line}\n") == size
 
 
 def test_recorded_widths() -> None:
