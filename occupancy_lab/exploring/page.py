@@ -1,0 +1,1 @@
+def explore(p): p.write_text("")
