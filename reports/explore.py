@@ -74,7 +74,10 @@ def compile_rows() -> None:
     print(f"{len(table)} rows in {DATA}")
 
 
-USED = ("n_regs", "shared", "static_shared", "barriers", "sgprs", "allocated_vgprs", "n_spills")
+USED = (
+    *("n_regs", "shared", "static_shared", "barriers", "tensor_memory", "sgprs"),
+    *("allocated_vgprs", "n_spills"),
+)
 TIMES = (
     *("predicted_ns", "fixed_ns", "round_ns", "overfull_ns", "bound", "bytes"),
     *("measured_ns", "measured_programs"),

@@ -52,8 +52,8 @@ VERDICTS: Mapping[str, str] = {
         "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
         " {warp} and one stage, and raises ZeroDivisionError"
     ),
-    "right": "the formula is right for this kernel: {programs} per {mp}",
-    "wrong": "the formula says {says} per {mp} where {truth} fit: {reasons}",
+    "right": "the formula is right for this kernel: {truth} programs per {mp}",
+    "wrong": "the formula says {says} programs per {mp} where {truth} fit: {reasons}",
 }
 """What is said of the tutorial's formula; the page of `explore` says the same."""
 
@@ -93,11 +93,9 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
     if programs is None:
         return VERDICTS["fails"].format(warp=calculation.architecture.warp_word)
     if programs == truth:
-        return VERDICTS["right"].format(programs=f"{truth} programs", mp=word)
+        return VERDICTS["right"].format(truth=truth, mp=word)
     reasons = term_reasons(copied.missing_terms, calculation.architecture, rocm)
-    return VERDICTS["wrong"].format(
-        says=f"{programs} programs", truth=truth, mp=word, reasons=reasons
-    )
+    return VERDICTS["wrong"].format(says=programs, truth=truth, mp=word, reasons=reasons)
 
 
 def tutorial_sentences(calculation: Calculation) -> Iterator[str]:

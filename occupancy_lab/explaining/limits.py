@@ -47,6 +47,12 @@ SENTENCES: Mapping[str, str] = {
     "takes": "Program {more} takes {needs}{then}.",
     "then": ", and then {programs} fit",
     "no amount": "No amount of {limiters} brings program {more}.",
+    "no step": "no amount",
+    "allowed": "allows it now",
+    "down to": "{amount} ({difference} fewer)",
+    "up to": "{amount} ({difference} more)",
+    "one more": "at most, for {programs}",
+    "one fewer": "at least, for {programs}",
 }
 """What is said of an occupancy, by when it is said; the page of `explore` says the same."""
 
@@ -125,17 +131,19 @@ def the_limits(calculations: tuple[Calculation, ...]) -> Section:
 
 
 def _more(step: NextStep) -> str:
-    if step.most_for_one_more is None:
-        return "no amount"
-    if step.most_for_one_more >= step.now:
-        return "allows it now"
-    return f"{step.most_for_one_more} ({step.now - step.most_for_one_more} fewer)"
+    amount = step.most_for_one_more
+    if amount is None:
+        return SENTENCES["no step"]
+    if amount >= step.now:
+        return SENTENCES["allowed"]
+    return SENTENCES["down to"].format(amount=amount, difference=step.now - amount)
 
 
 def _fewer(step: NextStep) -> str:
-    if step.least_for_one_fewer is None:
-        return "no amount"
-    return f"{step.least_for_one_fewer} ({step.least_for_one_fewer - step.now} more)"
+    amount = step.least_for_one_fewer
+    if amount is None:
+        return SENTENCES["no step"]
+    return SENTENCES["up to"].format(amount=amount, difference=amount - step.now)
 
 
 def _steps_table(calculation: Calculation) -> Table:
@@ -152,8 +160,8 @@ def _steps_table(calculation: Calculation) -> Table:
     headers = (
         "",
         "now",
-        f"at most, for {count(now + 1, 'program')}",
-        f"at least, for {count(now - 1, 'program')}",
+        SENTENCES["one more"].format(programs=count(now + 1, "program")),
+        SENTENCES["one fewer"].format(programs=count(now - 1, "program")),
     )
     return Table(headers, rows, f"**{calculation.title}**, {count(now, 'program')} now")
 
