@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import itertools
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -171,13 +173,15 @@ def browser() -> Iterator[Page]:
     if program is None:
         msg = "no Chromium is installed; `make browser` installs one"
         raise BrowserError(msg)
-    to_read, commands = os.pipe()
-    answers, to_write = os.pipe()
+    (to_read, commands), (answers, to_write) = _pipe(), _pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # Chromium reads commands at descriptor 3 and writes answers at 4.
-        shell = f'exec "$@" 3<&{to_read} 4>&{to_write}'
+        start = f"os.dup2({to_read}, 3); os.dup2({to_write}, 4); os.execv(sys.argv[1], sys.argv[1:])"
         process = subprocess.Popen(
-            ["/bin/sh", "-c", shell, "sh", program, *FLAGS, f"--user-data-dir={folder}"],
+            [
+                *(sys.executable, "-c", f"import os, sys; {start}"),
+                *(program, *FLAGS, f"--user-data-dir={folder}"),
+            ],
             pass_fds=(to_read, to_write),
             stderr=subprocess.DEVNULL,
         )
@@ -190,6 +194,15 @@ def browser() -> Iterator[Page]:
             process.wait()
             os.close(commands)
             os.close(answers)
+
+
+def _pipe() -> tuple[int, int]:
+    """Return the ends of a pipe, out of the way of descriptors 3 and 4."""
+    ends = os.pipe()
+    high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return high[0], high[1]
 
 
 def _connected(commands: int, answers: int) -> Page:

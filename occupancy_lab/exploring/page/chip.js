@@ -1,12 +1,14 @@
 /** Draws an SM or CU: each pool to scale, the programs in it, what is left over, and what is full. */
 
-import { html, rich, svg, widthOf } from "./dom.js";
-import { grouped } from "./words.js";
+import { html, rich, svg, swatches, widthOf } from "./dom.js";
+import { count, grouped } from "./words.js";
 
 /** How much of a picture's width a full pool takes; beyond it is the program that does not fit. */
 const FULL = 0.86;
 const ROW = 15;
 const GAP = 3;
+/** The space between the mark of an item and its picture. */
+const PADDING = 12;
 
 /** Of which fields of a limit's numbers a pool is drawn: its parts, each one's size, a piece's. */
 const POOLS = {
@@ -44,11 +46,11 @@ export function poolOf(vendor, limit) {
 }
 
 /** Return the text on what of a pool is used and what is left over. */
-function leftOver(pool, programs) {
+function leftOver(pool, programs, unit) {
   const all = pool.parts * pool.size;
   const used = programs * pool.pieces * pool.piece;
   const parts = pool.parts > 1 ? ` in ${pool.parts} parts` : "";
-  return `${grouped(used)} of ${grouped(all)}${parts}, ${grouped(all - used)} left over`;
+  return `${grouped(used)} of ${grouped(all)}${unit}${parts}, ${grouped(all - used)} left over`;
 }
 
 /** Return the picture of a pool with *programs* in it, and the outline of the next. */
@@ -92,11 +94,13 @@ export function drawPool(pool, programs, width) {
 export function drawChip(place, said) {
   const { occupancy, architecture } = said;
   const { vendor } = architecture.words;
-  const width = widthOf(place);
+  // The width of an item: the list may have two columns.
+  if (!place.firstElementChild) place.append(html("li", { class: "limit" }));
+  const width = widthOf(place.firstElementChild) - PADDING;
   const items = occupancy.limits.map((limit) => {
     const limiter = occupancy.limiters.includes(limit.resource);
     const name = architecture.resources[limit.resource];
-    const allowed = limit.programs === null ? "no limit" : `allows ${limit.programs}`;
+    const allowed = limit.programs === null ? "no limit" : `allows ${count(limit.programs, "program")}`;
     const head = html(
       "h4",
       {},
@@ -111,7 +115,7 @@ export function drawChip(place, said) {
       { class: limiter ? "limit limits" : "limit", "data-resource": limit.resource },
       head,
       known ? drawPool(pool, occupancy.programs, width) : null,
-      html("p", { class: "left" }, known ? leftOver(pool, occupancy.programs) : ""),
+      html("p", { class: "left" }, known ? leftOver(pool, occupancy.programs, limit.resource === "shared" ? " B" : "") : ""),
       html("p", { class: "because" }, known ? limit.steps.join("; ") : said.sentence("no limit")),
     );
   });
@@ -125,4 +129,15 @@ export function sayNext(place, said, table) {
     html("div", { class: "scroll" }, table(said.stepHeads(), said.stepRows())),
     html("p", { class: "verdict" }, html("b", {}, "Tutorial: "), ...rich(said.verdict())),
   );
+}
+
+/** Return what the marks of the pictures are. */
+export function chipLegend() {
+  const kinds = {
+    even: "programs, shades in turn",
+    next: "the next program",
+    over: "it does not fit",
+    pool: "left over",
+  };
+  return html("p", { class: "legend" }, "Each pool is drawn to scale: ", ...swatches(kinds));
 }

@@ -1,11 +1,11 @@
 /** Draws occupancy over registers and over shared memory: staircases, the point, the next steps. */
 
 import { programsOf, staircase, tutorialPrograms, usageWith } from "./evaluate.js";
-import { html, svg, table, widthOf } from "./dom.js";
+import { html, svg, swatches, table, widthOf } from "./dom.js";
 import { count, grouped, percent } from "./words.js";
 
 const HEIGHT = 220;
-const EDGES = { left: 44, right: 14, top: 26, bottom: 40 };
+const EDGES = { left: 44, right: 26, top: 26, bottom: 40 };
 /** The share of all warps up to which the picture reaches: the tutorial's formula goes beyond 1. */
 const TOP = 1.3;
 
@@ -55,7 +55,7 @@ export function drawCliff(place, said, resource, choose) {
   });
   const clip = `clip-${place.id}`;
   picture.append(
-    svg("clipPath", { id: clip }, svg("rect", { x: EDGES.left, y: 0, width: inner.width, height: HEIGHT - EDGES.bottom + 1 })),
+    svg("clipPath", { id: clip }, svg("rect", { x: EDGES.left, y: EDGES.top - 6, width: inner.width, height: HEIGHT - EDGES.top - EDGES.bottom + 8 })),
     ...axes({ width, inner, most, x, unit, share: (one) => EDGES.top + inner.height * (1 - one / TOP) }),
     svg("path", { d: pathOf(tutorial, most, x, y), class: "tutorial", "clip-path": `url(#${clip})` }),
     svg("path", { d: pathOf(exact, most, x, y), class: "exact", "clip-path": `url(#${clip})` }),
@@ -95,17 +95,14 @@ function axes({ width, inner, most, x, unit, share }) {
 /** Return the marks of the next step on either side, each with its amount and its programs. */
 function stepMarks({ said, step, x, y, resource, width }) {
   const marks = [];
-  for (const [amount, sign] of [
-    [step.more !== null && step.more < step.now ? step.more : null, -1],
-    [step.fewer, 1],
-  ]) {
+  const more = step.more !== null && step.more < step.now ? step.more : null;
+  for (const amount of [more, step.fewer]) {
     if (amount === null) continue;
     const programs = programsOf(said.architecture, usageWith(said.usage, resource, amount));
     const text = `${grouped(amount)}: ${count(programs, "program")}`;
-    const middle = x(amount) + sign * 9;
-    const room = text.length * 6.4;
-    const end = sign < 0 ? middle - room > EDGES.left : middle + room > width;
-    const from = { x: end ? x(amount) - 9 : x(amount) + 9, y: y(programs) + (sign < 0 ? -9 : 13) };
+    // Stairs go down, so that above and to the right of a step is free.
+    const end = x(amount) + 9 + text.length * 6.4 > width;
+    const from = { x: end ? width - 2 : x(amount) + 9, y: y(programs) - 7 };
     marks.push(
       svg("circle", { cx: x(amount), cy: y(programs), r: 4, class: "step" }),
       svg("text", { ...from, class: end ? "mark end" : "mark" }, text),
@@ -137,12 +134,12 @@ export function cliffLegend() {
   return html(
     "p",
     { class: "legend" },
-    html("span", { class: "swatch exact" }),
-    "what fits  ",
-    html("span", { class: "swatch tutorial" }),
-    "the tutorial's formula  ",
-    html("span", { class: "swatch here" }),
-    "now; drag it. Small circles are the next step on either side.",
+    ...swatches({
+      exact: "what fits",
+      tutorial: "the tutorial's formula",
+      here: "now: drag it",
+      step: "the next step on either side",
+    }),
   );
 }
 

@@ -50,3 +50,10 @@ export function table(heads, rows, attributes = {}) {
 export function widthOf(element) {
   return Math.max(240, Math.round(element.clientWidth || element.parentElement?.clientWidth || 600));
 }
+
+/** Return the parts of a legend: for each class of a mark, what it is. */
+export function swatches(kinds) {
+  return Object.entries(kinds).map(([kind, text]) =>
+    html("span", { class: "key" }, html("span", { class: `swatch ${kind}` }), text),
+  );
+}

@@ -51,20 +51,20 @@ export function gbs(row, time = row.predicted_ns) {
 
 const us = (time) => (time === null ? "-" : microseconds(time / 1e3));
 const measured = (row) =>
-  row.measured_ns === null ? "-" : `${us(row.measured_ns)} (${row.measured_programs} programs)`;
+  row.measured_ns === null ? "-" : `${us(row.measured_ns)} (${row.measured_programs})`;
 
 /** What the table shows of a row: its head, the number to sort by, its text. */
 const COLUMNS = [
   ["kernel", (row) => row.kernel, (row) => row.kernel],
-  ["num_warps", (row) => row.num_warps, (row) => String(row.num_warps)],
-  ["num_stages", (row) => row.num_stages, (row) => String(row.num_stages)],
+  ["warps", (row) => row.num_warps, (row) => String(row.num_warps)],
+  ["stages", (row) => row.num_stages, (row) => String(row.num_stages)],
   ["registers", (row) => row.usage.n_regs, spilling],
   ["shared, B", (row) => row.usage.shared, (row) => String(row.usage.shared)],
   ["programs", (row) => row.programs, (row) => String(row.programs)],
   ["occupancy", (row) => row.occupancy, (row) => percent(row.occupancy)],
   ["predicted", (row) => row.predicted_ns, (row) => us(row.predicted_ns)],
   ["GB/s", (row) => gbs(row), (row) => (gbs(row) === null ? "-" : gbs(row).toFixed(0))],
-  ["measured", (row) => row.measured_ns, measured],
+  ["measured (programs)", (row) => row.measured_ns, measured],
 ];
 
 function spilling(row) {
@@ -147,9 +147,9 @@ export function heatMap(rows, kernel, choose) {
   ]);
   const heads = columns.map((column) => {
     const [name, stages] = column.split(" ");
-    return name === "softmax_row" ? "softmax_row" : `${stages} ${stages === "1" ? "stage" : "stages"}`;
+    return name === "softmax_row" ? "no loop" : `${stages} ${stages === "1" ? "stage" : "stages"}`;
   });
-  return table(["num_warps", ...heads], body, { class: "heatmap" });
+  return table(["warps", ...heads], body, { class: "heatmap" });
 }
 
 /** Return the table of a file's rows; a button calls *choose*. */

@@ -62,13 +62,14 @@ export const STEPS = [
       const parts = [4, 8, 16].map((warps) => {
         const one = row("h100", { ...TUTORIAL, num_warps: warps });
         const found = said("h100", one.usage).occupancy;
-        return `${warps} warps: ${one.usage.n_regs} registers, ${count(found.programs, "program")}, ${percent(found.warps / found.maxWarps)}, ${time(one)}`;
+        return [String(warps), String(one.usage.n_regs), String(found.programs), percent(found.warps / found.maxWarps), time(one)];
       });
       const fine = said("h100", { ...row("h100", TUTORIAL).usage, n_regs: 32, shared: 32 });
       const edge = fine.steps.find((one) => one.resource === "registers").fewer;
       const alone = said("h100", usageWith(fine.usage, "registers", edge));
       return [
-        `More warps share the row among more threads, so each needs fewer registers, but a program takes more of the warp slots: ${parts.join("; ")}. More resident warps do not mean less time: a reduction crosses more warps.`,
+        `More warps share the row among more threads, so each needs fewer registers, but a program takes more of the warp slots. More resident warps do not mean less time: a reduction crosses more warps.`,
+        [["warps", "registers", "programs", "occupancy", "predicted"], parts],
         `Drag the registers from ${fine.usage.n_regs} to ${edge} with ${fine.usage.num_warps} warps: ${fine.occupancy.programs} programs become ${alone.occupancy.programs}. The reason is the arithmetic of the registers: ${alone.occupancy.limits.find((one) => one.resource === "registers").steps.join("; ")}.`,
       ];
     },
@@ -82,13 +83,15 @@ export const STEPS = [
         [1, 2, 3, 4].map((stages) => {
           const one = row(gpu, { ...TUTORIAL, num_stages: stages });
           const found = said(gpu, one.usage).occupancy;
-          return `${stages}: ${one.usage.n_regs} registers, ${one.usage.shared} B, ${count(found.programs, "program")}, ${time(one)}`;
+          return [stages, one.usage.n_regs, one.usage.shared, found.programs].map(String).concat(time(one));
         });
       const step = (gpu, name) => row(gpu, { ...TUTORIAL, num_stages: 4 }).usage[name] - row(gpu, { ...TUTORIAL, num_stages: 3 }).usage[name];
       const limits = (gpu) => listed(said(gpu, row(gpu, TUTORIAL).usage).occupancy.limiters.map((name) => resource(gpu, name)));
       return [
-        `num_stages copies rows ahead. On an H100 each stage above the first holds a row in shared memory: ${list("h100").join("; ")}. A fourth stage costs ${step("h100", "shared")} B and ${step("h100", "n_regs")} registers more than three.`,
-        `On an MI300X the rows ahead wait in registers instead: ${list("mi300x").join("; ")}. A fourth stage costs ${step("mi300x", "n_regs")} VGPRs and ${step("mi300x", "shared")} B of LDS more than three. Four stages are limited by ${limits("h100")} on the H100 and by ${limits("mi300x")} on the MI300X.`,
+        `num_stages copies rows ahead. On an H100 the rows ahead wait in shared memory. A fourth stage costs ${step("h100", "shared")} B and ${step("h100", "n_regs")} registers more than three.`,
+        [["stages", "registers", "shared, B", "programs", "predicted"], list("h100")],
+        `On an MI300X the rows ahead wait in registers instead. A fourth stage costs ${step("mi300x", "n_regs")} VGPRs and ${step("mi300x", "shared")} B of LDS more than three. Four stages are limited by ${limits("h100")} on the H100 and by ${limits("mi300x")} on the MI300X.`,
+        [["stages", "VGPRs", "LDS, B", "programs", "predicted"], list("mi300x")],
       ];
     },
   },

@@ -5,7 +5,7 @@ import { amountsOf, nextStepsOf, occupancyOf, programsAfter, tutorialPrograms, m
 import { Said, microseconds } from "./words.js";
 import { FIELDS, addressOf, commandOf, firstState, stateOf, usageOf } from "./state.js";
 import { slidersOf } from "./controls.js";
-import { drawChip, sayNext } from "./chip.js";
+import { chipLegend, drawChip, sayNext } from "./chip.js";
 import { cliffLegend, drawCliff, tabulateCliff } from "./cliffs.js";
 import { Kernels, heatMap, kernelTable, ownTable, rowsShown } from "./kernels.js";
 import { drawTimeline, passTable, scheduleOf, timelineLegend, timelineSentences, tooManySentence } from "./timeline.js";
@@ -199,7 +199,7 @@ function drawKernels() {
     : `None was compiled for ${gpus.get(gpu).title}; there are some for ${known}.`;
   const map = heatMap(rows, kernel, setKernel);
   byId("heatmap").replaceChildren(map ?? html("p", { class: "hint" }, "No times are known here."));
-  byId("heat-legend").textContent = map ? "Bright is fast. The cell with a border is the one that the sliders were set to." : "";
+  byId("heat-legend").textContent = map ? "softmax by num_stages, and softmax_row, which has no loop. Bright is fast. The cell with a border is the one that the sliders were set to." : "";
   const sortBy = (by) => {
     sort = { by, down: sort.by === by && !sort.down };
     drawn.kernels = null;
@@ -337,7 +337,14 @@ function drawLesson() {
   const focused = document.activeElement?.id;
   byId("steps").replaceChildren(...buttons);
   if (focused?.startsWith("step-")) byId(focused)?.focus();
-  byId("step").replaceChildren(...(step ? step.says(lab).map((text) => html("p", {}, ...rich(text))) : []));
+  byId("step").replaceChildren(...(step ? step.says(lab).map(lessonPart) : []));
+}
+
+/** Return a paragraph, or the table of [heads, rows]. */
+function lessonPart(part) {
+  if (typeof part === "string") return html("p", {}, ...rich(part));
+  const [heads, rows] = part;
+  return html("div", { class: "scroll" }, table(heads, rows, { class: "lesson-table" }));
 }
 
 // ---- all of it
@@ -366,7 +373,8 @@ function render() {
     drawn[name] = key;
     draw[name]();
   }
-  byId("command").textContent = commandOf(state, state.sides.every((_, place) => stands(place)));
+  const command = commandOf(state, state.sides.every((_, place) => stands(place)));
+  byId("command").replaceChildren(...command.split(/(?= --| &&)/).map((part) => html("span", {}, part)));
 }
 
 /** Draw everything anew, as after a change of width or colours. */
@@ -400,7 +408,7 @@ function setTheme(dark) {
 }
 
 function start() {
-  byId("sides").before(html("div", { class: "bar" }, gpuSelect("gpu", "GPU", false), gpuSelect("beside", "beside it", true)));
+  byId("together").closest("label").before(html("div", { class: "bar" }, gpuSelect("gpu", "GPU", false), gpuSelect("beside", "beside it", true)));
   byId("together").addEventListener("change", (event) => change({ together: event.target.checked }));
   byId("too-many").addEventListener("change", (event) => {
     shownTime = Infinity;
@@ -423,6 +431,7 @@ function start() {
   prefers.addEventListener("change", () => setTheme(prefers.matches));
   byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
   byId("play").hidden = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  byId("chip-legend").append(chipLegend());
   byId("cliff-legend").append(cliffLegend());
   byId("time-legend").append(timelineLegend());
   addEventListener("hashchange", readAddress);

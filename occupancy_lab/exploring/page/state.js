@@ -98,11 +98,18 @@ export function commandOf(state, compiled) {
     const named = `--kernel ${kernel} --dtype ${dtype} --num-warps ${warps} --num-stages ${stages}`;
     return `occupancy-lab explain --cols ${cols} --gpu ${gpus} ${named}`;
   }
-  const [{ usage }] = state.sides;
-  const options = { n_regs: "n-regs", num_warps: "num-warps", static_shared: "static-shared" };
-  const given = Object.keys(FIELDS)
-    .filter((name) => name !== "allocated_vgprs" && usage[name] !== null)
-    .filter((name) => name !== "static_shared" || usage[name] > 0)
-    .map((name) => `--${options[name] ?? name.replaceAll("_", "-")} ${usage[name]}`);
-  return `occupancy-lab occupancy --gpu ${gpus} ${given.join(" ")}`;
+  const usages = state.sides.map(({ usage }) => optionsOf(usage));
+  const alike = usages.every((options) => options === usages[0]);
+  if (alike) return `occupancy-lab occupancy --gpu ${gpus} ${usages[0]}`;
+  return state.sides
+    .map(({ gpu }, place) => `occupancy-lab occupancy --gpu ${gpu} ${usages[place]}`)
+    .join(" && ");
+}
+
+function optionsOf(usage) {
+  return Object.entries(usage)
+    .filter(([name, amount]) => amount !== null && name !== "allocated_vgprs")
+    .filter(([name, amount]) => name !== "static_shared" || amount > 0)
+    .map(([name, amount]) => `--${name.replaceAll("_", "-")} ${amount}`)
+    .join(" ");
 }

@@ -1,6 +1,6 @@
 /** Draws a launch in time: the programs of two multiprocessors, pass by pass, and one too many. */
 
-import { html, svg, table, widthOf } from "./dom.js";
+import { html, svg, swatches, table, widthOf } from "./dom.js";
 import { count, microseconds, percent } from "./words.js";
 
 const EDGES = { left: 8, right: 8, top: 24, bottom: 26 };
@@ -36,7 +36,8 @@ export function timelineSentences(schedule, word, tooMany) {
       : `${rows} programs are launched, one per row; ${programs} x ${mps} ${word}s = ${places} run at once, in waves.`,
   ];
   if (full && left) {
-    found.push(`${count(full, "full pass").replace("passs", "passes")}, then a tail: ${left} of ${places} programs (${percent(left / places)}) have a last row, and the other places are idle.`);
+    const whole = full === 1 ? "1 full pass" : `${full} full passes`;
+    found.push(`${whole}, then a tail: ${left} of ${places} programs (${percent(left / places)}) have a last row, and the other places are idle.`);
   } else if (left) {
     found.push(`There are fewer rows than places: ${left} of ${places} (${percent(left / places)}) are taken.`);
   } else {
@@ -102,8 +103,8 @@ export function drawTimeline(place, schedule, { word, tooMany, time }) {
   }
   const bottom = height - EDGES.bottom + 14;
   picture.append(
-    svg("text", { x: EDGES.left, y: bottom, class: "tick" }, timed ? "0 us" : "first pass"),
-    svg("text", { x: width - EDGES.right, y: bottom, class: "tick end" }, timed ? microseconds(last) : count(passes.length, "pass").replace("passs", "passes")),
+    svg("text", { x: EDGES.left, y: bottom, class: "tick" }, timed ? "0 us" : "pass 1"),
+    svg("text", { x: width - EDGES.right, y: bottom, class: "tick end" }, timed ? microseconds(last) : `pass ${passes.length}`),
   );
   if (Number.isFinite(time)) picture.append(svg("line", { x1: x(time), x2: x(time), y1: 8, y2: height - 20, class: "here" }));
   place.replaceChildren(picture);
@@ -112,15 +113,16 @@ export function drawTimeline(place, schedule, { word, tooMany, time }) {
 
 /** Return the legend of the picture. */
 export function timelineLegend() {
-  const swatch = (kind, text) => [html("span", { class: `swatch ${kind}` }), `${text}  `];
   return html(
     "p",
     { class: "legend" },
-    ...swatch("even", "a program has a row"),
-    ...swatch("idle", "no row left: idle"),
-    ...swatch("launching", "launching"),
-    ...swatch("waits", "waits for a place"),
-    ...swatch("over", "runs nearly alone"),
+    ...swatches({
+      even: "a program has a row",
+      idle: "no row left: idle",
+      launching: "launching",
+      waits: "waits for a place",
+      over: "runs nearly alone",
+    }),
   );
 }
 
