@@ -13,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -54,6 +54,7 @@ class Page:
         ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Return what the browser answers to a command of the protocol."""
@@ -75,7 +76,9 @@ class Page:
                 self.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":
                 details = params["exceptionDetails"]
-                self.complaints.append(details.get("exception", {}).get("description", str(details)))
+                self.complaints.append(
+                    details.get("exception", {}).get("description", str(details))
+                )
             case "Log.entryAdded":
                 self.complaints.append(params["entry"]["text"])
             case "Runtime.consoleAPICalled" if params["type"] in {"error", "warning"}:
@@ -176,7 +179,9 @@ def browser() -> Iterator[Page]:
     (to_read, commands), (answers, to_write) = _pipe(), _pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # Chromium reads commands at descriptor 3 and writes answers at 4.
-        start = f"os.dup2({to_read}, 3); os.dup2({to_write}, 4); os.execv(sys.argv[1], sys.argv[1:])"
+        start = (
+            f"os.dup2({to_read}, 3); os.dup2({to_write}, 4); os.execv(sys.argv[1], sys.argv[1:])"
+        )
         process = subprocess.Popen(
             [
                 *(sys.executable, "-c", f"import os, sys; {start}"),

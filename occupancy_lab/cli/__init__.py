@@ -11,6 +11,7 @@ import click
 
 from occupancy_lab import __version__
 from occupancy_lab.cli import commands
+from occupancy_lab.cli.explore import explore
 from occupancy_lab.cli.options import (
     Command,
     File,
@@ -137,6 +138,7 @@ for _command in (
     commands.evaluate,
     commands.report,
     commands.verify,
+    explore,
 ):
     main.add_command(_command)
 

@@ -103,7 +103,7 @@ class Symbol:
     __or__ = _node("|", operator.or_)
 
     def __neg__(self) -> Symbol:
-        return 0 - self
+        return self.made("-", operator.sub, 0, self)
 
     def __bool__(self) -> bool:
         if self.value is None:
@@ -131,7 +131,8 @@ class _Given(Symbol):
 
 def _symbolic_usage(nodes: Nodes, given: Iterable[str]) -> Resources:
     fields: dict[str, Any] = {name: Symbol(nodes, f"u.{name}") for name in USAGE}
-    return Resources(**fields, **{name: _Given(nodes, f"u.{name}") for name in given})
+    fields |= {name: _Given(nodes, f"u.{name}") for name in given}
+    return Resources(**fields)
 
 
 def _symbolic(nodes: Nodes, architecture: Architecture) -> Any:

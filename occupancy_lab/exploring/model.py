@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def _compiled_kernels() -> str:
 
 
 def _architecture(architecture: Architecture) -> dict[str, Any]:
-    """Return the architecture's numbers by the names that formulas and steps have, and its words."""
+    """Return the architecture's numbers by the names of formulas and steps, and its words."""
     names = [field.name for field in dataclasses.fields(architecture)]
     numbers = {name: getattr(architecture, name) for name in (*names, *_WORKED_OUT)}
     words = {name: getattr(architecture, name) for name in _WORDS}
@@ -72,9 +73,7 @@ def _architecture(architecture: Architecture) -> dict[str, Any]:
         "units": {
             name: limit.unit.format(architecture) for name, limit in LIMITS.items() if limit.unit
         },
-        "terms": {
-            term.name: _reason(term.name, architecture) for term in terms_of(architecture)
-        },
+        "terms": {term.name: _reason(term.name, architecture) for term in terms_of(architecture)},
     }
 
 
@@ -142,24 +141,23 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
         raise InputError(msg) from error
     if isinstance(rows, dict):  # what a scan writes has its rows beside what was not compiled
         rows = next((value for value in rows.values() if isinstance(value, list)), [])
-    return [row for row in rows if isinstance(row, dict)]
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _row(cells: Mapping[str, Any], path: Path, place: int) -> dict[str, Any] | None:
     """Return what the page takes of a row; None where it has no resources."""
     name = cells.get("gpu") or cells.get("target")
-    needed = [cells.get(field) for field in ("n_regs", "shared", "num_warps")]
-    if not name or any(cell in {None, ""} for cell in needed):
+    if not name or not all(_is_given(cells, one) for one in ("n_regs", "shared", "num_warps")):
         return None
     try:
         gpu = find_gpu(str(name))
         numbers = {
             field: _whole(field, cells[field])
             for field in (*USAGE, *OPTIONAL)
-            if cells.get(field) not in {None, ""}
+            if _is_given(cells, field)
         }
-        times = {one: float(cells[one]) for one in _TIMES if cells.get(one) not in {None, ""}}
-    except (InputError, ValueError) as error:
+        times = {one: _time(one, cells[one]) for one in _TIMES if _is_given(cells, one)}
+    except (InputError, ValueError, TypeError) as error:
         msg = f"{path}, row {place}: {error}"
         raise InputError(msg) from error
     if numbers["num_warps"] < 1:
@@ -168,6 +166,18 @@ def _row(cells: Mapping[str, Any], path: Path, place: int) -> dict[str, Any] | N
     label = next((str(cells[one]) for one in _NAMES if cells.get(one)), "kernel")
     shown = {one: str(cells[one])[:LONGEST_LABEL] for one in _SHOWN if cells.get(one)}
     return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **times}
+
+
+def _is_given(cells: Mapping[str, Any], name: str) -> bool:
+    return cells.get(name) is not None and cells[name] != ""
+
+
+def _time(name: str, cell: Any) -> float:
+    time = float(cell)
+    if not 0 <= time < math.inf:
+        msg = f"{name} is {quoted(str(cell))}, and not a time in us"
+        raise ValueError(msg)
+    return time
 
 
 MOST = 2**31 - 1

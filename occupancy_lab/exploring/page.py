@@ -13,7 +13,6 @@ from occupancy_lab import __version__
 from occupancy_lab.exploring.model import page_data
 from occupancy_lab.files import check_outputs, export
 
-
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)
 _SLOT = re.compile(r"\{\{(\w+)\}\}")

@@ -78,7 +78,7 @@ def points(seed: int, names: tuple[str, ...]) -> Any:
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_limits_are_those_of_the_rules(name: str, seed: int) -> None:
-    """Every limit of a tree, exact and the tutorial's, is the rule's, whichever fields are given."""
+    """Every limit of a tree, exact or the tutorial's, is the rule's, whatever is given."""
     architecture = ARCHITECTURES[name]
     data = json.loads(json.dumps(formulas(architecture)))
     for count in range(len(optional_of(architecture)) + 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import random
 import re
 import shlex
 from pathlib import Path
@@ -77,7 +76,9 @@ def usages(name: str, count: int, seed: int) -> dict[str, np.ndarray[Any, Any] |
     columns: dict[str, np.ndarray[Any, Any] | None] = {
         "n_regs": draw.integers(0, 520, count),
         "num_warps": draw.integers(1, 33, count),
-        "shared": np.where(draw.random(count) < 0.5, near.clip(0), draw.integers(0, 234_000, count)),
+        "shared": np.where(
+            draw.random(count) < 0.5, near.clip(0), draw.integers(0, 234_000, count)
+        ),
         "static_shared": draw.choice([0, 0, 16, 4096], count),
         **dict.fromkeys(OPTIONAL),
     }
@@ -103,7 +104,8 @@ WORK_OUT = """
   const found = {};
   let least = [];
   for (let place = 0; place < count; place += 1) {
-    const usage = Object.fromEntries(fields.map((f) => [f, columns[f] === null ? null : columns[f][place]]));
+    const given = fields.map((name) => [name, columns[name] ? columns[name][place] : null]);
+    const usage = Object.fromEntries(given);
     const { programs, limits, limiters } = occupancyLab.occupancyOf(architecture, usage);
     for (const limit of limits) (found[limit.resource] ??= []).push(limit.programs);
     least.push([programs, limiters.join("+")]);
@@ -157,10 +159,9 @@ SAY = """
 
 
 def test_what_is_said_is_what_explain_says(page: Page) -> None:
-    """Answer, arithmetic, cliffs on both sides, next program and verdict are explain's own words."""
-    choose = random.Random(0)
-    for name, gpu in bare_gpus().items():
-        columns = usages(name, SAID, seed=choose.randrange(2**32))
+    """Answer, arithmetic, cliffs, next program and verdict are explain's own words."""
+    for seed, (name, gpu) in enumerate(bare_gpus().items()):
+        columns = usages(name, SAID, seed)
         points = [
             {field: int(column[place]) for field, column in columns.items() if column is not None}
             for place in range(SAID)
@@ -267,7 +268,9 @@ def test_an_address_that_makes_no_sense_is_passed_over(
 
 def test_the_command_says_the_same_in_a_terminal(page: Page) -> None:
     """What the button copies runs: explain at a compiled kernel, occupancy beside it."""
-    page.call("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+    page.call(
+        "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+    )
     page.click("#copy-command")
     assert page.text("#copied") == "The command is copied."
     command = page.text("#command")
@@ -343,7 +346,10 @@ def test_every_kind_of_gpu_is_drawn(page: Page, gpu: str) -> None:
 
 def test_a_table_is_sorted_and_a_row_sets_the_sliders(page: Page) -> None:
     """A head sorts by its column both ways; a row's button, and a cell's, set the sliders."""
-    texts = "[...document.querySelectorAll('#kernels tbody tr')].map((row) => row.cells[%d].textContent)"
+    texts = (
+        "[...document.querySelectorAll('#kernels tbody tr')]"
+        ".map((row) => row.cells[%d].textContent)"
+    )
     page.value("document.querySelectorAll('#kernels button.sort')[3].click()")
     page.drawn()
     up = [int(re.match(r"\d+", text)[0]) for text in page.value(texts % 3)]
@@ -454,6 +460,25 @@ def test_the_policy_lets_nothing_in(page: Page) -> None:
     )
     page.complaints.clear()
     page.requests.clear()
+
+
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = "axe.run().then((done) => done.violations.map((one) => [one.id, one.nodes[0].html]))"
+
+
+@pytest.mark.skipif(
+    not AXE.is_file(), reason="no axe-core is installed; `make browser` installs it"
+)
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing(page: Page, file: Path, *, dark: bool) -> None:
+    """Labels, contrast, order and landmarks are as axe-core asks, at both widths and colours."""
+    for width in (390, 1280):
+        page.look(width, 900, dark=dark)
+        page.open(file, "gpu=h100,mi300x&regs=38,22&shared=12320,32&warps=8&lesson=5&toomany=1")
+        page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        page.drawn()
+        page.value(f"{AXE.read_text()}; 1")
+        assert page.value(RUN_AXE) == []
 
 
 def test_the_page_is_the_same_every_time() -> None:

@@ -1,6 +1,6 @@
 /** Draws an SM or CU: each pool to scale, the programs in it, what is left over, and what is full. */
 
-import { html, rich, svg, swatches, widthOf } from "./dom.js";
+import { html, rich, scroller, svg, swatches, table, widthOf } from "./dom.js";
 import { count, grouped } from "./words.js";
 
 /** How much of a picture's width a full pool takes; beyond it is the program that does not fit. */
@@ -123,10 +123,10 @@ export function drawChip(place, said) {
 }
 
 /** Fill *place* with the next steps: the sentence, the table, and the tutorial's formula. */
-export function sayNext(place, said, table) {
+export function sayNext(place, said) {
   place.replaceChildren(
     html("p", { class: "next-program" }, ...rich(said.nextProgram())),
-    html("div", { class: "scroll" }, table(said.stepHeads(), said.stepRows())),
+    scroller("The next steps", table(said.stepHeads(), said.stepRows())),
     html("p", { class: "verdict" }, html("b", {}, "Tutorial: "), ...rich(said.verdict())),
   );
 }

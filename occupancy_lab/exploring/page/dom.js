@@ -57,3 +57,8 @@ export function swatches(kinds) {
     html("span", { class: "key" }, html("span", { class: `swatch ${kind}` }), text),
   );
 }
+
+/** Return a part that scrolls sideways by itself, with the keyboard too. */
+export function scroller(label, ...children) {
+  return html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label }, ...children);
+}

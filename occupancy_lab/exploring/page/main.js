@@ -1,6 +1,6 @@
 /** Puts the page together: one state, what changes it, and what is drawn of it. */
 
-import { byId, html, rich, table } from "./dom.js";
+import { byId, html, rich, scroller, table } from "./dom.js";
 import { amountsOf, nextStepsOf, occupancyOf, programsAfter, tutorialPrograms, missingTerms } from "./evaluate.js";
 import { Said, microseconds } from "./words.js";
 import { FIELDS, addressOf, commandOf, firstState, stateOf, usageOf } from "./state.js";
@@ -114,7 +114,7 @@ function makePanels() {
     const cliffs = html("div", { class: "cliffs" });
     for (const resource of ["registers", "shared"]) {
       const picture = html("div", { id: `cliff-${resource}-${place}` });
-      const steps = html("div", { class: "scroll" });
+      const steps = scroller("Every step");
       const details = html("details", { ontoggle: schedule }, html("summary", {}, "Every step as a table"), steps);
       cliffs.append(html("div", {}, picture, details));
       parts.pictures[resource] = { picture, details, steps };
@@ -142,7 +142,7 @@ function drawSide(place) {
     ? `num_programs that fill the GPU: ${programs} x ${multiprocessors} ${mp}s = ${programs * multiprocessors}.`
     : `How many ${mp}s it has is not known: this is an architecture.`;
   drawChip(panel.limits, said);
-  sayNext(panel.next, said, table);
+  sayNext(panel.next, said);
   panel.cliffTitle.textContent = title;
   for (const [resource, { picture, details, steps }] of Object.entries(panel.pictures)) {
     const field = resource === "registers" ? "n_regs" : "shared";
@@ -344,7 +344,7 @@ function drawLesson() {
 function lessonPart(part) {
   if (typeof part === "string") return html("p", {}, ...rich(part));
   const [heads, rows] = part;
-  return html("div", { class: "scroll" }, table(heads, rows, { class: "lesson-table" }));
+  return scroller("Numbers of this step", table(heads, rows, { class: "lesson-table" }));
 }
 
 // ---- all of it
@@ -373,7 +373,8 @@ function render() {
     drawn[name] = key;
     draw[name]();
   }
-  const command = commandOf(state, state.sides.every((_, place) => stands(place)));
+  const compiled = state.sides.every((_, place) => stands(place));
+  const command = commandOf(state, compiled, (gpu) => architectureOf(gpu).family.optional);
   byId("command").replaceChildren(...command.split(/(?= --| &&)/).map((part) => html("span", {}, part)));
 }
 
@@ -388,11 +389,9 @@ async function copy(text, what) {
     await navigator.clipboard.writeText(text);
     byId("copied").textContent = `${what} is copied.`;
   } catch {
-    const range = document.createRange();
-    range.selectNodeContents(byId("command"));
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    byId("copied").textContent = "The browser allows no copying; the command is selected below.";
+    const field = html("textarea", { readonly: true, rows: 2, "aria-label": what }, text);
+    byId("copied").replaceChildren("The browser allows no copying; here it is: ", field);
+    field.select();
   }
 }
 

@@ -90,15 +90,15 @@ function kernelOf(text) {
 }
 
 /** Return the command that says in a terminal what the page shows; *compiled* where it stands at a
- * compiled kernel. */
-export function commandOf(state, compiled) {
+ * compiled kernel, *optionalOf* gives the fields that only some GPUs have. */
+export function commandOf(state, compiled, optionalOf) {
   const gpus = state.sides.map((side) => side.gpu).join(",");
   if (compiled) {
     const { kernel, cols, dtype, num_warps: warps, num_stages: stages } = state.kernel;
     const named = `--kernel ${kernel} --dtype ${dtype} --num-warps ${warps} --num-stages ${stages}`;
     return `occupancy-lab explain --cols ${cols} --gpu ${gpus} ${named}`;
   }
-  const usages = state.sides.map(({ usage }) => optionsOf(usage));
+  const usages = state.sides.map(({ gpu, usage }) => optionsOf(usage, optionalOf(gpu)));
   const alike = usages.every((options) => options === usages[0]);
   if (alike) return `occupancy-lab occupancy --gpu ${gpus} ${usages[0]}`;
   return state.sides
@@ -106,9 +106,10 @@ export function commandOf(state, compiled) {
     .join(" && ");
 }
 
-function optionsOf(usage) {
+function optionsOf(usage, optional) {
   return Object.entries(usage)
     .filter(([name, amount]) => amount !== null && name !== "allocated_vgprs")
+    .filter(([name]) => FIELDS[name].plain !== null || optional.includes(name))
     .filter(([name, amount]) => name !== "static_shared" || amount > 0)
     .map(([name, amount]) => `--${name.replaceAll("_", "-")} ${amount}`)
     .join(" ");
