@@ -8,7 +8,7 @@ const FULL = 0.86;
 const ROW = 15;
 const GAP = 3;
 /** The space between the mark of an item and its picture. */
-const PADDING = 12;
+const PADDING = 28;
 
 /** Of which fields of a limit's numbers a pool is drawn: its parts, each one's size, a piece's. */
 const POOLS = {
@@ -90,13 +90,14 @@ export function drawPool(pool, programs, width) {
   return picture;
 }
 
-/** Fill *place* with every limit of what is *said*: its programs, its picture, its arithmetic. */
-export function drawChip(place, said) {
+/**
+ * Fill *place* with every limit of what is *said*: its programs, its picture, its arithmetic. Its
+ * items are in so many *columns*.
+ */
+export function drawChip(place, said, columns) {
   const { occupancy, architecture } = said;
   const { vendor } = architecture.words;
-  // The width of an item: the list may have two columns.
-  if (!place.firstElementChild) place.append(html("li", { class: "limit" }));
-  const width = widthOf(place.firstElementChild) - PADDING;
+  const width = widthOf(place) / columns - PADDING;
   const items = occupancy.limits.map((limit) => {
     const limiter = occupancy.limiters.includes(limit.resource);
     const name = architecture.resources[limit.resource];

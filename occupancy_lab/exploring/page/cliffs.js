@@ -28,6 +28,20 @@ function pathOf(stairs, most, x, y) {
   return parts.join("");
 }
 
+const known = new WeakMap();
+
+/** Return both lines of a picture; they stay as they are while a drag goes along them. */
+function stairsOf(place, said, resource, most) {
+  const { architecture, usage } = said;
+  const key = JSON.stringify([architecture.numbers, usageWith(usage, resource, 0), most]);
+  if (known.get(place)?.key !== key) {
+    const says = (one, asked) => tutorialPrograms(one, asked) ?? 0;
+    const exact = staircase(architecture, usage, resource, most);
+    known.set(place, { key, exact, tutorial: staircase(architecture, usage, resource, most, says) });
+  }
+  return known.get(place);
+}
+
 /** Draw the picture of *resource*; *choose* is called with the amount that a pointer is at. */
 export function drawCliff(place, said, resource, choose) {
   const { architecture, usage, occupancy } = said;
@@ -37,10 +51,7 @@ export function drawCliff(place, said, resource, choose) {
   const x = (amount) => EDGES.left + (inner.width * amount) / most;
   const share = (programs) => (programs * usage.num_warps) / occupancy.maxWarps;
   const y = (programs) => EDGES.top + inner.height * (1 - Math.min(share(programs), TOP + 0.2) / TOP);
-  const exact = staircase(architecture, usage, resource, most);
-  const tutorial = staircase(architecture, usage, resource, most, (one, asked) => {
-    return tutorialPrograms(one, asked) ?? 0;
-  });
+  const { exact, tutorial } = stairsOf(place, said, resource, most);
   const now = resource === "registers" ? usage.n_regs : usage.shared;
   const step = said.steps.find((one) => one.resource === resource);
   const unit = architecture.units[resource];
@@ -83,7 +94,7 @@ function axes({ width, inner, most, x, unit, share }) {
     svg("line", { x1: EDGES.left, x2: EDGES.left + inner.width, y1: share(one), y2: share(one), class: "grid" }),
     svg("text", { x: EDGES.left - 6, y: share(one), class: "tick end" }, percent(one)),
   ]);
-  const ticks = [1, 2, 4, 8, 16, 32, 64, 16384, 32768, 65536].find((one) => most / one <= (width < 420 ? 4 : 8));
+  const ticks = [16, 32, 64, 128, 256, 16384, 32768, 65536].find((one) => most / one <= (width < 420 ? 4 : 8));
   for (let tick = 0; tick <= most; tick += ticks) {
     const text = tick >= 1024 ? `${tick / 1024} KiB` : String(tick);
     parts.push(svg("text", { x: x(tick), y: bottom + 14, class: "tick middle" }, text));

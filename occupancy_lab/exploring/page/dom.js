@@ -46,9 +46,17 @@ export function table(heads, rows, attributes = {}) {
   );
 }
 
-/** Return the width that a picture has on the page, in pixels. */
+let widths = new WeakMap();
+
+/** Return the width that pictures have in *element*, in pixels: measuring costs a layout. */
 export function widthOf(element) {
-  return Math.max(240, Math.round(element.clientWidth || element.parentElement?.clientWidth || 600));
+  if (!widths.has(element)) widths.set(element, Math.max(200, Math.round(element.clientWidth)));
+  return widths.get(element);
+}
+
+/** Have widths measured anew, as the page's has changed. */
+export function forgetWidths() {
+  widths = new WeakMap();
 }
 
 /** Return the parts of a legend: for each class of a mark, what it is. */

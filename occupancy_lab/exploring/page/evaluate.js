@@ -42,8 +42,8 @@ function wayOf(family, usage) {
 }
 
 /** Return the programs that *rule* allows; Infinity for no limit, null where it does not apply. */
-function allowedBy(rule, family, usage, read) {
-  const work = rule.work[wayOf(family, usage)];
+function allowedBy(rule, family, way, read) {
+  const work = rule.work[way];
   if (work === null) return null;
   const programs = read(work.programs);
   return programs === family.unlimited ? Infinity : programs;
@@ -53,9 +53,10 @@ function allowedBy(rule, family, usage, read) {
 export function programsOf(architecture, usage, numbers = architecture.numbers) {
   const { family } = architecture;
   const read = reader(family, usage, numbers);
+  const way = wayOf(family, usage);
   let least = Infinity;
   for (const rule of family.rules) {
-    const programs = allowedBy(rule, family, usage, read);
+    const programs = allowedBy(rule, family, way, read);
     if (programs !== null && programs < least) least = programs;
   }
   return least;
@@ -132,7 +133,7 @@ export function nextStepsOf(architecture, usage) {
     const rule = family.rules.find((one) => one.resource === resource);
     const allowed = (amount) => {
       const asked = usageWith(usage, resource, amount);
-      return allowedBy(rule, family, asked, reader(family, asked, numbers));
+      return allowedBy(rule, family, wayOf(family, asked), reader(family, asked, numbers));
     };
     const first = resource === "registers" ? 1 : 0;
     const tooMany = firstPast(first, most + 1, (amount) => allowed(amount) < found.programs + 1);

@@ -50,26 +50,26 @@ export const STEPS = [
       const idle = block(cols) - cols;
       return [
         `Of the ${block(cols)} lanes of a row of ${cols}, ${idle} (${percent(idle / block(cols))}) are masked: they load nothing, yet take registers and issue every instruction.`,
-        `The sliders now stand at ${block(cols)} columns, the same block with no lane masked: ${whole.usage.n_regs} registers against ${masked.usage.n_regs}. It moves ${percent(whole.bytes / masked.bytes - 1)} more bytes in ${time(whole)} against ${time(masked)}: ${gbs(whole).toFixed(0)} GB/s against ${gbs(masked).toFixed(0)}. Masked lanes cost bandwidth, not correctness.`,
+        `The sliders now stand at ${block(cols)} columns, the same block with no lane masked: ${whole.usage.n_regs} registers against ${masked.usage.n_regs}. It moves ${percent(whole.bytes / masked.bytes - 1)} more bytes in ${time(whole)} against ${time(masked)}: ${gbs(whole).toFixed(0)} GB/s against ${gbs(masked).toFixed(0)}. Masked lanes cost time, not correctness. A part of the gain is that rows of ${block(cols)} are aligned, so that loads are wider.`,
       ];
     },
   },
   {
     title: "What warps do",
     gpus: ["h100"],
-    kernel: { ...TUTORIAL, num_warps: 16 },
+    kernel: TUTORIAL,
     says({ row, said }) {
       const parts = [4, 8, 16].map((warps) => {
         const one = row("h100", { ...TUTORIAL, num_warps: warps });
         const found = said("h100", one.usage).occupancy;
         return [String(warps), String(one.usage.n_regs), String(found.programs), percent(found.warps / found.maxWarps), time(one)];
       });
-      const fine = said("h100", { ...row("h100", TUTORIAL).usage, n_regs: 32, shared: 32 });
+      const fine = said("h100", { ...row("h100", TUTORIAL).usage, n_regs: 32 });
       const edge = fine.steps.find((one) => one.resource === "registers").fewer;
       const alone = said("h100", usageWith(fine.usage, "registers", edge));
       return [
         `More warps share the row among more threads, so each needs fewer registers, but a program takes more of the warp slots. More resident warps do not mean less time: a reduction crosses more warps.`,
-        [["warps", "registers", "programs", "occupancy", "predicted"], parts],
+        [["warps", "registers", "programs", "occupancy", "time"], parts],
         `Drag the registers from ${fine.usage.n_regs} to ${edge} with ${fine.usage.num_warps} warps: ${fine.occupancy.programs} programs become ${alone.occupancy.programs}. The reason is the arithmetic of the registers: ${alone.occupancy.limits.find((one) => one.resource === "registers").steps.join("; ")}.`,
       ];
     },
@@ -89,9 +89,9 @@ export const STEPS = [
       const limits = (gpu) => listed(said(gpu, row(gpu, TUTORIAL).usage).occupancy.limiters.map((name) => resource(gpu, name)));
       return [
         `num_stages copies rows ahead. On an H100 the rows ahead wait in shared memory. A fourth stage costs ${step("h100", "shared")} B and ${step("h100", "n_regs")} registers more than three.`,
-        [["stages", "registers", "shared, B", "programs", "predicted"], list("h100")],
+        [["stages", "registers", "shared, B", "programs", "time"], list("h100")],
         `On an MI300X the rows ahead wait in registers instead. A fourth stage costs ${step("mi300x", "n_regs")} VGPRs and ${step("mi300x", "shared")} B of LDS more than three. Four stages are limited by ${limits("h100")} on the H100 and by ${limits("mi300x")} on the MI300X.`,
-        [["stages", "VGPRs", "LDS, B", "programs", "predicted"], list("mi300x")],
+        [["stages", "VGPRs", "LDS, B", "programs", "time"], list("mi300x")],
       ];
     },
   },

@@ -1,6 +1,6 @@
 /** Puts the page together: one state, what changes it, and what is drawn of it. */
 
-import { byId, html, rich, scroller, table } from "./dom.js";
+import { byId, forgetWidths, html, rich, scroller, table } from "./dom.js";
 import { amountsOf, nextStepsOf, occupancyOf, programsAfter, tutorialPrograms, missingTerms } from "./evaluate.js";
 import { Said, microseconds } from "./words.js";
 import { FIELDS, addressOf, commandOf, firstState, stateOf, usageOf } from "./state.js";
@@ -95,9 +95,12 @@ function stands(place) {
 // ---- one multiprocessor, and its cliffs
 
 const panels = [];
+/** Where one side has room for two columns; style.css has the same width. */
+const wide = matchMedia("(min-width: 720px)");
 
 function makePanels() {
   panels.splice(0);
+  forgetWidths();
   for (const place of state.sides.keys()) {
     const sliders = slidersOf(place, (field, amount) => setAmount(place, field, amount));
     const parts = {
@@ -133,6 +136,7 @@ function drawSide(place) {
   const { title, multiprocessors } = gpus.get(gpu);
   const said = saidOf(gpu, usage);
   const panel = panels[place];
+  const columns = panels.length === 1 && wide.matches ? 2 : 1;
   const { mp } = said.named;
   const { programs } = said.occupancy;
   panel.title.textContent = title;
@@ -141,7 +145,7 @@ function drawSide(place) {
   panel.launch.textContent = multiprocessors
     ? `num_programs that fill the GPU: ${programs} x ${multiprocessors} ${mp}s = ${programs * multiprocessors}.`
     : `How many ${mp}s it has is not known: this is an architecture.`;
-  drawChip(panel.limits, said);
+  drawChip(panel.limits, said, columns);
   sayNext(panel.next, said);
   panel.cliffTitle.textContent = title;
   for (const [resource, { picture, details, steps }] of Object.entries(panel.pictures)) {
@@ -380,6 +384,7 @@ function render() {
 
 /** Draw everything anew, as after a change of width or colours. */
 function renderAll() {
+  forgetWidths();
   Object.assign(drawn, { kernels: null, time: null, lesson: null });
   schedule();
 }
