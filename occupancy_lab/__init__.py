@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.launch_table import tune_launches as tune_launches
     from occupancy_lab.explaining.script_runs import ScriptExplanation as ScriptExplanation
     from occupancy_lab.explaining.script_runs import explain_script as explain_script
+    from occupancy_lab.exploring.page import explore as explore
     from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture
     from occupancy_lab.gpus import Gpu as Gpu
     from occupancy_lab.gpus import HipArchitecture as HipArchitecture

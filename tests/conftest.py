@@ -20,7 +20,16 @@ settings.load_profile("unhurried")
 
 TESTS = Path(__file__).parent
 SLOW = (
-    *("calibrating", "comparing", "kernels", "plotting", "reporting", "reports", "sweeping"),
+    *(
+        "calibrating",
+        "comparing",
+        "exploring",
+        "kernels",
+        "plotting",
+        "reporting",
+        "reports",
+        "sweeping",
+    ),
     *("throughput", "tuning", "workers", "compiling/test_amdgcn.py", "compiling/test_compile.py"),
     *("compiling/test_cubin.py", "compiling/test_elf.py", "compiling/test_flow.py"),
     *("compiling/test_pool.py", "compiling/test_process.py", "compiling/test_sass.py"),

@@ -12,6 +12,7 @@ import click
 from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands
+from occupancy_lab.cli.explore import explore
 from occupancy_lab.cli.options import (
     Command,
     File,
@@ -144,6 +145,7 @@ for _command in (
     trace,
     checks.check,
     checks.diff,
+    explore,
 ):
     main.add_command(_command)
 

@@ -47,6 +47,17 @@ TERM_WORDS: Mapping[str, str] = {
 """Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
 
 
+VERDICTS: Mapping[str, str] = {
+    "fails": (
+        "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
+        " {warp} and one stage, and raises ZeroDivisionError"
+    ),
+    "right": "the formula is right for this kernel: {truth} programs per {mp}",
+    "wrong": "the formula says {says} programs per {mp} where {truth} fit: {reasons}",
+}
+"""What is said of the tutorial's formula; the page of `explore` says the same."""
+
+
 class _ArchitectureWords(dict[str, str]):
     """The names in TERM_WORDS: the architecture's fields, and what the tutorial takes for them."""
 
@@ -80,16 +91,11 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
     word = calculation.architecture.multiprocessor_word
     programs = copied.programs_per_multiprocessor
     if programs is None:
-        return (
-            "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
-            f" {calculation.architecture.warp_word} and one stage, and raises ZeroDivisionError"
-        )
+        return VERDICTS["fails"].format(warp=calculation.architecture.warp_word)
     if programs == truth:
-        return f"the formula is right for this kernel: {truth} programs per {word}"
-    return (
-        f"the formula says {programs} programs per {word} where {truth} fit:"
-        f" {term_reasons(copied.missing_terms, calculation.architecture, rocm)}"
-    )
+        return VERDICTS["right"].format(truth=truth, mp=word)
+    reasons = term_reasons(copied.missing_terms, calculation.architecture, rocm)
+    return VERDICTS["wrong"].format(says=programs, truth=truth, mp=word, reasons=reasons)
 
 
 def tutorial_sentences(calculation: Calculation) -> Iterator[str]:

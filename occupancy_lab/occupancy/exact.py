@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Architecture
-    from occupancy_lab.occupancy.rule import Rule
+    from occupancy_lab.occupancy.rule import Rule, Where
     from occupancy_lab.values import Occupancy
 
 
@@ -40,22 +40,24 @@ MAX_SGPRS = 108
 FIELDS = tuple(field.name for field in dataclasses.fields(Resources))
 
 
-def _amounts(resources: Resources, architecture: Architecture) -> dict[str, tuple[int, int]]:
+def amounts(
+    resources: Resources, architecture: Architecture, where: Where = scalar_where
+) -> dict[str, tuple[int, int]]:
     """Return each resource that a kernel can use less or more of: what it uses and the most."""
     if isinstance(architecture, CudaArchitecture):
         n_regs = (resources.n_regs, architecture.max_registers_per_thread)
-        amounts = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
+        found = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
         if resources.tensor_memory and architecture.tensor_memory is not None:
-            amounts["tensor_memory"] = (resources.tensor_memory, architecture.tensor_memory)
-        return amounts
-    vgprs = needed_vgprs(resources, architecture, scalar_where)
-    amounts = {"registers": (vgprs, architecture.max_vgprs)}
+            found["tensor_memory"] = (resources.tensor_memory, architecture.tensor_memory)
+        return found
+    vgprs = needed_vgprs(resources, architecture, where)
+    found = {"registers": (vgprs, architecture.max_vgprs)}
     if resources.sgprs is not None and architecture.sgprs_per_simd is not None:
-        amounts["sgprs"] = (resources.sgprs, MAX_SGPRS)
-    return {**amounts, "shared": (resources.shared, architecture.max_shared)}
+        found["sgprs"] = (resources.sgprs, MAX_SGPRS)
+    return {**found, "shared": (resources.shared, architecture.max_shared)}
 
 
-def _option(architecture: Architecture, resource: str, amount: int | None) -> str | None:
+def option(architecture: Architecture, resource: str, amount: int | None) -> str | None:
     """Return the option of a launch that asks the compiler for at most *amount* of *resource*."""
     if resource != "registers" or amount is None:
         return None
@@ -106,7 +108,7 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
     amount of anything gives a program more.
     """
     rules = {rule.resource: rule for rule in exact_rules(architecture)}
-    allowed_now, amounts_of = limiting(resources, architecture), _amounts(resources, architecture)
+    allowed_now, amounts_of = limiting(resources, architecture), amounts(resources, architecture)
     now = min(allowed_now.values())
     full = any(allowed_now[resource] == now for resource in allowed_now.keys() - amounts_of.keys())
     steps = []
@@ -119,11 +121,11 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
             return -int(programs((rules[resource],), usage, architecture)[resource])
 
         # A limit never rises with the amount, so its negative is sorted and can be bisected.
-        amounts = range(1 if resource == "registers" else 0, most + 1)
-        allow_one_more = bisect.bisect_right(amounts, -(now + 1), key=allowed)
-        allow_as_many = bisect.bisect_right(amounts, -now, key=allowed)
-        more = amounts[allow_one_more - 1] if allow_one_more and not full else None
-        fewer = amounts[allow_as_many] if allow_as_many < len(amounts) else None
-        option = _option(architecture, resource, more if more is None or more < used else None)
-        steps.append(NextStep(resource, used, more, fewer, option))
+        choices = range(1 if resource == "registers" else 0, most + 1)
+        allow_one_more = bisect.bisect_right(choices, -(now + 1), key=allowed)
+        allow_as_many = bisect.bisect_right(choices, -now, key=allowed)
+        more = choices[allow_one_more - 1] if allow_one_more and not full else None
+        fewer = choices[allow_as_many] if allow_as_many < len(choices) else None
+        asked = option(architecture, resource, more if more is None or more < used else None)
+        steps.append(NextStep(resource, used, more, fewer, asked))
     return tuple(steps)
