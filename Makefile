@@ -18,7 +18,13 @@ INSTALL_TORCH = $(PIP) install 'torch==2.13.0+cpu' triton==3.7.1 2>/dev/null || 
 	--python $(BIN)/python --torch-backend cpu torch==2.13.0 triton==3.7.1; }
 endif
 
-.PHONY: help explain test test-fast lint check evaluate docs bench environment clean
+# The page of `explore` is tested in Chromium, and by axe-core. Where neither can be installed, as
+# without root or npm, those tests are skipped and say so.
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable
+CHROMIUM = $(firstword $(foreach name,$(BROWSERS),$(shell command -v $(name))))
+SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
+
+.PHONY: help explain test test-fast lint check evaluate docs bench browser environment clean
 
 help:
 	@echo "make explain   install, then explain the fused softmax kernel at 781 columns"
@@ -28,6 +34,7 @@ help:
 	@echo "make evaluate  predicted times against the recorded ones, within limits"
 	@echo "make check     lint, test and evaluate: what CI runs"
 	@echo "make docs      the Python API as pages in build/docs"
+	@echo "make browser   install Chromium and axe-core, with which the page of explore is tested"
 	@echo "make bench     how fast the tool starts, explains and calculates"
 
 explain: $(VENV)/.installed
@@ -60,6 +67,15 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -W error::UserWarning -c 'from occupancy_lab import *; import pdoc; \
 	pdoc.render.configure(docformat="google"); \
 	pdoc.pdoc("occupancy_lab", output_directory=pdoc.Path("build/docs"))'
+
+browser:
+ifeq ($(CHROMIUM),)
+	@{ $(SUDO) apt-get update && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+	apt-get install -y --no-install-recommends chromium; } >/dev/null 2>&1 || \
+	echo "Chromium cannot be installed here: the tests that need it are skipped"
+endif
+	@npm ci --silent --no-audit --no-fund --prefix tests/exploring 2>/dev/null || \
+	echo "axe-core cannot be installed here: the test that needs it is skipped"
 
 bench: $(VENV)/.installed
 	$(BIN)/python tests/benchmark.py

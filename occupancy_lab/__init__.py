@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     # The one list of the public names: `_homes` reads it.
     from occupancy_lab.calibrating.calibrate import Calibrated as Calibrated
     from occupancy_lab.calibrating.calibrate import calibrate_here as calibrate_here
+    from occupancy_lab.checking.check import Checked as Checked
+    from occupancy_lab.checking.check import check as check
+    from occupancy_lab.checking.check import read_checks as read_checks
+    from occupancy_lab.checking.diff import Diff as Diff
+    from occupancy_lab.checking.diff import diff as diff
     from occupancy_lab.comparing import Comparison as Comparison
     from occupancy_lab.comparing import compare as compare
     from occupancy_lab.errors import BinaryError as BinaryError
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.launch_table import tune_launches as tune_launches
     from occupancy_lab.explaining.script_runs import ScriptExplanation as ScriptExplanation
     from occupancy_lab.explaining.script_runs import explain_script as explain_script
+    from occupancy_lab.exploring.page import explore as explore
     from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture
     from occupancy_lab.gpus import Gpu as Gpu
     from occupancy_lab.gpus import HipArchitecture as HipArchitecture
@@ -67,9 +73,14 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting import make_report as make_report
     from occupancy_lab.reporting.output import to_html as to_html
     from occupancy_lab.reporting.output import write_markdown as write_markdown
+    from occupancy_lab.scanning.scan import Scan as Scan
+    from occupancy_lab.scanning.scan import scan as scan
     from occupancy_lab.sweeping import sweep as sweep
     from occupancy_lab.sweeping.recorded import read_table as read_table
     from occupancy_lab.sweeping.recorded import recorded_table as recorded_table
+    from occupancy_lab.tracing.trace import Trace as Trace
+    from occupancy_lab.tracing.trace import trace as trace
+    from occupancy_lab.tracing.trace import trace_program as trace_program
     from occupancy_lab.tuning import Tuning as Tuning
     from occupancy_lab.tuning import config_pruner as config_pruner
     from occupancy_lab.tuning import early_config_prune as early_config_prune

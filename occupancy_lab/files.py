@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import itertools
 import os
 import re
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from occupancy_lab.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import TextIO
 
     import pandas as pd
@@ -148,10 +149,22 @@ def write_csv(table: pd.DataFrame, output: TextIO) -> None:
     quote before it, as OWASP advises; `read_cell` takes it off again. Numbers stay as they are.
     """
     safe = _with_texts(table, _write_cell).rename(columns=_write_cell)
-    # The csv module leaves a carriage return unquoted, which begins a new row for its readers.
     returns = any("\r" in str(value) for values in _distinct(table).values() for value in values)
-    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-    safe.to_csv(output, index=False, quoting=quoting)
+    safe.to_csv(output, index=False, quoting=_quoting(returns=returns))
+
+
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return *rows* as CSV, as `write_csv` writes a table; None is an empty cell."""
+    text = io.StringIO(newline="")
+    cells = [[_write_cell(value) for value in row] for row in (columns, *rows)]
+    returns = any("\r" in str(value) for row in cells for value in row)
+    csv.writer(text, quoting=_quoting(returns=returns), lineterminator="\n").writerows(cells)
+    return text.getvalue()
+
+
+def _quoting(*, returns: bool) -> Literal[0, 2]:
+    """Return what is quoted; csv leaves a carriage return, which begins a new row, unquoted."""
+    return csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
 
 
 def read_texts(table: pd.DataFrame) -> pd.DataFrame:

@@ -220,8 +220,10 @@ def load_kernel(name: str) -> Kernel:
         raise InputError(msg)
     found = getattr(module, "KERNELS", {}).get(entry) if suffix else getattr(module, "KERNEL", None)
     if not isinstance(found, Kernel):
-        held = f"no kernel {quoted(entry)} in KERNELS" if suffix else "no KERNEL"
-        msg = f"{name} holds {held}, an occupancy_lab.kernel.Kernel that says how it is launched"
+        missing = f"kernel {quoted(entry)} in KERNELS" if suffix else "KERNEL"
+        msg = (
+            f"{name} has no {missing}, an occupancy_lab.kernel.Kernel that says how it is launched"
+        )
         raise InputError(msg)
     if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
         msg = f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and ."

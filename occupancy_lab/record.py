@@ -98,8 +98,8 @@ class Record:
 
         None where it is right, gives no number, or the GPU's size is not known.
         """
-        said = self.tutorial_plan.num_programs
-        return None if said == self.plan.num_programs else said
+        tutorial = self.tutorial_plan.num_programs
+        return None if tutorial == self.plan.num_programs else tutorial
 
     @property
     def tutorial_prediction(self) -> Prediction | None:
@@ -261,8 +261,8 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
     def plan(programs: int | None) -> LaunchPlan:
         return plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
 
-    held = calculation.occupancy
-    launch = plan(held.programs_per_multiprocessor)
+    fits = calculation.occupancy
+    launch = plan(fits.programs_per_multiprocessor)
     return Record(
         kernel=kernel,
         problem=problem,
@@ -272,7 +272,7 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
         tutorial_plan=plan(calculation.tutorial.programs_per_multiprocessor),
         traffic=kernel_traffic(kernel, problem),
         triton_version=triton,
-        prediction=predict(kernel, problem, config, resources, held, launch, gpu),
+        prediction=predict(kernel, problem, config, resources, fits, launch, gpu),
     )
 
 
@@ -340,6 +340,7 @@ class LaunchRecord:
             **self.options,
             "n_regs": resources.n_regs,
             "n_spills": resources.n_spills,
+            "local_bytes": resources.local_bytes,
             "shared": resources.shared,
             "static_shared": resources.static_shared,
             "status": "ok",
@@ -459,7 +460,7 @@ def launch_record(
         return record
     prediction = None
     if record.traffic is not None and record.plan is not None:
-        held = calculation.occupancy
-        prediction = predict_launch(resources, record.traffic, held, record.plan, gpu)
+        fits = calculation.occupancy
+        prediction = predict_launch(resources, record.traffic, fits, record.plan, gpu)
     least = Traffic(record.known_bytes, 0).floor_us(gpu.bandwidth_gbs)
     return dataclasses.replace(record, prediction=prediction, least_us=least)

@@ -1,4 +1,4 @@
-"""Fills the parts of README.md and docs/kernels.md that hold what the tool says.
+"""Fills the parts of README.md and of docs/ that hold what the tool says.
 
 `python reports/readme.py` remakes them. A part lies between two comments that name it. Those of
 `COMPILED` depend on the Triton that is installed; the others are made of the files in data/ and of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 README, DATA = ROOT / "README.md", ROOT / "reports" / "data"
 KERNELS, EXAMPLES = ROOT / "docs" / "kernels.md", ROOT / "examples"
+SCANS = ROOT / "docs" / "scan.md"
 CUDA_TEST = ROOT / "tests" / "occupancy" / "test_cuda.py"
 LLVM = ROOT / "tests" / "occupancy" / "recorded" / "llvm_occupancy.csv"
 CUDA = [one for one in architectures().values() if isinstance(one, CudaArchitecture)]
@@ -98,6 +99,9 @@ occupancy-lab sweep examples/matmul.py:tuned_matmul --gpu h100,mi300x \\
     --signature "*fp16,*fp16,*fp16,4096,4096,4096,4096,4096,4096" \\
     --grid "cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)\""""
 SCRIPT = "occupancy-lab explain examples/matmul.py:main --gpu b200"
+CACHED = "sweep --cols 12672 --gpu h100,mi300x --num-warps 4,8,16,32 --num-stages 1,2 --quiet"
+"""What fills the cache that is scanned."""
+SCAN = "occupancy-lab scan cache"
 MATRIX = "occupancy-lab explain --kernel examples/rms_norm.py --cols 2048 --gpu h100"
 
 
@@ -137,14 +141,26 @@ def matrix() -> str:
     return _shown(MATRIX, until="The limits")
 
 
+def scan() -> str:
+    """Return what a scan says of a cache with the configurations of a sweep."""
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = {
+            "OCCUPANCY_LAB_CACHE_DIR": f"{folder}/store",
+            "TRITON_CACHE_DIR": f"{folder}/cache",
+        }
+        _run([sys.executable, "-m", "occupancy_lab", *CACHED.split()], **fresh)
+        return _shown(SCAN, folder=Path(folder))
+
+
 def _file(name: str) -> str:
     return f"```python\n{(EXAMPLES / name).read_text(encoding='utf-8').rstrip()}\n```"
 
 
-def _shown(command: str, until: str = "", columns: str = "80") -> str:
+def _shown(command: str, until: str = "", columns: str = "80", folder: Path = ROOT) -> str:
     """Return *command* and what it prints, on so many columns, as far as the line with *until*."""
     words = shlex.split(command.replace("\\\n", ""))[1:]
-    printed = _run([sys.executable, "-m", "occupancy_lab", *words], COLUMNS=columns)
+    tool = [sys.executable, "-m", "occupancy_lab", *words]
+    printed = _run(tool, folder, COLUMNS=columns)
     if until:
         lines = printed.splitlines()
         end = next(place for place, line in enumerate(lines) if until in line)
@@ -152,10 +168,10 @@ def _shown(command: str, until: str = "", columns: str = "80") -> str:
     return f"```console\n$ {command}\n{printed}\n```"
 
 
-def _run(command: Sequence[str | Path], **variables: str) -> str:
+def _run(command: Sequence[str | Path], folder: Path = ROOT, **variables: str) -> str:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""} | variables
     done = subprocess.run(  # noqa: S603 - this Python, and commands and files of this repository
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
     return done.stdout.rstrip()
 
@@ -371,6 +387,7 @@ COMPILED: Mapping[str, Callable[[], str]] = {
     "matmul": matmul,
     "script": script,
     "matrix": matrix,
+    "scan": scan,
 }
 """The parts that another Triton makes otherwise."""
 SHOWN_WITH = "3.7.1"
@@ -383,10 +400,12 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "checks": checks,
 }
 """Every part by the name in its comments."""
+OF_SCANS = ("scan",)
 OF_KERNELS = ("dry_run", "layer_norm", "matmul", "script", "rms_norm", "matrix")
 PAGES: Mapping[Path, tuple[str, ...]] = {
-    README: tuple(name for name in PARTS if name not in OF_KERNELS),
+    README: tuple(name for name in PARTS if name not in {*OF_KERNELS, *OF_SCANS}),
     KERNELS: OF_KERNELS,
+    SCANS: OF_SCANS,
 }
 """The parts of each page."""
 

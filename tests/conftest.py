@@ -20,12 +20,22 @@ settings.load_profile("unhurried")
 
 TESTS = Path(__file__).parent
 SLOW = (
-    *("calibrating", "comparing", "kernels", "plotting", "reporting", "reports", "sweeping"),
+    *(
+        "calibrating",
+        "comparing",
+        "exploring",
+        "kernels",
+        "plotting",
+        "reporting",
+        "reports",
+        "sweeping",
+    ),
     *("throughput", "tuning", "workers", "compiling/test_amdgcn.py", "compiling/test_compile.py"),
     *("compiling/test_cubin.py", "compiling/test_elf.py", "compiling/test_flow.py"),
     *("compiling/test_pool.py", "compiling/test_process.py", "compiling/test_sass.py"),
     *("compiling/test_script.py", "explaining/test_script_runs.py", "test_own_kernels.py"),
     "cli/test_cli.py",
+    *("cli/test_scan.py", "scanning"),
     *("cli/test_command_lines.py", "cli/test_commands.py", "cli/test_doctor.py"),
     *("cli/test_faults.py", "cli/test_fence.py", "evaluating/test_score.py"),
     *("explaining/test_explanation.py", "measuring/test_journal.py", "measuring/test_ncu.py"),

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.files import check_outputs, export, read_cell, write_csv, write_file
+from occupancy_lab.files import check_outputs, csv_text, export, read_cell, write_csv, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,3 +178,13 @@ def test_numbers_stay_numbers() -> None:
 def test_names_of_columns_are_no_formulas() -> None:
     """The header is text too."""
     assert csv_of(pd.DataFrame({"=1+1": [1]})) == "'=1+1\n1\n"
+
+
+@given(rows=st.lists(st.tuples(st.text(), st.none() | st.integers()), max_size=5))
+def test_rows_without_pandas_are_written_as_a_table_is(rows: list[tuple[str, int | None]]) -> None:
+    """A reader of CSV gets the same of rows as of a DataFrame of them, formulas quoted."""
+    texts = [*csv.reader(io.StringIO(csv_text(("text", "number"), rows), newline=""))]
+    assert texts[0] == ["text", "number"]
+    assert [[read_cell(text), number] for text, number in texts[1:]] == [
+        [text, "" if number is None else str(number)] for text, number in rows
+    ]

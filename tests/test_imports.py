@@ -50,6 +50,19 @@ def test_values_and_formulas_import_nothing_heavy(code: str) -> None:
     assert not imported_by(code) & HEAVY
 
 
+def test_a_scan_needs_no_torch_and_no_pandas(tmp_path: Path) -> None:
+    """A cache is listed, on a screen or as CSV, without torch, Triton, numpy or pandas."""
+    (tmp_path / "A").mkdir()
+    (tmp_path / "A" / "kernel.json").write_text("{", encoding="utf-8")
+    (tmp_path / "A" / "kernel.cubin").write_bytes(b"")
+    code = f"""
+from occupancy_lab.scanning.views import scan_views
+for form in (None, "csv", "json"):
+    scan_views([{str(tmp_path)!r}], None, form=form)
+"""
+    assert not imported_by(code) & {"torch", "triton", "numpy", "pandas", "matplotlib"}
+
+
 def test_stored_kernel_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What the store holds is explained, and its time predicted, without torch or pandas."""
     put_calibration(monkeypatch, tmp_path)

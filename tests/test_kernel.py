@@ -159,7 +159,7 @@ def test_files_without_a_kernel(tmp_path: Path, source: str) -> None:
     """A file that holds no KERNEL, or something else under that name, is refused by name."""
     file = tmp_path / "empty.py"
     file.write_text(source, encoding="utf-8")
-    with pytest.raises(InputError, match=r"empty\.py holds no KERNEL"):
+    with pytest.raises(InputError, match=r"empty\.py has no KERNEL"):
         load_kernel(str(file))
 
 

@@ -23,6 +23,7 @@ from occupancy_lab.compiling import environment
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "occupancy_lab" / "gpus" / "data"
+PAGE = ROOT / "occupancy_lab" / "exploring"
 
 
 def test_every_export_exists() -> None:
@@ -169,7 +170,9 @@ def test_version_is_the_projects() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the wheel of a clean copy, in which no older build has left anything."""
     copy, wheels = tmp_path_factory.mktemp("copy") / "lab", tmp_path_factory.mktemp("wheels")
-    leave = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests")
+    leave = shutil.ignore_patterns(
+        ".*", "__pycache__", "node_modules", "*.egg-info", "build", "dist", "tests"
+    )
     shutil.copytree(ROOT, copy, ignore=leave)
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir")
     command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", wheels, copy]
@@ -200,7 +203,10 @@ def test_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
             *("providers-h100.csv", "calibration-h200.json"),
         )
     }
-    assert others == {"occupancy_lab/py.typed"} | tables | recorded
+    exploring = {
+        str(file.relative_to(ROOT)) for file in (PAGE / "kernels.json", *(PAGE / "page").iterdir())
+    }
+    assert others == {"occupancy_lab/py.typed"} | tables | recorded | exploring
 
 
 def test_wheel_works_where_it_alone_is_installed(wheel: Path, tmp_path: Path) -> None:
@@ -232,4 +238,6 @@ def test_wheel_works_where_it_alone_is_installed(wheel: Path, tmp_path: Path) ->
     point = "--target sm_90 --n-regs 32 --shared 12320 --num-warps 8 --json"
     (calculated,) = json.loads(run(tool, "occupancy", *point.split()))
     assert calculated["programs_per_multiprocessor"] == 8
+    run(tool, "explore", "--output", "explore.html")
+    assert (tmp_path / "explore.html").read_bytes() == (ROOT / "reports/explore.html").read_bytes()
     assert run(tool, "explain", "--cols", "781", "--gpu", "h100,h200", "--format", "markdown")

@@ -1,4 +1,4 @@
-"""README.md and docs/kernels.md: every command in them runs, and what they show is the tool's."""
+"""README.md and docs/: every command in them runs, and what they show is the tool's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from occupancy_lab.notation import read_argument
 ROOT = Path(__file__).parent.parent
 PAGES = {path: path.read_text(encoding="utf-8") for path in readme.PAGES}
 README, KERNELS = PAGES[readme.README], PAGES[readme.KERNELS]
-BOTH = README + KERNELS
+BOTH = "".join(PAGES.values())
 
 
 def blocks(language: str) -> list[str]:

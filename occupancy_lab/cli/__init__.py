@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from occupancy_lab import __version__
+from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands
+from occupancy_lab.cli.explore import explore
 from occupancy_lab.cli.options import (
     Command,
     File,
@@ -30,6 +32,8 @@ from occupancy_lab.cli.options import (
     runs_option,
     triton_option,
 )
+from occupancy_lab.cli.scan import scan
+from occupancy_lab.cli.trace import trace
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
@@ -137,6 +141,11 @@ for _command in (
     commands.evaluate,
     commands.report,
     commands.verify,
+    scan,
+    trace,
+    checks.check,
+    checks.diff,
+    explore,
 ):
     main.add_command(_command)
 

@@ -77,7 +77,9 @@ def _check_given(order: Sequence[click.Parameter], values: Mapping[str, Any]) ->
         if count > 1 and not param.multiple:
             msg = f"{flag} is given {count} times, and only one of them counts; give it once"
             raise click.UsageError(msg)
-        if "" in (value if isinstance(value, list | tuple) else [value]):
+        # An empty argument may mean something to a program that is to be run.
+        own = param.type is not click.UNPROCESSED
+        if own and "" in (value if isinstance(value, list | tuple) else [value]):
             msg = f"{flag} is empty; give a value, or leave it out"
             raise click.UsageError(msg)
 
@@ -293,10 +295,15 @@ def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options that describe a launch of any kernel of Triton, and its name."""
+    name = click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]")
+    return _with_options(command, name, described_options)
+
+
+def described_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the options that describe a launch of any kernel of Triton."""
     return _with_options(
         command,
-        click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"),
         click.option(
             "--signature",
             metavar="TYPES",

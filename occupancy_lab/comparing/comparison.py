@@ -287,8 +287,8 @@ def _tutorial(entry: Entry) -> Iterator[str]:
 
 
 def _tutorial_errs(entry: Entry) -> bool:
-    said, truth = entry.record.tutorial, entry.record.occupancy
-    return said.programs_per_multiprocessor != truth.programs_per_multiprocessor
+    tutorial, truth = entry.record.tutorial, entry.record.occupancy
+    return tutorial.programs_per_multiprocessor != truth.programs_per_multiprocessor
 
 
 def _plan(entry: Entry) -> tuple[str]:

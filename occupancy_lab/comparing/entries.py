@@ -222,21 +222,21 @@ def _limits(part: Slice) -> Iterator[str]:
             continue
         pool = part.said(POOLS.get(resource, _unsaid))
         allowed = part.said(partial(_allowed, resource=resource))
-        said = [_sentence(text) for text in (pool, allowed) if text]
-        if said:
-            yield " ".join(said)
+        sentences = [_sentence(text) for text in (pool, allowed) if text]
+        if sentences:
+            yield " ".join(sentences)
 
 
 def _size(part: Slice) -> Iterator[str]:
-    sizes, held = part.said(_multiprocessors), part.said(resident_words)
-    yield from _clauses(("there are", sizes), ("programs at once are", held))
+    sizes, resident = part.said(_multiprocessors), part.said(resident_words)
+    yield from _clauses(("there are", sizes), ("programs at once are", resident))
 
 
 def _clauses(*clauses: tuple[str, str | None]) -> Iterator[str]:
     """Return as one sentence those of *clauses* whose second part there is."""
-    said = [f"{words} {text}" for words, text in clauses if text]
-    if said:
-        yield _sentence("; ".join(said))
+    parts = [f"{words} {text}" for words, text in clauses if text]
+    if parts:
+        yield _sentence("; ".join(parts))
 
 
 def _multiprocessors(entry: Entry) -> str:

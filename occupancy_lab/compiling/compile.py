@@ -17,7 +17,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.offline import default_options, offline
-from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
@@ -214,7 +213,7 @@ def _read(outcome: Any, name: str, target: Target) -> Resources | CompileError:
     if isinstance(outcome, Exception):
         return _compile_error(name, target, outcome, "")
     try:
-        return read_resources(outcome.asm, outcome.metadata, target.backend)
+        return _resources_of(outcome, target)
     except BinaryError as error:
         return CompileError(str(error))
 
@@ -272,7 +271,7 @@ def _compile_whole(
     """
     try:
         compiled = _compile(function, launch, target, name, present=present)
-        return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
+        return compiled, _resources_of(compiled, target)
     except (BinaryError, CompileError) as error:
         cut_off = isinstance(error, BinaryError) or isinstance(error.__cause__, CUT_OFF)
         if not cut_off:
@@ -280,7 +279,14 @@ def _compile_whole(
     getattr(function, "device_caches", {}).clear()
     with _variable("TRITON_ALWAYS_COMPILE", "1"):
         compiled = _compile(function, launch, target, name, present=present)
-    return compiled, read_resources(compiled.asm, compiled.metadata, target.backend)
+    return compiled, _resources_of(compiled, target)
+
+
+def _resources_of(compiled: Any, target: Target) -> Resources:
+    # The readers' patterns take 30 ms to make, which an explanation out of the store does not need.
+    from occupancy_lab.compiling.resources import read_resources
+
+    return read_resources(compiled.asm, compiled.metadata, target.backend)
 
 
 def _check_compiles() -> None:
@@ -382,8 +388,8 @@ def _reason(error: BaseException, printed: str) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     # Triton's own errors begin with the source of the kernel; their message comes after it.
-    said = getattr(error, "error_message", None) or _line_with_caret(str(error)) or str(error)
-    return _telling_line(printed) or _telling_line(said) or type(error).__name__
+    message = getattr(error, "error_message", None) or _line_with_caret(str(error)) or str(error)
+    return _telling_line(printed) or _telling_line(message) or type(error).__name__
 
 
 def _line_with_caret(text: str) -> str:
@@ -421,8 +427,8 @@ def _check_loaded(compiled: Any, resources: Resources) -> None:
         compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without a launch
     except OutOfResources:
         return
-    said = {"n_regs": compiled.n_regs, "n_spills": compiled.n_spills}
+    loaded = {"n_regs": compiled.n_regs, "n_spills": compiled.n_spills}
     read = {"n_regs": resources.n_regs, "n_spills": resources.n_spills}
-    if said != read:
-        msg = f"the driver says {said} of {compiled.name}, its binary says {read}"
+    if loaded != read:
+        msg = f"the driver says {loaded} of {compiled.name}, its binary says {read}"
         raise BinaryError(msg)

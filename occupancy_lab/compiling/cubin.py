@@ -37,15 +37,32 @@ SUBROUTINE = "$__internal_"
 
 
 @dataclass(frozen=True, slots=True)
-class CubinResources:
-    """What one kernel takes, with the names and units of Resources."""
+class CubinSizes:
+    """How much one kernel takes, with the names and units of Resources."""
 
     n_regs: int
     static_shared: int
     local_bytes: int | None
     barriers: int
+
+
+@dataclass(frozen=True, slots=True)
+class CubinResources(CubinSizes):
+    """What one kernel takes and issues, with the names and units of Resources."""
+
     binary: int
     issued: Issued
+
+
+@dataclass(frozen=True, slots=True)
+class CubinCode:
+    """The instructions of one kernel."""
+
+    whole: memoryview
+    own: memoryview
+    """Without the compiler's subroutines, which follow them."""
+    arch: int
+    """The compute capability without its dot: 90."""
 
 
 def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
@@ -53,6 +70,22 @@ def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
 
     Raises:
         BinaryError: it is no cubin, is damaged, or holds no such kernel.
+    """
+    sizes, code = read_sizes(binary, kernel_name)
+    return CubinResources(
+        n_regs=sizes.n_regs,
+        static_shared=sizes.static_shared,
+        local_bytes=sizes.local_bytes,
+        barriers=sizes.barriers,
+        binary=digest(code.whole),
+        issued=read_sass(code.own, code.arch),
+    )
+
+
+def read_sizes(binary: bytes, kernel_name: str) -> tuple[CubinSizes, CubinCode]:
+    """Read how much *kernel_name* of the cubin *binary* takes, and find its instructions.
+
+    Raises BinaryError as `read_cubin` does, of which this is the quick part.
     """
     elf = read_elf(binary, EM_CUDA, "a cubin")
     arch = compute_capability(elf)
@@ -65,14 +98,13 @@ def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
         raise BinaryError(message)
     own = dict(attributes(elf.section(f".nv.info.{kernel_name}")))
     barriers = number(own, "<B", NUM_BARRIERS)
-    return CubinResources(
+    found = CubinSizes(
         n_regs=sizes[REGCOUNT],
         local_bytes=sizes.get(MIN_STACK_SIZE),
         static_shared=static_shared(elf, kernel_name, arch),
         barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,
-        binary=digest(text.content),
-        issued=read_sass(own_code(elf, symbols, text), arch),
     )
+    return found, CubinCode(text.content, own_code(elf, symbols, text), arch)
 
 
 def digest(code: bytes | memoryview) -> int:

@@ -195,5 +195,5 @@ def _digest(file: Path) -> str:
 def _why_not_imported(file: Path, failure: Failure) -> str:
     if failure.seconds is not None:
         return f"{file} takes longer than {failure.seconds:g} s to import"
-    said = failure.reason
-    return said if said.startswith(str(file)) else f"{file} cannot be imported: {said}"
+    reason = failure.reason
+    return reason if reason.startswith(str(file)) else f"{file} cannot be imported: {reason}"

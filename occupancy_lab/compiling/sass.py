@@ -8,6 +8,7 @@ the opcodes and fields are those with which the text of nvdisasm agrees in the t
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -81,6 +82,8 @@ IADD_FROM = 120
 """Where IADD's number is IADD's: from sm_80 to sm_90 it is HFMA2.MMA's, which is of full rate."""
 LOCAL_BYTES = (1, 1, 2, 2, 4, 8, 16, 0)
 """Bytes a thread of LDL and STL, by their size field (bits 73 to 75); 7 is no size."""
+WIDEST = 32
+"""Bytes a thread of an access to global memory whose size field is none of these (sm_100 on)."""
 NO_PREDICATE = 7
 """PT, the predicate that is always true, not negated."""
 
@@ -98,6 +101,40 @@ def read_sass(code: memoryview, arch: int) -> Issued:
         return Issued()
     decoded = decode(code, arch)
     return count_issued(len(code) // BYTES, *decoded) if decoded else Issued()
+
+
+BULK_COPIES = frozenset({0x1B4, 0x1BA})
+"""UTMALDG and UBLKCP: copies by the TMA unit, of whole blocks of a tensor or of memory."""
+WITH_BYTES = frozenset({"global_accesses", "local_loads", "local_stores"})
+"""The kinds whose instructions say in their size field how many bytes a thread moves."""
+
+
+def count_kinds(code: memoryview, arch: int) -> tuple[Counter[str], Counter[str]] | None:
+    """Return how many instructions of each kind are in *code*, and the bytes that a thread moves.
+
+    Each instruction counts once, wherever it is: this takes a hundredth of the time of `read_sass`,
+    which finds the loop. Bulk copies are "bulk_copies", all instructions "instructions". None where
+    the encoding is not known.
+    """
+    if arch not in ARCHITECTURES or len(code) % BYTES:
+        return None
+    halves = code.cast("H")
+    lows = halves[:: BYTES // 2].tolist()
+    counted = kinds_by_opcode(arch)
+    kinds: Counter[str] = Counter(instructions=len(lows))
+    moved: Counter[str] = Counter()
+    for low, number in Counter(lows).items():
+        opcode = low & 0x1FF
+        kind = "bulk_copies" if opcode in BULK_COPIES else counted.get(opcode)
+        if kind is None:
+            continue
+        kinds[kind] += number
+        if kind in WITH_BYTES:
+            place = -1
+            for _ in range(number):
+                place = lows.index(low, place + 1)
+                moved[kind] += LOCAL_BYTES[halves[place * BYTES // 2 + 4] >> 9 & 7] or WIDEST
+    return kinds, moved
 
 
 @cache

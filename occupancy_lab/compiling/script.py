@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import runpy
 import sys
 import traceback
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
@@ -55,6 +56,8 @@ class Run:
     device: Device
     store: str | None
     """The directory of the store of what is compiled; None keeps nothing."""
+    arguments: tuple[str, ...] | None = None
+    """Where `script` is a file to be run as a program: its arguments. None for a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +129,14 @@ class Script:
         gpu: Gpu,
         directory: Path | None,
         *,
+        arguments: tuple[str, ...] | None = None,
         timeout: float = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
         progress: Callable[[str], None] = lambda _said: None,
     ) -> None:
         """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
+
+        With *arguments*, *name* is a file, which is run as a program that is given them.
 
         The store at *directory* keeps what is compiled. What the script prints goes to standard
         error. *progress* is told what is done, and "" when that is done.
@@ -140,7 +146,7 @@ class Script:
         """
         store = None if directory is None else str(directory)
         self._name, self.gpu = name, gpu
-        self._request = Run(name, device_of(gpu), store)
+        self._request = Run(name, device_of(gpu), store, arguments)
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script")
@@ -241,23 +247,34 @@ def _compile(asked: Compile) -> Resources | Failure:
 
 
 def _run(asked: Run) -> Ran:
-    path, _, entry = asked.script.partition(".py:")
+    name, _, entry = asked.script.partition(".py:")
+    path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     recorder = Recorder(asked.device, Store(None if asked.store is None else Path(asked.store)))
     _recorders[:] = [recorder]
     failure, printed = None, Printed()
-    sys.argv = [f"{path}.py"]
+    sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
     try:
-        file = kernel_file(asked.script)
-        sys.path.insert(0, str(Path(f"{path}.py").resolve().parent))
-        with captured() as printed, recorder.recording():
-            _function(load_file(file), asked.script, entry)()
+        sys.path.insert(0, str(path.resolve().parent))
+        if asked.arguments is None:
+            file = kernel_file(asked.script)
+            with captured() as printed, recorder.recording():
+                _function(load_file(file), asked.script, entry)()
+        else:
+            with captured() as printed, recorder.recording():
+                runpy.run_path(str(path.resolve()), run_name="__main__")
     except BaseException as error:  # noqa: BLE001 - whatever a script raises, it raised it
-        failure = _sentence(error, asked.script, Path(f"{path}.py"))
+        if asked.arguments is None or not _is_fine(error):
+            failure = _sentence(error, asked.script, path)
     launches = recorder.launches
     if failure is None and not launches:
         failure = f"{asked.script} launches no kernel of Triton"
     return Ran(launches, printed.text[-MOST_PRINTED:], failure)
+
+
+def _is_fine(error: BaseException) -> bool:
+    """Tell whether a program ended itself as one does that has done all it was to do."""
+    return isinstance(error, SystemExit) and error.code in {None, 0}
 
 
 def _function(module: Any, script: str, entry: str) -> Callable[[], object]:

@@ -14,7 +14,7 @@ from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, eleme
 from occupancy_lab.explaining.timing import (
     NOTICEABLE,
     STAGES_REASONS,
-    predicted_launch,
+    predicted_launches,
     reason,
     recorded_change,
     timing,
@@ -107,17 +107,20 @@ def _recorded_alternatives(case: Case) -> Alternatives | None:
     if case.kernel_name not in {*ROW_KERNELS, *ROW_KERNELS.values()} & {*kernel_names()}:
         return None
     found: dict[tuple[str, Config], Alternative] = {}
+    compiled = {}
     for one in recorded_launches(case.record.gpu.key, case.record.problem):
         name = one.kernel, one.config
         if one.as_compiled and name not in found:
             resources = case.single_stage if name == _single_stage(case) else one.resources
-            predicted = None
             if resources is not None:
-                predicted = predicted_launch(case, load_kernel(one.kernel), one.config, resources)
-            us = None if predicted is None else predicted[1].us
-            found[name] = Alternative(*name, one.num_programs, us, one.measurement.us)
+                compiled[name] = (load_kernel(one.kernel), one.config, resources, None)
+            found[name] = Alternative(*name, one.num_programs, None, one.measurement.us)
     if not found:
         return None
+    predicted = predicted_launches(case, compiled.values())
+    for name, (_, prediction) in zip(compiled, predicted, strict=True):
+        us = None if prediction is None else prediction.us
+        found[name] = dataclasses.replace(found[name], us=us)
     return Alternatives(tuple(found.values()), len(found), recorded=True)
 
 
@@ -136,7 +139,7 @@ def _compiled_alternatives(case: Case, store: Store) -> Alternatives:
     kernels = [NamedKernel(case.kernel_name, record.kernel)]
     if case.kernel_name in KERNELS:
         kernels = [NamedKernel(name, load_kernel(name)) for name in KERNELS]
-    ranked, missing = [], 0
+    compiled, missing = {}, 0
     tasks = [
         task
         for task in grid_tasks(kernels, record.problem, record.gpu, (), ())
@@ -148,13 +151,15 @@ def _compiled_alternatives(case: Case, store: Store) -> Alternatives:
         if resources is None:
             missing += store.get_failure(key) is None
         elif _comparable(case, task, resources):
-            found = predicted_launch(case, task.kernel, task.config, resources)
-            if found is not None:
-                plan, prediction = found
-                ranked.append(
-                    Alternative(task.kernel_name, task.config, plan.num_programs, prediction.us)
-                )
-    return Alternatives(tuple(ranked), len(tasks), missing)
+            name = task.kernel_name, task.config
+            compiled[name] = (task.kernel, task.config, resources, None)
+    predicted = predicted_launches(case, compiled.values())
+    ranked = tuple(
+        Alternative(*name, plan.num_programs, prediction.us)
+        for name, (plan, prediction) in zip(compiled, predicted, strict=True)
+        if prediction is not None
+    )
+    return Alternatives(ranked, len(tasks), missing)
 
 
 def _rows_estimate(case: Case) -> Alternative | None:

@@ -157,13 +157,12 @@ def _best_sentence(record: LaunchRecord, alike: int, knobs: Sequence[str]) -> st
         f"{literal(name)} {setting(settings, name)}" for name in knobs if name in settings
     )
     others = f", and {count(alike, 'other')} as many" if alike else ""
-    spills = "nothing spilled"
-    if resources.local_bytes != 0:
-        spills = f"{known(resources.local_bytes)} B spilled"
+    local = f"{known(resources.local_bytes)} B of" if resources.local_bytes != 0 else "no"
     return (
-        f"**{record.title}**: of those that spill least, {words or 'the first'} keeps most"
+        f"**{record.title}**: of those with least local memory, {words or 'the first'} keeps most"
         f" {record.calculation.architecture.warp_word}s resident{others}:"
-        f" {percent(occupancy.occupancy)}, with {spills}; that alone does not make it the fastest."
+        f" {percent(occupancy.occupancy)}, with {local} local memory; that alone does not make it"
+        " the fastest."
     )
 
 
@@ -211,7 +210,7 @@ def launch_rows(records: Sequence[LaunchRecord]) -> tuple[tuple[str, ...], ...]:
             ("programs", _programs),
             ("waves of programs", _waves),
             (f"{resource_words(gpus, 'registers')} per thread", _registers),
-            ("spilled", _spills),
+            ("local memory", _local_memory),
             (resource_words(gpus, "shared"), _shared),
             ("loads, stores of a thread", _accesses),
             ("tensor cores", _tensor_cores),
@@ -229,9 +228,9 @@ def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
 
 
 def _occupancy(record: LaunchRecord) -> str:
-    held = record.calculation.occupancy
+    fits = record.calculation.occupancy
     word = record.calculation.architecture.multiprocessor_word
-    return f"{percent(held.occupancy)}, {held.programs_per_multiprocessor} programs per {word}"
+    return f"{percent(fits.occupancy)}, {fits.programs_per_multiprocessor} programs per {word}"
 
 
 def _knob(record: LaunchRecord, name: str) -> str:
@@ -259,8 +258,8 @@ def _programs(record: LaunchRecord) -> str:
     plan = record.plan
     if plan is None:
         return "-"
-    held = plan.resident_programs
-    return f"{plan.num_programs}" + ("" if held is None else f"; {held} run at once")
+    resident = plan.resident_programs
+    return f"{plan.num_programs}" + ("" if resident is None else f"; {resident} run at once")
 
 
 def _waves(record: LaunchRecord) -> str:
@@ -282,9 +281,9 @@ def _registers(record: LaunchRecord) -> str:
     return f"{resources.n_regs}{parts} (Triton {record.triton_version})"
 
 
-def _spills(record: LaunchRecord) -> str:
+def _local_memory(record: LaunchRecord) -> str:
     found = record.calculation.resources.local_bytes
-    return f"{found} B of local memory per thread" if found else "-"
+    return "-" if found is None else f"{found} B per thread" if found else "none"
 
 
 def _shared(record: LaunchRecord) -> str:
@@ -401,7 +400,7 @@ def _what_to_try(tried: tuple[Tried, ...]) -> Section:
 
 NUMBERS = 4
 """What `numbers` has of a launch."""
-SHORT_HEADERS = ("registers", "spilled B", "shared B", "programs")
+SHORT_HEADERS = ("registers", "local B", "shared B", "programs")
 """The headers of `numbers` where a table has several GPUs."""
 
 
@@ -410,7 +409,7 @@ def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
     words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
     return (
         resource_words(gpus, "registers"),
-        "spilled B",
+        "local B",
         f"{resource_words(gpus, 'shared').replace(' memory', '')} B",
         f"programs per {' or '.join(words)}",
     )
@@ -429,12 +428,12 @@ def _neighbours_table(tried: Tried, *, title: bool) -> Table:
 
 def numbers(record: LaunchRecord) -> tuple[str, ...]:
     """Return what a table says of a launch under `number_headers`."""
-    resources, held = record.calculation.resources, record.calculation.occupancy
+    resources, occupancy = record.calculation.resources, record.calculation.occupancy
     return (
         str(resources.n_regs),
         known(resources.local_bytes),
         str(resources.shared + resources.static_shared),
-        f"{held.programs_per_multiprocessor} ({percent(held.occupancy)})",
+        f"{occupancy.programs_per_multiprocessor} ({percent(occupancy.occupancy)})",
     )
 
 
@@ -460,15 +459,15 @@ def _better(tried: Tried, best: Neighbour) -> str:
     alike = [one.words for one in tried.neighbours if one.record and rank(one.record) == most]
     own, other = record.calculation, best.record.calculation
     spills, fewer = own.resources.local_bytes or 0, other.resources.local_bytes or 0
-    held = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
+    shares = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
     gains = []
     if fewer < spills:
-        gains.append(f"{fewer} B spilled instead of {spills}")
+        gains.append(f"{fewer} B in local memory instead of {spills}")
     if other.occupancy.occupancy > own.occupancy.occupancy:
-        gains.append(f"an occupancy of {held[1]} instead of {held[0]}")
+        gains.append(f"an occupancy of {shares[1]} instead of {shares[0]}")
     loss = ""
     if other.occupancy.occupancy < own.occupancy.occupancy:
-        loss = f", at an occupancy of {held[1]} instead of {held[0]}"
+        loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
     have = "has" if len(alike) == 1 else "have"
     return (
         f"{listed(alike)} {have} {listed(gains)}{loss}; whether it is faster, a measurement says:"

@@ -199,9 +199,9 @@ def _recorded(case: Case) -> Recorded:
     if record.kernel.grid is not Grid.PERSISTENT:
         return Recorded(find(name, config, None), copy=copy)
     single = dataclasses.replace(config, num_stages=1)
-    held = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
+    fits = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
     single_plan = plan_launch(
-        record.kernel, record.problem, single, held, record.gpu.multiprocessors
+        record.kernel, record.problem, single, fits, record.gpu.multiprocessors
     )
     rows, tutorial = ROW_KERNELS.get(name), record.miscount
     launch = find(name, config, plan.num_programs)

@@ -84,9 +84,13 @@ def _present_answer(present: tuple[PresentGpu, ...]) -> str:
 
 def _present_section(one: PresentGpu) -> Section:
     rows = tuple((name, str(value)) for name, value in one.driver.items())
-    said = disagreements(one) or ("Every number that the driver reports agrees with the table.",)
+    sentences = disagreements(one) or (
+        "Every number that the driver reports agrees with the table.",
+    )
     return Section(
-        f"At hand: {one.name}", (Table(("what its driver reports", "value"), rows),), tuple(said)
+        f"At hand: {one.name}",
+        (Table(("what its driver reports", "value"), rows),),
+        tuple(sentences),
     )
 
 

@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Any, overload
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
-from occupancy_lab.compiling.script import names_script
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.advice import what_to_try, with_alternatives
 from occupancy_lab.explaining.case import Case, gpu_to_measure, with_times
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
-from occupancy_lab.explaining.dry_run import DryRun, explain_launch
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
-from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
 from occupancy_lab.explaining.short import write_short
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -43,6 +40,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.explaining.case import Recorded
+    from occupancy_lab.explaining.dry_run import DryRun
+    from occupancy_lab.explaining.script_runs import ScriptExplanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, NamedKernel
     from occupancy_lab.record import Record
@@ -147,20 +146,26 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | DryRun |
         CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
         DoesNotFitError: a GPU does not fit one program of it.
     """
-    of_matrix, of_launch = _arguments(explain_matrix), _arguments(explain_launch)
+    of_matrix = _arguments(explain_matrix)
+    if cols is not None and asked.keys() <= of_matrix:
+        return explain_matrix(cols, **asked)
+    # Neither is of use to a matrix, whose explanation they would delay by 20 ms.
+    from occupancy_lab.compiling.script import names_script
+    from occupancy_lab.explaining.dry_run import explain_launch
+    from occupancy_lab.explaining.script_runs import explain_script
+
+    of_launch = _arguments(explain_launch)
     foreign = asked.keys() - (of_launch if cols is None else of_matrix)
     unknown = foreign - of_matrix - of_launch
     if unknown:
         msg = f"explain() takes no argument {min(unknown)!r}"
         raise TypeError(msg)
     if cols is not None:
-        if foreign:
-            msg = (
-                f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
-                " give one of them"
-            )
-            raise InputError(msg)
-        return explain_matrix(cols, **asked)
+        msg = (
+            f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
+            " give one of them"
+        )
+        raise InputError(msg)
     if "kernel" not in asked or foreign:
         what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
         msg = f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature"

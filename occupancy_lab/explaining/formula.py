@@ -47,6 +47,17 @@ TERM_WORDS: Mapping[str, str] = {
 """Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
 
 
+VERDICTS: Mapping[str, str] = {
+    "fails": (
+        "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
+        " {warp} and one stage, and raises ZeroDivisionError"
+    ),
+    "right": "the formula is right for this kernel: {truth} programs per {mp}",
+    "wrong": "the formula says {says} programs per {mp} where {truth} fit: {reasons}",
+}
+"""What is said of the tutorial's formula; the page of `explore` says the same."""
+
+
 class _ArchitectureWords(dict[str, str]):
     """The names in TERM_WORDS: the architecture's fields, and what the tutorial takes for them."""
 
@@ -78,18 +89,13 @@ def term_reasons(
 def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
     truth = calculation.occupancy.programs_per_multiprocessor
     word = calculation.architecture.multiprocessor_word
-    said = copied.programs_per_multiprocessor
-    if said is None:
-        return (
-            "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
-            f" {calculation.architecture.warp_word} and one stage, and raises ZeroDivisionError"
-        )
-    if said == truth:
-        return f"the formula is right for this kernel: {truth} programs per {word}"
-    return (
-        f"the formula says {said} programs per {word} where {truth} fit:"
-        f" {term_reasons(copied.missing_terms, calculation.architecture, rocm)}"
-    )
+    programs = copied.programs_per_multiprocessor
+    if programs is None:
+        return VERDICTS["fails"].format(warp=calculation.architecture.warp_word)
+    if programs == truth:
+        return VERDICTS["right"].format(truth=truth, mp=word)
+    reasons = term_reasons(copied.missing_terms, calculation.architecture, rocm)
+    return VERDICTS["wrong"].format(says=programs, truth=truth, mp=word, reasons=reasons)
 
 
 def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
@@ -138,8 +144,8 @@ def _steps(calculation: Calculation, resource: str) -> str:
 
 def tutorial_programs(calculation: Calculation) -> str:
     """Return the programs per multiprocessor that the tutorial's formula says, or that it fails."""
-    said = calculation.tutorial.programs_per_multiprocessor
-    return "fails" if said is None else f"**{said}**"
+    programs = calculation.tutorial.programs_per_multiprocessor
+    return "fails" if programs is None else f"**{programs}**"
 
 
 def _exact_programs(calculation: Calculation) -> str:

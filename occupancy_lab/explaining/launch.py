@@ -40,9 +40,9 @@ def resident_words(case: Case) -> str:
     resident = case.record.plan.resident_programs
     if resident is None:
         return "not known"
-    held = case.record.occupancy.programs_per_multiprocessor
+    programs = case.record.occupancy.programs_per_multiprocessor
     multiprocessors = case.record.gpu.multiprocessors
-    return f"{held} x {multiprocessors} = {resident}"
+    return f"{programs} x {multiprocessors} = {resident}"
 
 
 def waves_words(case: Case) -> str:

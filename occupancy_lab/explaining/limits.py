@@ -19,7 +19,7 @@ from occupancy_lab.text.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.inputs import AskedGpus, Integer
@@ -30,17 +30,49 @@ FIXED = ("warps", "programs", "barriers")
 """Limits that no smaller use of registers or shared memory moves."""
 
 
+SENTENCES: Mapping[str, str] = {
+    "programs": "{programs} per {mp}",
+    "occupancy": "{resident} of {max_warps} {warps} ({percent})",
+    "answer": "{programs}, {occupancy}, limited by {limiters}",
+    "no limit": "none is used",
+    "full of warps": (
+        "Nothing brings program {more} while each takes {num_warps} {warps}: the {mp}"
+        " holds {max_warps}. Fewer {warps} per program let more programs in, not more {warps}."
+    ),
+    "no slot": (
+        "Fewer registers or less {shared} bring no program {more}: the {mp} has no slot for"
+        " it. More {warps} per program would fill the {mp} further."
+    ),
+    "at most": "at most {amount} {unit}",
+    "takes": "Program {more} takes {needs}{then}.",
+    "then": ", and then {programs} fit",
+    "no amount": "No amount of {limiters} brings program {more}.",
+    "no step": "no amount",
+    "allowed": "allows it now",
+    "down to": "{amount} ({difference} fewer)",
+    "up to": "{amount} ({difference} more)",
+    "one more": "at most, for {programs}",
+    "one fewer": "at least, for {programs}",
+}
+"""What is said of an occupancy, by when it is said; the page of `explore` says the same."""
+
+
 def programs_words(calculation: Calculation) -> str:
     """Return the programs of a multiprocessor: "8 programs per SM"."""
     word = calculation.architecture.multiprocessor_word
-    return f"{count(calculation.occupancy.programs_per_multiprocessor, 'program')} per {word}"
+    programs = count(calculation.occupancy.programs_per_multiprocessor, "program")
+    return SENTENCES["programs"].format(programs=programs, mp=word)
 
 
 def occupancy_words(calculation: Calculation) -> str:
     """Return the warps resident and the occupancy: "64 of 64 warps (100%)"."""
-    held, word = calculation.occupancy, calculation.architecture.warp_word
-    resident = f"{held.warps_per_multiprocessor} of {held.max_warps} {word}s"
-    return f"{resident} ({percent(held.occupancy)})"
+    occupancy, word = calculation.occupancy, calculation.architecture.warp_word
+    return SENTENCES["occupancy"].format(
+        resident=occupancy.warps_per_multiprocessor,
+        max_warps=occupancy.max_warps,
+        warps=f"{word}s",
+        percent=percent(occupancy.occupancy),
+    )
 
 
 def held_in_short(calculation: Calculation, title: str | None = None) -> str:
@@ -48,10 +80,12 @@ def held_in_short(calculation: Calculation, title: str | None = None) -> str:
 
     *title* is what to call the GPU; None takes its name.
     """
-    return (
-        f"**{title or calculation.title}**: {programs_words(calculation)},"
-        f" {occupancy_words(calculation)}, limited by {limiter_words(calculation)}"
+    answer = SENTENCES["answer"].format(
+        programs=programs_words(calculation),
+        occupancy=occupancy_words(calculation),
+        limiters=limiter_words(calculation),
     )
+    return f"**{title or calculation.title}**: {answer}"
 
 
 def answer_in_short(case: Case) -> str:
@@ -64,7 +98,7 @@ def answer_in_short(case: Case) -> str:
 def _row(calculation: Calculation, limit: Limit) -> tuple[str, str, str]:
     word = resource_word(calculation.gpu.vendor, limit.resource)
     if limit.programs is None:
-        return word, "no limit", "none is used"
+        return word, "no limit", SENTENCES["no limit"]
     limiter = limit.programs == calculation.occupancy.programs_per_multiprocessor
     programs = f"**{limit.programs}**, limiter" if limiter else str(limit.programs)
     return word, programs, "; ".join(limit.steps)
@@ -78,12 +112,12 @@ def _table(calculation: Calculation) -> Table:
 
 
 def _limiter_sentences(calculation: Calculation) -> Iterator[str]:
-    held = calculation.occupancy
+    fits = calculation.occupancy
     architecture = calculation.architecture
     yield (
         f"The limiter is {limiter_words(calculation)}: {programs_words(calculation)},"
-        f" {held.warps_per_multiprocessor} of its {held.max_warps} {architecture.warp_word}s,"
-        f" an occupancy of {percent(held.occupancy)}."
+        f" {fits.warps_per_multiprocessor} of its {fits.max_warps} {architecture.warp_word}s,"
+        f" an occupancy of {percent(fits.occupancy)}."
     )
 
 
@@ -97,17 +131,19 @@ def the_limits(calculations: tuple[Calculation, ...]) -> Section:
 
 
 def _more(step: NextStep) -> str:
-    if step.most_for_one_more is None:
-        return "no amount"
-    if step.most_for_one_more >= step.now:
-        return "allows it now"
-    return f"{step.most_for_one_more} ({step.now - step.most_for_one_more} fewer)"
+    amount = step.most_for_one_more
+    if amount is None:
+        return SENTENCES["no step"]
+    if amount >= step.now:
+        return SENTENCES["allowed"]
+    return SENTENCES["down to"].format(amount=amount, difference=step.now - amount)
 
 
 def _fewer(step: NextStep) -> str:
-    if step.least_for_one_fewer is None:
-        return "no amount"
-    return f"{step.least_for_one_fewer} ({step.least_for_one_fewer - step.now} more)"
+    amount = step.least_for_one_fewer
+    if amount is None:
+        return SENTENCES["no step"]
+    return SENTENCES["up to"].format(amount=amount, difference=amount - step.now)
 
 
 def _steps_table(calculation: Calculation) -> Table:
@@ -124,43 +160,45 @@ def _steps_table(calculation: Calculation) -> Table:
     headers = (
         "",
         "now",
-        f"at most, for {count(now + 1, 'program')}",
-        f"at least, for {count(now - 1, 'program')}",
+        SENTENCES["one more"].format(programs=count(now + 1, "program")),
+        SENTENCES["one fewer"].format(programs=count(now - 1, "program")),
     )
     return Table(headers, rows, f"**{calculation.title}**, {count(now, 'program')} now")
 
 
 def step_sentences(calculation: Calculation) -> Iterator[str]:
     """Say what would let one program more in, or why nothing does."""
-    held, architecture = calculation.occupancy, calculation.architecture
-    more = held.programs_per_multiprocessor + 1
-    word, warps = architecture.multiprocessor_word, f"{architecture.warp_word}s"
-    shared = architecture.shared_word
-    if "warps" in held.limiters:
-        yield (
-            f"Nothing brings program {more} while each takes {held.num_warps} {warps}: the {word}"
-            f" holds {held.max_warps}. Fewer {warps} per program let more programs in, not more"
-            f" {warps}."
-        )
+    fits, architecture = calculation.occupancy, calculation.architecture
+    more = fits.programs_per_multiprocessor + 1
+    words: dict[str, Any] = {
+        "more": more,
+        "num_warps": fits.num_warps,
+        "max_warps": fits.max_warps,
+        "mp": architecture.multiprocessor_word,
+        "warps": f"{architecture.warp_word}s",
+        "shared": architecture.shared_word,
+        "limiters": limiter_words(calculation),
+    }
+    if "warps" in fits.limiters:
+        yield SENTENCES["full of warps"].format(**words)
         return
-    if any(name in FIXED for name in held.limiters):
-        yield (
-            f"Fewer registers or less {shared} bring no program {more}: the {word} has no slot for"
-            f" it. More {warps} per program would fill the {word} further."
-        )
+    if any(name in FIXED for name in fits.limiters):
+        yield SENTENCES["no slot"].format(**words)
         return
     needs = [
-        f"at most {step.most_for_one_more} {unit_words(calculation, step.resource)}"
+        SENTENCES["at most"].format(
+            amount=step.most_for_one_more, unit=unit_words(calculation, step.resource)
+        )
         + (f" (`{step.option}`)" if step.option else "")
         for step in calculation.next_steps
-        if step.resource in held.limiters and step.most_for_one_more is not None
+        if step.resource in fits.limiters and step.most_for_one_more is not None
     ]
-    if len(needs) == len(held.limiters):
+    if len(needs) == len(fits.limiters):
         after = calculation.next_programs or more
-        then = f", and then {count(after, 'program')} fit" if after > more else ""
-        yield f"Program {more} takes {listed(needs)}{then}."
+        then = SENTENCES["then"].format(programs=count(after, "program")) if after > more else ""
+        yield SENTENCES["takes"].format(**words, needs=listed(needs), then=then)
     else:
-        yield f"No amount of {limiter_words(calculation)} brings program {more}."
+        yield SENTENCES["no amount"].format(**words)
 
 
 def the_next_step(calculations: tuple[Calculation, ...]) -> Section:
@@ -260,13 +298,12 @@ def write_calculation(calculations: tuple[Calculation, ...]) -> Document:
 
 def _answer(calculation: Calculation) -> str:
     answer = held_in_short(calculation)
-    held, multiprocessors = calculation.resident_programs, calculation.gpu.multiprocessors
-    if held is None:
+    resident, multiprocessors = calculation.resident_programs, calculation.gpu.multiprocessors
+    if resident is None:
         return f"{answer}."
     word = calculation.architecture.multiprocessor_word
     if calculation.clusters is not None:
         each = calculation.clusters.num_ctas
-        return (
-            f"{answer}; the {multiprocessors} {word}s hold {held} clusters of {each} CTAs at once."
-        )
-    return f"{answer}; the {multiprocessors} {word}s hold {held} programs at once."
+        clusters = f"{resident} clusters of {each} CTAs"
+        return f"{answer}; the {multiprocessors} {word}s hold {clusters} at once."
+    return f"{answer}; the {multiprocessors} {word}s hold {resident} programs at once."

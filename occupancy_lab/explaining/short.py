@@ -109,7 +109,7 @@ WORDS = {
 
 def glossary() -> Document:
     """Return what the terms of an explanation mean."""
-    return Document("Words", tuple(f"**{term}**: {said}" for term, said in WORDS.items()), ())
+    return Document("Words", tuple(f"**{term}**: {meaning}" for term, meaning in WORDS.items()), ())
 
 
 def write_short(cases: tuple[Case, ...]) -> Document:
@@ -166,7 +166,7 @@ def _programs(case: Case) -> str:
 
 def _registers(case: Case) -> str:
     resources = case.record.resources
-    spills = f", {resources.local_bytes} B spilled" if resources.local_bytes else ""
+    spills = f", {resources.local_bytes} B in local memory" if resources.local_bytes else ""
     return f"{resources.n_regs}{spills} (Triton {case.record.triton_version})"
 
 

@@ -13,10 +13,10 @@ from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.text.words import article, change, count, microseconds
-from occupancy_lab.throughput.predict import predict
+from occupancy_lab.throughput.predict import predict_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.kernel import Kernel
@@ -63,14 +63,14 @@ def timing(case: Case) -> Timing | None:
     prediction = case.record.prediction
     if prediction is None:
         return None
-    held = case.record.occupancy.programs_per_multiprocessor
+    programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs
     return Timing(
         case,
         prediction,
         more,
         more_programs=(None if more is None or all_at_once(case) else _with_programs(case, more)),
-        one_fewer=_with_programs(case, held - 1) if held > 1 else None,
+        one_fewer=_with_programs(case, programs - 1) if programs > 1 else None,
         single_stage=_with_single_stage(case),
         row_programs=_with_row_programs(case),
         tutorial=case.record.tutorial_prediction,
@@ -85,8 +85,8 @@ def all_at_once(case: Case) -> bool:
 
 def _with_programs(case: Case, programs: int) -> Prediction | None:
     record = case.record
-    held = dataclasses.replace(record.occupancy, programs_per_multiprocessor=programs)
-    return _predicted(case, record.kernel, record.config, record.resources, held)
+    fits = dataclasses.replace(record.occupancy, programs_per_multiprocessor=programs)
+    return _predicted(case, record.kernel, record.config, record.resources, fits)
 
 
 def _with_single_stage(case: Case) -> Prediction | None:
@@ -127,29 +127,25 @@ def _predicted(
     resources: Resources,
     fits: Occupancy | None = None,
 ) -> Prediction | None:
-    launch = predicted_launch(case, kernel, config, resources, fits)
-    return None if launch is None else launch[1]
+    return predicted_launches(case, [(kernel, config, resources, fits)])[0][1]
 
 
-def predicted_launch(
-    case: Case,
-    kernel: Kernel,
-    config: Config,
-    resources: Resources,
-    fits: Occupancy | None = None,
-) -> tuple[LaunchPlan, Prediction] | None:
-    """Return a launch on the problem and the GPU of *case* and its prediction; None for none.
+def predicted_launches(
+    case: Case, launches: Iterable[tuple[Kernel, Config, Resources, Occupancy | None]]
+) -> list[tuple[LaunchPlan, Prediction | None]]:
+    """Return the plan and the prediction of launches on the problem and the GPU of *case*.
 
-    As many programs are resident as fit, or as *fits* says.
+    As many programs are resident as fit, or as a launch's occupancy says.
     """
     problem, gpu = case.record.problem, case.record.gpu
-    fits = fits or occupancy(resources, gpu.architecture)
-    programs = fits.programs_per_multiprocessor
-    if programs == 0:
-        return None
-    plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
-    prediction = predict(kernel, problem, config, resources, fits, plan, gpu)
-    return None if prediction is None else (plan, prediction)
+    planned = []
+    for kernel, config, resources, given in launches:
+        fits = given or occupancy(resources, gpu.architecture)
+        programs = fits.programs_per_multiprocessor
+        plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
+        planned.append((kernel, problem, config, resources, fits, plan))
+    predicted = predict_all(planned, gpu)
+    return [(launch[-1], found) for launch, found in zip(planned, predicted, strict=True)]
 
 
 NOTICEABLE = 0.02
@@ -179,7 +175,7 @@ def _launch_reason(timing: Timing, us: str) -> str:
 
 def _latency_reason(timing: Timing, us: str) -> str:
     case = timing.case
-    mp, held = case.architecture.multiprocessor_word, case.record.occupancy
+    mp, fits = case.architecture.multiprocessor_word, case.record.occupancy
     if all_at_once(case):
         return (
             f"Latency bounds it: every {work_word(case)} is under way from the start, and what is"
@@ -187,7 +183,7 @@ def _latency_reason(timing: Timing, us: str) -> str:
         )
     return (
         f"Latency bounds it: a program waits for its load, then for its own instructions, and with"
-        f" {count(held.programs_per_multiprocessor, 'program')} per {mp} too little is"
+        f" {count(fits.programs_per_multiprocessor, 'program')} per {mp} too little is"
         f" under way to fill that time: {us} by itself."
     )
 
@@ -236,7 +232,7 @@ BUSY = {
 def programs_sentences(timing: Timing) -> Iterator[str]:
     """Say whether more resident programs would help."""
     case, more = timing.case, timing.more_programs
-    held, word = case.record.occupancy, case.architecture.multiprocessor_word
+    fits, word = case.record.occupancy, case.architecture.multiprocessor_word
     if all_at_once(case):
         yield (
             f"More resident programs would not help: each {work_word(case)} has a program from the"
@@ -249,7 +245,7 @@ def programs_sentences(timing: Timing) -> Iterator[str]:
         )
     if more is None:
         return
-    programs = held.programs_per_multiprocessor
+    programs = fits.programs_per_multiprocessor
     predicted = (
         f"with {timing.more} programs per {word} instead of {programs},"
         f" {microseconds(more.us)} would be predicted ({change(timing.change(more))})"
@@ -294,16 +290,16 @@ def _times(case: Case, timing: Timing | None, field: str) -> str:
 
     It is "" where neither is known.
     """
-    said = []
+    parts = []
     other: Prediction | None = None if timing is None else getattr(timing, field)
     if timing is not None and other is not None:
         basis = timing.basis(field)
-        said.append(f"{microseconds(other.us)} is {basis} ({change(timing.change(other))})")
+        parts.append(f"{microseconds(other.us)} is {basis} ({change(timing.change(other))})")
     share = recorded_change(case, field)
     if share is not None:
         recorded = microseconds(getattr(case.recorded, field).us)
-        said.append(f"{recorded} was recorded ({change(share)})")
-    return ", ".join(said)
+        parts.append(f"{recorded} was recorded ({change(share)})")
+    return ", ".join(parts)
 
 
 def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:

@@ -71,19 +71,23 @@ def _steps(num_ctas: int, programs: int, resident: int, gpu: Gpu) -> list[str]:
         each = f"{sms} x {ctas} CTAs / {num_ctas} = {sms * ctas // num_ctas} clusters"
         each = f"fewer than {num_ctas} SMs, no cluster" if sms < num_ctas else each
         steps.append(f"{groups} group{'s' * (groups > 1)} of {sms} SMs: {each}")
-    held, places = resident * num_ctas, sum(gpu.gpcs or ()) * ctas
-    steps.append(f"{resident} clusters in all, {held} CTAs in {places} places")
+    ctas_resident, places = resident * num_ctas, sum(gpu.gpcs or ()) * ctas
+    steps.append(f"{resident} clusters in all, {ctas_resident} CTAs in {places} places")
     return steps
 
 
 def _next_step(num_ctas: int, programs: int, gpu: Gpu) -> NextStep:
     """Return the num_ctas, a power of two, around this one at which the CTAs at once change."""
     sizes = [2**power for power in range(MAX_NUM_CTAS.bit_length())]
-    held = {size: size * whole_clusters(size, programs, gpu) for size in {*sizes, num_ctas}}
-    now = held[num_ctas]
+    ctas_by_size = {size: size * whole_clusters(size, programs, gpu) for size in {*sizes, num_ctas}}
+    now = ctas_by_size[num_ctas]
     return NextStep(
         resource="clusters",
         now=num_ctas,
-        most_for_one_more=max((s for s in sizes if s < num_ctas and held[s] > now), default=None),
-        least_for_one_fewer=min((s for s in sizes if s > num_ctas and held[s] < now), default=None),
+        most_for_one_more=max(
+            (s for s in sizes if s < num_ctas and ctas_by_size[s] > now), default=None
+        ),
+        least_for_one_fewer=min(
+            (s for s in sizes if s > num_ctas and ctas_by_size[s] < now), default=None
+        ),
     )

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING
+import dataclasses
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.hip import needed_vgprs
 from occupancy_lab.occupancy.rule import evaluate, programs, scalar_where
-from occupancy_lab.values import NextStep
+from occupancy_lab.values import NextStep, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Architecture
-    from occupancy_lab.occupancy.rule import Rule
-    from occupancy_lab.values import Occupancy, Resources
+    from occupancy_lab.occupancy.rule import Rule, Where
+    from occupancy_lab.values import Occupancy
 
 
 def exact_rules(architecture: Architecture) -> tuple[Rule, ...]:
@@ -35,23 +37,27 @@ def occupancy(resources: Resources, architecture: Architecture) -> Occupancy:
 MAX_SGPRS = 108
 """The most SGPRs a gfx9 wave can use: 102, VCC, FLAT_SCRATCH and XNACK_MASK (LLVM AMDGPUUsage)."""
 
+FIELDS = tuple(field.name for field in dataclasses.fields(Resources))
 
-def _amounts(resources: Resources, architecture: Architecture) -> dict[str, tuple[int, int]]:
+
+def amounts(
+    resources: Resources, architecture: Architecture, where: Where = scalar_where
+) -> dict[str, tuple[int, int]]:
     """Return each resource that a kernel can use less or more of: what it uses and the most."""
     if isinstance(architecture, CudaArchitecture):
         n_regs = (resources.n_regs, architecture.max_registers_per_thread)
-        amounts = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
+        found = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
         if resources.tensor_memory and architecture.tensor_memory is not None:
-            amounts["tensor_memory"] = (resources.tensor_memory, architecture.tensor_memory)
-        return amounts
-    vgprs = needed_vgprs(resources, architecture, scalar_where)
-    amounts = {"registers": (vgprs, architecture.max_vgprs)}
+            found["tensor_memory"] = (resources.tensor_memory, architecture.tensor_memory)
+        return found
+    vgprs = needed_vgprs(resources, architecture, where)
+    found = {"registers": (vgprs, architecture.max_vgprs)}
     if resources.sgprs is not None and architecture.sgprs_per_simd is not None:
-        amounts["sgprs"] = (resources.sgprs, MAX_SGPRS)
-    return {**amounts, "shared": (resources.shared, architecture.max_shared)}
+        found["sgprs"] = (resources.sgprs, MAX_SGPRS)
+    return {**found, "shared": (resources.shared, architecture.max_shared)}
 
 
-def _option(architecture: Architecture, resource: str, amount: int | None) -> str | None:
+def option(architecture: Architecture, resource: str, amount: int | None) -> str | None:
     """Return the option of a launch that asks the compiler for at most *amount* of *resource*."""
     if resource != "registers" or amount is None:
         return None
@@ -61,10 +67,20 @@ def _option(architecture: Architecture, resource: str, amount: int | None) -> st
     return f"waves_per_eu={architecture.vgprs_per_simd // granules}"
 
 
-def _with(resources: Resources, resource: str, amount: int) -> Resources:
+def _changes(resource: str, amount: int) -> dict[str, int | None]:
+    """Return the fields of Resources that *amount* of *resource* changes."""
     if resource == "registers":
-        return resources.replace(n_regs=amount, allocated_vgprs=None)
-    return resources.replace(**{resource: amount})
+        return {"n_regs": amount, "allocated_vgprs": None}
+    return {resource: amount}
+
+
+def _fields(resources: Resources) -> dict[str, Any]:
+    return {name: getattr(resources, name) for name in FIELDS}
+
+
+def limiting(resources: Resources, architecture: Architecture) -> dict[str, int]:
+    """Return the programs per multiprocessor that each resource allows; UNLIMITED for no limit."""
+    return programs(exact_rules(architecture), resources, architecture)
 
 
 def programs_after(
@@ -75,12 +91,13 @@ def programs_after(
     That may be several more, as an amount comes in steps. None where a limiter has no such amount.
     """
     most = {step.resource: step.most_for_one_more for step in steps}
-    for resource in occupancy(resources, architecture).limiters:
+    allowed = limiting(resources, architecture)
+    for resource in (name for name in allowed if allowed[name] == min(allowed.values())):
         amount = most.get(resource)
         if amount is None:
             return None
-        resources = _with(resources, resource, amount)
-    return occupancy(resources, architecture).programs_per_multiprocessor
+        resources = resources.replace(**_changes(resource, amount))
+    return min(limiting(resources, architecture).values())
 
 
 def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextStep, ...]:
@@ -91,22 +108,24 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
     amount of anything gives a program more.
     """
     rules = {rule.resource: rule for rule in exact_rules(architecture)}
-    found, amounts_of = occupancy(resources, architecture), _amounts(resources, architecture)
-    now = found.programs_per_multiprocessor
-    full = not set(found.limiters) <= amounts_of.keys()
+    allowed_now, amounts_of = limiting(resources, architecture), amounts(resources, architecture)
+    now = min(allowed_now.values())
+    full = any(allowed_now[resource] == now for resource in allowed_now.keys() - amounts_of.keys())
     steps = []
     for resource, (used, most) in amounts_of.items():
+        # A namespace is changed in place: to replace fields of Resources takes ten times as long.
+        usage = SimpleNamespace(**_fields(resources))
 
-        def allowed(amount: int, resource: str = resource) -> int:
-            usage = _with(resources, resource, amount)
+        def allowed(amount: int, usage: SimpleNamespace = usage, resource: str = resource) -> int:
+            vars(usage).update(_changes(resource, amount))
             return -int(programs((rules[resource],), usage, architecture)[resource])
 
         # A limit never rises with the amount, so its negative is sorted and can be bisected.
-        amounts = range(1 if resource == "registers" else 0, most + 1)
-        allow_one_more = bisect.bisect_right(amounts, -(now + 1), key=allowed)
-        allow_as_many = bisect.bisect_right(amounts, -now, key=allowed)
-        more = amounts[allow_one_more - 1] if allow_one_more and not full else None
-        fewer = amounts[allow_as_many] if allow_as_many < len(amounts) else None
-        option = _option(architecture, resource, more if more is None or more < used else None)
-        steps.append(NextStep(resource, used, more, fewer, option))
+        choices = range(1 if resource == "registers" else 0, most + 1)
+        allow_one_more = bisect.bisect_right(choices, -(now + 1), key=allowed)
+        allow_as_many = bisect.bisect_right(choices, -now, key=allowed)
+        more = choices[allow_one_more - 1] if allow_one_more and not full else None
+        fewer = choices[allow_as_many] if allow_as_many < len(choices) else None
+        asked = option(architecture, resource, more if more is None or more < used else None)
+        steps.append(NextStep(resource, used, more, fewer, asked))
     return tuple(steps)

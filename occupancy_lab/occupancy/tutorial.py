@@ -245,6 +245,11 @@ def missing_terms(
     raise AssertionError(msg)
 
 
+def divides_by_zero(usage: Usage) -> Any:
+    """Return whether the tutorial's formula raises ZeroDivisionError, as a bool or an array."""
+    return (usage.shared == 0) | (usage.n_regs == 0)
+
+
 def tutorial_occupancy(
     resources: Resources, architecture: Architecture, rocm: Rocm = Rocm.CURRENT
 ) -> TutorialOccupancy:
@@ -253,7 +258,7 @@ def tutorial_occupancy(
     *rocm* chooses what an AMD GPU's runtime reports; NVIDIA GPUs ignore it.
     """
     found = limits(tutorial_rules(architecture, rocm), resources, architecture)
-    if resources.shared == 0 or resources.n_regs == 0:
+    if divides_by_zero(resources):
         return TutorialOccupancy(None, found, ())
     least = min(limit.programs for limit in found if limit.programs is not None)
     missing = missing_terms(terms_of(architecture), resources, architecture, rocm)

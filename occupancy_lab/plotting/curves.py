@@ -64,8 +64,8 @@ class Series:
     def at_kernel(self) -> tuple[int, int | None]:
         """What the exact and the tutorial's formula give for the amount that this kernel takes."""
         (at,) = np.flatnonzero(self.amounts == self.here)
-        said = self.tutorial[at]
-        return int(self.exact[at]), None if np.isnan(said) else int(said)
+        tutorial = self.tutorial[at]
+        return int(self.exact[at]), None if np.isnan(tutorial) else int(tutorial)
 
     @property
     def edges(self) -> Array:
@@ -109,14 +109,14 @@ def make_series(calculation: Calculation, field: str) -> Series:
 
     exact = limits(exact_rules(architecture))
     least = np.minimum.reduce(list(exact.values()))
-    said = np.minimum.reduce(list(limits(tutorial_rules(architecture)).values()))
+    tutorial = np.minimum.reduce(list(limits(tutorial_rules(architecture)).values()))
     fails = np.broadcast_to((usage.shared == 0) | (usage.n_regs == 0), shape)
     return Series(
         field=field,
         amounts=np.asarray(amounts),
         here=here,
         exact=least,
-        tutorial=np.where(fails, np.nan, said),
+        tutorial=np.where(fails, np.nan, tutorial),
         limiting={name: limit == least for name, limit in exact.items()},
     )
 
@@ -174,8 +174,8 @@ def _amount_words(calculation: Calculation, series: Series) -> str:
 def _scale(axes: Axes, series: Series) -> None:
     """Set the panel's limits and ticks; it cuts off a tutorial that promises very much more."""
     highest = max(1, int(series.exact.max()))
-    said = np.nanmax(series.tutorial, initial=0.0)
-    highest = max(highest, series.at_kernel[1] or 0, min(said, 2 * highest))
+    tutorial = np.nanmax(series.tutorial, initial=0.0)
+    highest = max(highest, series.at_kernel[1] or 0, min(tutorial, 2 * highest))
     axes.set_ylim(0, HEADROOM * highest)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
@@ -207,8 +207,8 @@ def _draw_curves(axes: Axes, calculation: Calculation, series: Series) -> None:
 def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
     """Write beside the mark and the curves what they are."""
     curves = [outline(axes, line) for line in axes.lines[:-1]]
-    exact, *said = curves
-    alike = bool(said) and are_alike(exact, said[0])
+    exact, *others = curves
+    alike = bool(others) and are_alike(exact, others[0])
     placer = Placer(axes, curves[:1] if alike else curves)
     programs = series.at_kernel[0]
     words = f"this kernel\n{_amount_words(calculation, series)}: {count(programs, 'program')}"
@@ -217,8 +217,8 @@ def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
         placer.at_curve("both formulas", exact, color=INK)
         return
     placer.at_curve("what fits", exact, color=EXACT, weight="bold")
-    words = "the tutorial's formula" if said else "the tutorial's formula\ndivides by zero"
-    placer.at_curve(words, said[0] if said else exact, color=TUTORIAL)
+    words = "the tutorial's formula" if others else "the tutorial's formula\ndivides by zero"
+    placer.at_curve(words, others[0] if others else exact, color=TUTORIAL)
 
 
 def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None:

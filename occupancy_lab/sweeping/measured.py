@@ -103,8 +103,8 @@ def row_conditions(row: Mapping[Any, Any]) -> Conditions:
     import pandas as pd
 
     names = (field.name for field in dataclasses.fields(Conditions))
-    held: dict[str, Any] = {name: None if pd.isna(row[name]) else row[name] for name in names}
-    return Conditions(**held)
+    values: dict[str, Any] = {name: None if pd.isna(row[name]) else row[name] for name in names}
+    return Conditions(**values)
 
 
 def measured_row(launched: int, measurement: Measurement) -> dict[str, Any]:

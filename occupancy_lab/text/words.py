@@ -175,10 +175,10 @@ def conditions_words(taken: Conditions) -> str:
     """Return with what, and in which state of the GPU, launches were timed."""
     driver = "" if taken.driver is None else f"driver {taken.driver}, "
     clock = "" if taken.sm_mhz is None else f", SM clock {taken.sm_mhz} MHz"
-    held = "" if taken.throttled is None else f", held down by {taken.throttled}"
+    throttled = "" if taken.throttled is None else f", held down by {taken.throttled}"
     return (
         f"{driver}torch {taken.torch}, Triton {taken.triton}, timed with {taken.timer}, L2 cache"
-        f" {taken.l2}{clock}{held}"
+        f" {taken.l2}{clock}{throttled}"
     )
 
 

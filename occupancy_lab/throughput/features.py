@@ -147,7 +147,7 @@ def launch_features(  # noqa: PLR0913 - what a launch's time depends on
         code_bytes=instructions * INSTRUCTION_BYTES[gpu.target.backend],
         instruction_cache_bytes=INSTRUCTION_CACHE_BYTES[gpu.target.backend],
         warp_size=gpu.architecture.warp_size,
-        issue_rate=_issue_rate(gpu),
+        issue_rate=issue_rate(gpu),
     )
 
 
@@ -162,7 +162,7 @@ def _around_loop(resources: Resources, num_stages: int, gpu: Gpu) -> int:
     return max(around - peeled * a_pass, 0)
 
 
-def _issue_rate(gpu: Gpu) -> float:
+def issue_rate(gpu: Gpu) -> float:
     """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles per instruction of a wave.
 
     Sources: NVIDIA's Hopper tuning guide (4 schedulers), AMD's CDNA3 and RDNA3 ISA documents.

@@ -256,12 +256,12 @@ def overfull_us(launch: Features, constants: Constants, num_programs: int) -> fl
     keeps its place until it has done all its rows, so those left over run nearly alone at the end.
     It is negative where rows come out more evenly.
     """
-    rates = _rates(launch, constants)
+    rates = row_rates(launch, constants)
     planned = int(launch.programs * launch.multiprocessors)
     return _time_us(launch, rates, num_programs) - _time_us(launch, rates, planned)
 
 
-def _rates(launch: Features, constants: Constants) -> Sequence[float]:
+def row_rates(launch: Features, constants: Constants) -> Sequence[float]:
     """Return the rows per us of a multiprocessor with 1, 2, ... of the launch's programs."""
     places = range(1, int(launch.programs) + 1)
     some = stack([dataclasses.replace(launch, programs=place) for place in places])

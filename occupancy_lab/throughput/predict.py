@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -40,17 +40,34 @@ def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     this GPU, or else worked out from its data sheet, and the prediction says which. Where *plan*
     has more programs than fit, those left over are counted too.
     """
-    launch = features(
-        kernel, problem, config, resources, occupancy.programs_per_multiprocessor, plan, gpu
-    )
+    return predict_all([(kernel, problem, config, resources, occupancy, plan)], gpu)[0]
+
+
+PlannedLaunch: TypeAlias = "tuple[Kernel, Problem, Config, Resources, Occupancy, LaunchPlan]"
+"""What `predict` takes of a launch besides the GPU."""
+
+
+def predict_all(launches: Sequence[PlannedLaunch], gpu: Gpu) -> list[Prediction | None]:
+    """Return what `predict` returns of each of *launches*, and None where no program fits."""
     basis = calibration_for(gpu)
-    if launch is None or basis is None:
-        return None
-    total = traffic(kernel.steps(problem), problem).total_bytes
-    found = predictions([launch], [total], basis)[0]
-    if not launch.loops or (plan.num_programs or 0) <= launch.programs * launch.multiprocessors:
-        return found
-    return _longer(found, overfull_us(launch, basis.constants, plan.num_programs or 0), total)
+    if basis is None:
+        return [None] * len(launches)
+    known, totals = {}, {}
+    for place, (kernel, problem, config, resources, occupancy, plan) in enumerate(launches):
+        programs = occupancy.programs_per_multiprocessor
+        launch = features(kernel, problem, config, resources, programs, plan, gpu)
+        if launch is not None and programs:
+            known[place] = launch
+            totals[place] = traffic(kernel.steps(problem), problem).total_bytes
+    found: list[Prediction | None] = [None] * len(launches)
+    together = predictions([*known.values()], [*totals.values()], basis)
+    for (place, launch), prediction in zip(known.items(), together, strict=True):
+        num_programs, total = launches[place][-1].num_programs or 0, totals[place]
+        if launch.loops and num_programs > launch.programs * launch.multiprocessors:
+            longer = overfull_us(launch, basis.constants, num_programs)
+            prediction = _longer(prediction, longer, total)  # noqa: PLW2901 - the same, with its end
+        found[place] = prediction
+    return found
 
 
 def predict_launch(

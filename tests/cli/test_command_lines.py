@@ -256,7 +256,8 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
     --debug is left out, which is there to show a traceback.
     """
-    name = draw(st.sampled_from(sorted(main.commands)))
+    # What `trace` prints and how it exits is what the program that it runs does.
+    name = draw(st.sampled_from(sorted(main.commands.keys() - {"trace"})))
     params = [one for one in main.commands[name].params if one.name != "debug"]
     names = draw(st.sampled_from(NEEDED.get(name, [()])))
     needed = [one for one in params if one.name in names]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
 FOLDER = Path(__file__).with_name("recorded")
@@ -137,9 +139,38 @@ def assert_agrees(sample: ModuleType, cubin: bytes, kernel: str, folder: Path) -
     read_jumps, read_local, read_kinds = sass.decode(code, arch)
     assert (read_jumps, read_local) == (jumps, local)
     assert read_kinds == kinds
+    assert_counts(sass.count_kinds(code, arch), [one.operation for one in said], kinds)
     counts = sample.issued_by_definition(sample.successors(said), local, kinds)
     assert found.issued == found.issued | dict.fromkeys(NAMES.values(), 0) | counts
     return found.issued
+
+
+def assert_counts(
+    found: tuple[Counter[str], Counter[str]] | None,
+    operations: Sequence[str],
+    kinds: Mapping[int, str],
+) -> None:
+    """Compare the kinds in the whole code, and the bytes of accesses, with nvdisasm's names."""
+    assert found is not None
+    counted, moved = found
+    bulk = sum(one.startswith(("UTMALDG", "UBLKCP")) for one in operations)
+    expected = Counter(kinds.values())
+    expected |= Counter({"instructions": len(operations), "bulk_copies": bulk})
+    assert +counted == +expected
+    for kind in sass.WITH_BYTES:
+        numbers = [number for number, one in kinds.items() if one == kind]
+        assert moved[kind] == sum(moved_bytes(operations[number]) for number in numbers)
+
+
+@pytest.mark.parametrize("arch", ["90", "100"])
+def test_bulk_copies_are_counted(sample: ModuleType, arch: str, tmp_path: Path) -> None:
+    """What the TMA unit copies to shared memory is counted, as nvdisasm names it."""
+    compiled = sample.compile_sample(arch, 64, 4, 2, kernel=sample.specializing, dtype="fp16")
+    cubin, name = compiled.asm["cubin"], compiled.metadata.name
+    names = [one.operation for one in sample.nvdisasm_instructions(cubin, name, tmp_path)]
+    counted, _ = sass.count_kinds(code_of(cubin, name), int(arch))
+    bulk = sum(one.startswith(("UTMALDG", "UBLKCP")) for one in names)
+    assert counted["bulk_copies"] == bulk > 0
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

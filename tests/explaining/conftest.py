@@ -71,7 +71,11 @@ def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
     """Return a function that makes a case of resources instead of compiling."""
     monkeypatch.setattr(record, "triton_version", lambda: "3.7.1")
     monkeypatch.setattr(record, "predict", simple_prediction)
-    monkeypatch.setattr(timing, "predict", simple_prediction)
+    monkeypatch.setattr(
+        timing,
+        "predict_all",
+        lambda launches, gpu: [simple_prediction(*launch, gpu) for launch in launches],
+    )
 
     def make(  # noqa: PLR0913 - what a case is made of
         gpu: str,

@@ -164,5 +164,5 @@ def test_the_advice_is_what_the_table_shows(
     alike = [words for words, one in shown.items() if one == max(shown.values())]
     have = "has" if len(alike) == 1 else "have"
     assert f"- {listed(alike)} {have} " in page
-    assert ("B spilled instead of" in page) == (spills > own[0])
+    assert ("B in local memory instead of" in page) == (spills > own[0])
     assert ("at an occupancy of" in page) == (resident < own[1])

@@ -85,7 +85,7 @@ def make_accuracy(source: Source) -> Accuracy | None:
 
 def _points(predicted: pd.DataFrame) -> tuple[Point, ...]:
     columns = zip(predicted["bound"], predicted["predicted_us"], predicted["us"], strict=True)
-    return tuple(Point(str(bound), float(said), float(us)) for bound, said, us in columns)
+    return tuple(Point(str(bound), float(model_us), float(us)) for bound, model_us, us in columns)
 
 
 TITLE = "Predicted against measured"
@@ -107,13 +107,13 @@ def the_accuracy(accuracy: Accuracy | None, why_not: str = NOTHING) -> Chapter:
 
 
 def _picture(accuracy: Accuracy) -> Picture:
-    said = [
+    parts = [
         f"{result.use}, median error {METRICS['median'].write(result.score)}"
         for result in accuracy.results
     ]
     return Picture(
         "accuracy",
-        f"Predicted over measured time of every launch, by what bounds it: {'; '.join(said)}",
+        f"Predicted over measured time of every launch, by what bounds it: {'; '.join(parts)}",
         partial(draw_accuracy, accuracy),
     )
 

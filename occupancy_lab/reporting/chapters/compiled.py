@@ -96,14 +96,14 @@ def what_was_compiled(compiled: Compiled) -> Chapter:
 
 
 def _first(compiled: Compiled) -> str:
-    said = (
+    compiled_for = (
         f"The times of this page are **predictions**: nothing was launched on {compiled.gpu.title}"
     )
     if compiled.recorded is None:
-        return f"{said} for it, and no time that was measured on one is known."
+        return f"{compiled_for} for it, and no time that was measured on one is known."
     return (
-        f"{said} for it. Those that are called recorded were measured on one earlier, with the"
-        " tutorial's kernel and one program per row."
+        f"{compiled_for} for it. Those that are called recorded were measured on one earlier, with"
+        " the tutorial's kernel and one program per row."
     )
 
 

@@ -61,8 +61,8 @@ class Excess(Miscount):
     @property
     def off(self) -> float | None:
         """How far the predicted time with the tutorial's number is off, as a share of its own."""
-        said = self.tutorial_prediction
-        return None if said is None else abs(difference(said.us, self.tutorial_us))
+        predicted = self.tutorial_prediction
+        return None if predicted is None else abs(difference(predicted.us, self.tutorial_us))
 
     @property
     def rows_per_program(self) -> float:
@@ -165,8 +165,8 @@ def _excess_sentences(excesses: Excesses) -> Iterator[str]:
 def _excess_terms(excesses: Excesses) -> Table:
     def row(term: str, launches: tuple[Excess, ...]) -> tuple[str, ...]:
         lost = summary_of(launch.lost for launch in launches)
-        said = predicted_lost(launches)
-        predicted = "-" if said is None else share(said.median)
+        forecast = predicted_lost(launches)
+        predicted = "-" if forecast is None else share(forecast.median)
         return term, str(lost.count), share(lost.median), predicted, share(lost.most)
 
     rows = tuple(row(term, launches) for term, launches in excesses.by_term().items())

@@ -124,8 +124,8 @@ def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
     """
     planned = source.planned
     looping = planned[[load_kernel(name).grid is Grid.PERSISTENT for name in planned["kernel"]]]
-    said = looping["tutorial_num_programs"]
-    wrong = looping[said.notna() & (said != looping["num_programs"])]
+    tutorial = looping["tutorial_num_programs"]
+    wrong = looping[tutorial.notna() & (tutorial != looping["num_programs"])]
     if wrong.empty:
         return None
     launches = [Miscount(**miscount_fields(row, source.gpu)) for row in wrong.to_dict("records")]
@@ -213,8 +213,8 @@ def reasons(counts: Miscounts[Any]) -> str:
 
 
 def _reason(worst: Miscount) -> str:
-    said = " ".join(tutorial_sentences(worst.calculation))
-    return f"for {problem_words(worst.problem)}, {said[0].lower()}{said[1:]}"
+    sentence = " ".join(tutorial_sentences(worst.calculation))
+    return f"for {problem_words(worst.problem)}, {sentence[0].lower()}{sentence[1:]}"
 
 
 def the_miscounts(counts: Miscounts[Miscount] | None, origin: Gpu | None) -> Chapter:

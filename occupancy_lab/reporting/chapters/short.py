@@ -74,12 +74,12 @@ def _measured_sentences(benchmark: Benchmark) -> Iterator[str]:
 def accuracy_sentence(accuracy: Accuracy) -> str:
     """Say how far predictions are off, by the shapes that say the most of them."""
     result = accuracy.results[0]
-    said = {name: metric.write(result.score) for name, metric in METRICS.items()}
+    scores = {name: metric.write(result.score) for name, metric in METRICS.items()}
     return (
         f"On {count(result.shapes, 'shape')} {USES[result.use]}, a predicted time is off by"
-        f" **{said['median']}** at the median and by less than {said['p90']} for nine launches in"
-        f" ten. The configuration predicted best loses {said['mean_loss']} there on average, and"
-        f" {said['worst_loss']} at worst."
+        f" **{scores['median']}** at the median and by less than {scores['p90']} for nine launches"
+        f" in ten. The configuration predicted best loses {scores['mean_loss']} there on average,"
+        f" and {scores['worst_loss']} at worst."
     )
 
 

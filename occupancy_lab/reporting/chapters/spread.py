@@ -114,8 +114,10 @@ def spread_sentences(taken: Taken, spread: Spread) -> Iterator[str]:
             " such a time is mostly the launch, and tells little of the kernel."
         )
     if spread.clocks is not None:
-        held = f"held down by {listed(spread.throttled)}" if spread.throttled else "not held down"
-        yield f"The clock was {_range(spread.clocks)} MHz after the launches, {held}."
+        throttled = (
+            f"held down by {listed(spread.throttled)}" if spread.throttled else "not held down"
+        )
+        yield f"The clock was {_range(spread.clocks)} MHz after the launches, {throttled}."
     if spread.relative_errors:
         greatest = [f"{error:.1e} ({dtype})" for dtype, error in spread.relative_errors.items()]
         yield (

@@ -1,0 +1,471 @@
+"""`check`: a condition that every row of compiled kernels has to meet, and what breaks it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
+from occupancy_lab.checking.rows import OK, Row, Table, make_rows, read_rows, shown
+from occupancy_lab.errors import InputError, listed, quoted
+from occupancy_lab.expressions import Expression, parse
+from occupancy_lab.expressions import nearest as nearest_name
+from occupancy_lab.text.document import Answer, Document, Section, literal
+from occupancy_lab.text.words import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from occupancy_lab.expressions import Value
+    from occupancy_lab.inputs import AskedGpus
+
+PYPROJECT = "pyproject.toml"
+TOOL = "occupancy-lab"
+_KEYS = ("condition", "where", "kernels")
+_EXAMPLE = "local_bytes == 0 and occupancy >= 0.5"
+SHOWN = 20
+"""The rows that a page shows of each check; JSON, JUnit and SARIF have them all."""
+MOST_TRIED = 4
+"""The rows for which other launches are compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition, and which rows have to meet it."""
+
+    name: str
+    """The name in pyproject.toml, or the condition itself."""
+    condition: Expression
+    where: Expression | None = None
+    kernels: tuple[str, ...] = ()
+    """Patterns of the kernels' names, such as "softmax*"; none for all kernels."""
+
+    @classmethod
+    def read(
+        cls,
+        condition: str,
+        *,
+        name: str | None = None,
+        where: str | None = None,
+        kernels: str | Sequence[str] = (),
+    ) -> Check:
+        """Return the check of a *condition*; InputError where it, or *where*, is none."""
+        patterns = (kernels,) if isinstance(kernels, str) else tuple(kernels)
+        with _named(name):
+            chosen = None if where is None else parse(where, _EXAMPLE)
+            return cls(name or condition, parse(condition, _EXAMPLE), chosen, patterns)
+
+    def rows(self, table: Table) -> list[Row]:
+        """Return the rows that have to meet it; one of which that is not known is among them.
+
+        Raises InputError where it names a column that the table has not.
+        """
+        with _named(None if self.name == self.condition.text else self.name):
+            self.condition.check(table.kinds)
+            if self.where is not None:
+                self.where.check(table.kinds)
+        return [row for row in table.rows if self._is_for(row, table)]
+
+    def _is_for(self, row: Row, table: Table) -> bool:
+        if self.kernels and not any(fnmatchcase(row.kernel, one) for one in self.kernels):
+            return False
+        return self.where is None or table.evaluate(self.where, row.values) is not False
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the condition names, in its order."""
+        return sorted(self.condition.names, key=self.condition.text.find)
+
+
+@contextlib.contextmanager
+def _named(name: str | None) -> Iterator[None]:
+    """Put the name of a check before the errors of the block."""
+    try:
+        yield
+    except InputError as error:
+        if name is None:
+            raise
+        msg = f"check {quoted(name)}: {error}"
+        raise InputError(msg) from error
+
+
+def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[Check]:
+    """Return the checks called *names*, or all, of the nearest pyproject.toml that has some.
+
+    It is looked for in *folder*, by default the current one, and above. Raises InputError where
+    there is none, or it is wrong.
+    """
+    start = (folder or Path.cwd()).absolute()
+    for path in (one / PYPROJECT for one in (start, *start.parents)):
+        tables = _tables(path)
+        if tables is not None:
+            break
+    else:
+        msg = (
+            f"no {PYPROJECT} here or above has [tool.{TOOL}.checks]; give a condition, such as"
+            f" {_EXAMPLE!r}"
+        )
+        raise InputError(msg)
+    for name in names:
+        if name not in tables:
+            msg = f"{path} has no check {quoted(name)}; {nearest_name(name, tables)}"
+            raise InputError(msg)
+    return [_check(path, name, tables[name]) for name in dict.fromkeys(names or tables)]
+
+
+def _tables(path: Path) -> Mapping[str, Any] | None:
+    """Return what a pyproject.toml has of checks, by their names; None where it has none."""
+    try:
+        document: Any = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise InputError(msg) from error
+    for key in ("tool", TOOL, "checks"):
+        document = document.get(key)
+        if document is None:
+            return None
+        if not isinstance(document, dict):
+            break
+    if not isinstance(document, dict) or not document:
+        msg = f"[tool.{TOOL}.checks] of {path} holds no checks, as no-spills = 'local_bytes == 0'"
+        raise InputError(msg)
+    return document
+
+
+def _check(path: Path, name: str, given: Any) -> Check:
+    values = {"condition": given} if isinstance(given, str) else given
+    if not isinstance(values, dict) or not isinstance(values.get("condition"), str):
+        msg = f"check {quoted(name)} of {path} has no condition, such as {_EXAMPLE!r}"
+        raise InputError(msg)
+    for key, value in values.items():
+        if key not in _KEYS:
+            msg = f"check {quoted(name)} of {path} has {quoted(key)}; {nearest_name(key, _KEYS)}"
+            raise InputError(msg)
+        several = key == "kernels" and isinstance(value, list)
+        if not all(isinstance(one, str) for one in (value if several else [value])):
+            msg = f"{key} of check {quoted(name)} of {path} is {quoted(value)}; give a text"
+            raise InputError(msg)
+    return Check.read(name=name, **values)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row that does not pass a check."""
+
+    check: Check
+    row: Row
+    kind: str
+    """broken, not known, or failed: what did not compile or does not fit."""
+    found: Mapping[str, Value]
+    """The values of the columns that the condition names."""
+    label: str
+    """What to call the row among the others."""
+    _mend: Callable[[Finding], list[Mend]] = field(compare=False, repr=False)
+
+    @functools.cached_property
+    def mends(self) -> list[Mend]:
+        """What would make the row meet the condition, the surest and nearest first."""
+        return self._mend(self) if self.kind == "broken" else []
+
+    @property
+    def why(self) -> str:
+        """Say what was found: "local_bytes is 152"."""
+        if self.kind == "failed":
+            reason = self.row.values.get("reason")
+            return f"{self.row.status}: {reason}" if reason else self.row.status
+        return ", ".join(f"{name} is {shown(value)}" for name, value in self.found.items())
+
+    @property
+    def advice(self) -> str:
+        """Say what would mend it, in a sentence; "" where that is not asked."""
+        if self.kind != "broken":
+            return ""
+        if not self.mends:
+            return "Nothing that is known of it would mend it."
+        first, *others = self.mends
+        # What a compile has shown leaves no need of what no option gives.
+        second = [one for one in others if one.option or not first.compiled][:1]
+        words = [one.words + self._shown(one) for one in (first, *second)]
+        return f"What would mend it: {'; or '.join(words)}."
+
+    def _shown(self, found: Mend) -> str:
+        """Say what a compile gave."""
+        if not found.compiled:
+            return ""
+        values = [f"{name} is {shown(found.values.get(name))}" for name in self.check.columns]
+        return f", compiled: {', '.join(values)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain values, for JSON."""
+        return {
+            "check": self.check.name,
+            "kind": self.kind,
+            "row": self.label,
+            "origin": self.row.origin,
+            "found": dict(self.found),
+            "why": self.why,
+            "mends": [one.to_dict() for one in self.mends],
+            "values": dict(self.row.values),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one check."""
+
+    check: Check
+    rows: tuple[Row, ...]
+    """The rows that had to meet it."""
+    findings: tuple[Finding, ...]
+    let_pass: int
+    """Rows that are not known or failed, and that pass because it was asked so."""
+    labels: tuple[str, ...]
+    """What to call each of the rows."""
+
+    @property
+    def sentence(self) -> str:
+        """Say how many rows break the check."""
+        name, total = literal(self.check.name), count(len(self.rows), "row")
+        if not self.rows:
+            return f"**{name}**: no rows."
+        kinds = Counter(one.kind for one in self.findings)
+        breaks = "breaks it" if kinds["broken"] == 1 else "break it"
+        words = {"broken": breaks, "not known": "not known", "failed": "without results"}
+        parts = [f"{kinds[kind]} {said}" for kind, said in words.items() if kinds[kind]]
+        if self.let_pass:
+            parts.append(f"{self.let_pass} not known or without results, and let pass")
+        if not self.findings:
+            met = len(self.rows) - self.let_pass
+            parts.insert(0, f"{met} {'meets' if met == 1 else 'meet'} it")
+        return f"**{name}**: of {total}, {', '.join(parts)}."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Checked(Answer):
+    """What became of checks."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every row that does not pass."""
+        return tuple(one for outcome in self.outcomes for one in outcome.findings)
+
+    @property
+    def status(self) -> int:
+        """0 where all rows meet every check, else 1."""
+        return 1 if self.findings else 0
+
+    def to_document(self) -> Document:
+        """Return which checks hold, and the rows that break the others."""
+        sections = []
+        for outcome in self.outcomes:
+            if not outcome.findings:
+                continue
+            sentences = [_sentence(one) for one in outcome.findings[:SHOWN]]
+            more = len(outcome.findings) - SHOWN
+            if more > 0:
+                sentences.append(f"{more} more; --json has them all.")
+            title = "" if len(self.outcomes) == 1 else literal(outcome.check.name)
+            sections.append(Section(title, (), tuple(sentences)))
+        held = sum(not outcome.findings for outcome in self.outcomes)
+        total = count(len(self.outcomes), "check")
+        title = f"{held} of {total} hold" if held < len(self.outcomes) else f"{total}: all hold"
+        if len(self.outcomes) == 1:
+            title = "The check holds" if held else "The check does not hold"
+        return Document(title, tuple(one.sentence for one in self.outcomes), tuple(sections))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the checks and every row that does not pass, as plain values."""
+        return {
+            "status": self.status,
+            "checks": [
+                {
+                    "name": one.check.name,
+                    "condition": one.check.condition.text,
+                    "rows": len(one.rows),
+                    "let_pass": one.let_pass,
+                    "findings": [finding.to_dict() for finding in one.findings],
+                }
+                for one in self.outcomes
+            ],
+        }
+
+
+def _sentence(one: Finding) -> str:
+    words = f"**{literal(one.label)}**: {literal(one.why)}."
+    return f"{words} {literal(one.advice)}" if one.advice else words
+
+
+def check(  # noqa: PLR0913 - one argument per option of the command line
+    condition: str | Check | Sequence[Check],
+    *sources: Any,
+    where: str | None = None,
+    gpu: AskedGpus | None = None,
+    unknown_ok: bool = False,
+    failures_ok: bool = False,
+    allow_empty: bool = False,
+    **launch: Any,
+) -> Checked:
+    """Return which rows of compiled kernels do not meet a condition, and what would mend each.
+
+    Args:
+        condition: "local_bytes == 0 and occupancy >= 0.5", as `sweep --where` takes it, or the
+            checks that `read_checks` found.
+        *sources: The rows: a JSON or CSV file of `scan`, `sweep` or `explain --json`; a folder,
+            which is a Triton cache; "file.py:function"; a table of `sweep`, or a list of rows.
+        where: A condition that says which rows have to meet it; None is all.
+        gpu: GPUs, as `explain` takes them, for folders and functions.
+        unknown_ok: Whether a row passes whose values are not known.
+        failures_ok: Whether what did not compile or does not fit passes.
+        allow_empty: Whether a check passes that is for no row.
+        **launch: How a function is launched, as `explain_launch` takes it.
+
+    Raises:
+        InputError: something is wrong with the condition or a source, or there are no rows.
+    """
+    if isinstance(condition, str):
+        checks: Sequence[Check] = (Check.read(condition, where=where),)
+    else:
+        checks = (condition,) if isinstance(condition, Check) else tuple(condition)
+    rows: list[Row] = []
+    makers: dict[int, Any] = {}
+    for source in sources:
+        found, dry = load(source, gpu=gpu, **launch)
+        makers.update((id(row), dry) for row in found if dry is not None)
+        rows += found
+    passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
+    if not rows and not allow_empty:
+        named = [str(one) for one in sources if isinstance(one, str | os.PathLike)]
+        place = f" in {listed(named)}" if named else ""
+        msg = (
+            f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
+        )
+        raise InputError(msg)
+    return _checked(checks, Table.of(rows), makers, {kind for kind, ok in passes.items() if ok})
+
+
+def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
+    """Return the rows of a source that `check` takes, and the DryRun of a function."""
+    if isinstance(source, str | os.PathLike):
+        name = os.fspath(source)
+        if ".py:" in name:
+            return _launched(name, gpu, launch)
+        if Path(name).is_dir():
+            return scanned(name, gpu=gpu), None
+        return read_rows(name), None
+    if hasattr(source, "runs"):
+        return _of_runs(source), source
+    if hasattr(source, "columns"):
+        from occupancy_lab.files import plain_rows
+
+        return make_rows(plain_rows(source), "the table"), None
+    found = source if isinstance(source, list | tuple) else source.rows()
+    rows = [one for one in found if isinstance(one, Row)]
+    return rows or make_rows(found, "the rows"), None
+
+
+def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
+    """Return the kernels of Triton caches, by default those of Triton and torch.compile."""
+    from occupancy_lab.scanning.scan import scan
+
+    return make_rows(scan(*folders, gpu=gpu).rows(), ", ".join(folders) or "the caches")
+
+
+def _launched(name: str, gpu: AskedGpus | None, launch: Mapping[str, Any]) -> tuple[list[Row], Any]:
+    from occupancy_lab.explaining.dry_run import explain_launch
+
+    dry = explain_launch(name, gpu=gpu, **launch)
+    return _of_runs(dry), dry
+
+
+def _of_runs(dry: Any) -> list[Row]:
+    source = _source(dry.function)
+    rows = make_rows([{"source": source, **run.to_dict()} for run in dry.runs], "the launch")
+    return [
+        dataclasses.replace(row, record=run if hasattr(run, "calculation") else None)
+        for row, run in zip(rows, dry.runs, strict=True)
+    ]
+
+
+def _source(function: Any) -> str | None:
+    """Return the file and the line of a kernel's def; None where Python does not know them."""
+    import inspect
+
+    try:
+        lines, first = inspect.getsourcelines(function.fn)
+        above = next(place for place, line in enumerate(lines) if line.lstrip().startswith("def "))
+        return f"{inspect.getsourcefile(function.fn)}:{first + above}"
+    except (OSError, TypeError, AttributeError, StopIteration):
+        return None
+
+
+def _checked(
+    checks: Sequence[Check], table: Table, makers: Mapping[int, Any], passes: Collection[str]
+) -> Checked:
+    """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
+    if not table.rows:
+        return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
+    tried = [MOST_TRIED]
+    return Checked(tuple(_outcome(one, table, makers, tried, passes) for one in checks))
+
+
+def _outcome(
+    one: Check,
+    table: Table,
+    makers: Mapping[int, Any],
+    tried: list[int],
+    passes: Collection[str],
+) -> Outcome:
+    rows = one.rows(table)
+    if not rows and "empty" not in passes:
+        kernels = listed(sorted({row.kernel for row in table.rows}))
+        msg = (
+            f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
+            f" are {kernels}; --allow-empty lets that pass"
+        )
+        raise InputError(msg)
+    labels = tuple(table.label(row) for row in rows)
+    mender = Mender(table.rows, functools.partial(_meets, one, table))
+    mend = functools.partial(_mends, mender=mender, makers=makers, tried=tried)
+    kinds = [_kind(one, row, table) for row in rows]
+    findings = tuple(
+        Finding(one, row, kind, {name: row.values.get(name) for name in one.columns}, called, mend)
+        for row, kind, called in zip(rows, kinds, labels, strict=True)
+        if kind is not None and kind not in passes
+    )
+    return Outcome(one, tuple(rows), findings, sum(kind in passes for kind in kinds), labels)
+
+
+def _kind(one: Check, row: Row, table: Table) -> str | None:
+    """Return why *row* does not pass; None where it does."""
+    if row.status != OK:
+        return "failed"
+    held = table.evaluate(one.condition, row.values)
+    return None if held is True else "not known" if held is None else "broken"
+
+
+def _meets(one: Check, table: Table, values: Mapping[str, Value]) -> bool:
+    return table.evaluate(one.condition, values) is True
+
+
+def _mends(
+    finding: Finding, *, mender: Mender, makers: Mapping[int, Any], tried: list[int]
+) -> list[Mend]:
+    """Return what would mend a finding; of a few, other launches of the function are compiled."""
+    dry = makers.get(id(finding.row))
+    if dry is None or not tried[0]:
+        return mender.mend(finding.row)
+    tried[0] -= 1
+    others = compiled_neighbours(finding.row, dry.function, dry.launcher)
+    return mender.mend(finding.row, others)

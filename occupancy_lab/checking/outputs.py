@@ -1,0 +1,250 @@
+"""What a check found, as a CI system reads it: GitHub's annotations, JUnit XML and SARIF."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+from occupancy_lab import __version__
+from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.words import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from occupancy_lab.checking.check import Checked, Finding, Outcome
+    from occupancy_lab.checking.rows import Row
+
+MOST_ANNOTATIONS = 10
+"""The errors that GitHub shows of one step."""
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""The characters that XML 1.0 has no way to write."""
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_SITE = "https://pypi.org/project/occupancy-lab/"
+
+
+_FUNCTION = re.compile(
+    r"^[ \t]*@(?:triton\.)?jit\b.*\n(?:[ \t]*[@#].*\n)*[ \t]*def (\w+)", re.MULTILINE
+)
+"""A function of Triton in a file of Python."""
+_LAB_KERNEL = re.compile(r"^KERNEL\b.*=", re.MULTILINE)
+"""The description of a kernel of the lab, which is called as its file is."""
+
+
+def _repository() -> Path:
+    """Return $GITHUB_WORKSPACE, or the nearest folder, from the current one up, with a .git."""
+    if root := os.environ.get("GITHUB_WORKSPACE"):
+        return Path(os.path.realpath(root))
+    here = Path(os.path.realpath(Path.cwd()))
+    return next((one for one in (here, *here.parents) if (one / ".git").exists()), here)
+
+
+def place_of(row: Row) -> tuple[str, int] | None:
+    """Return the file and the line of a row's kernel.
+
+    Where the row does not say them, they are those of the only function of Triton of its name in
+    the repository; None where there is none, or several.
+    """
+    if row.place is not None:
+        return row.place
+    found = _definitions(_repository()).get(row.kernel, set())
+    return next(iter(found)) if len(found) == 1 else None
+
+
+@functools.cache
+def _definitions(root: Path) -> dict[str, set[tuple[str, int]]]:
+    """Return the file and line of each function of Triton in the files that git knows of."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "*.py"]
+    found: dict[str, set[tuple[str, int]]] = {}
+    try:
+        done = subprocess.run(command, capture_output=True, check=True)  # noqa: S603 - git
+        names = os.fsdecode(done.stdout).split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        return found
+    for name in filter(None, names):
+        try:
+            text = (root / name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        functions = [
+            (one[1], text.count("\n", 0, one.end()) + 1) for one in _FUNCTION.finditer(text)
+        ]
+        if functions and _LAB_KERNEL.search(text):
+            functions.append((Path(name).stem, functions[0][1]))
+        for function, line in functions:
+            found.setdefault(function, set()).add((str(root / name), line))
+    return found
+
+
+def relative(file: str) -> str:
+    """Return the path of *file* in the repository, with slashes, as CI systems name it.
+
+    Of a file elsewhere, as of a cache from another machine, it is the one that ends the same; where
+    there is none, it keeps its path.
+    """
+    path, top = Path(os.path.realpath(file)), _repository()
+    if path.is_relative_to(top):
+        return path.relative_to(top).as_posix()
+    ends = (Path(*path.parts[first:]) for first in range(1, len(path.parts)))
+    return next((end for end in ends if (top / end).is_file()), Path(file)).as_posix()
+
+
+def to_github(checked: Checked) -> str:
+    """Return a line for each kernel and check that does not hold, which GitHub shows at its source.
+
+    GitHub shows ten errors of a step: where there are more, the last says how many follow.
+    """
+    groups = list(_groups(checked.findings))
+    lines = [_annotation(group) for group in groups[:MOST_ANNOTATIONS]]
+    if len(groups) > MOST_ANNOTATIONS:
+        more = len(groups) - MOST_ANNOTATIONS + 1
+        lines[-1] = f"::error title=occupancy-lab::{more} more kernels break their checks"
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _groups(findings: Iterable[Finding]) -> Iterator[list[Finding]]:
+    """Return together what one kernel breaks of one check."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for one in findings:
+        groups.setdefault((one.check.name, one.row.kernel, place_of(one.row)), []).append(one)
+    yield from groups.values()
+
+
+def _annotation(group: list[Finding]) -> str:
+    first = group[0]
+    place = place_of(first.row)
+    where = {} if place is None else {"file": relative(place[0]), "line": str(place[1])}
+    properties = {**where, "title": f"{first.row.kernel} breaks {first.check.name}"}
+    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    message = message_of(first)
+    if len(group) > 1:
+        message += f" {count(len(group) - 1, 'other row')} of this kernel too."
+    return f"::error {written}::{_data(message)}"
+
+
+def message_of(one: Finding) -> str:
+    """Return what was found and what would mend it, as plain sentences."""
+    return f"{one.label}: {one.why}. {one.advice}".strip()
+
+
+def _data(text: str) -> str:
+    """Return *text* as the message of a workflow command has it."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Return *text* as a property of a workflow command has it."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def to_junit(checked: Checked) -> str:
+    """Return the checks as JUnit XML: a suite per check, a test case per row."""
+    suites = ET.Element("testsuites", {"name": "occupancy-lab", **_counts(checked.outcomes)})
+    for outcome in checked.outcomes:
+        suites.append(_suite(outcome))
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _counts(outcomes: Iterable[Outcome]) -> dict[str, str]:
+    outcomes = list(outcomes)
+    kinds = [one.kind for outcome in outcomes for one in outcome.findings]
+    errors = kinds.count("failed")
+    return {
+        "tests": str(sum(len(outcome.rows) for outcome in outcomes)),
+        "failures": str(len(kinds) - errors),
+        "errors": str(errors),
+    }
+
+
+def _suite(outcome: Outcome) -> ET.Element:
+    name = _xml(outcome.check.name)
+    suite = ET.Element("testsuite", {"name": name, "skipped": "0", **_counts([outcome])})
+    broken = {id(one.row): one for one in outcome.findings}
+    for row, called in zip(outcome.rows, outcome.labels, strict=True):
+        case = ET.SubElement(suite, "testcase", name=_xml(called), classname=_xml(row.kernel))
+        if place := place_of(row):
+            case.set("file", _xml(relative(place[0])))
+            case.set("line", str(place[1]))
+        if one := broken.get(id(row)):
+            kind = "error" if one.kind == "failed" else "failure"
+            problem = ET.SubElement(case, kind, message=_xml(one.why), type=one.kind)
+            problem.text = _xml(f"{outcome.check.condition.text}\n{message_of(one)}")
+    return suite
+
+
+def _xml(text: str) -> str:
+    return _NO_XML.sub("\ufffd", text)
+
+
+def to_sarif(checked: Checked) -> str:
+    """Return what breaks the checks as a log of SARIF 2.1.0: a rule per check, a result per row."""
+    rules = [
+        {
+            "id": outcome.check.name,
+            "shortDescription": {"text": outcome.check.condition.text},
+            "defaultConfiguration": {"level": "error"},
+        }
+        for outcome in checked.outcomes
+    ]
+    results = [
+        _result(one, number)
+        for number, outcome in enumerate(checked.outcomes)
+        for one in outcome.findings
+    ]
+    driver = {
+        "name": "occupancy-lab",
+        "semanticVersion": __version__,
+        "informationUri": _SITE,
+        "rules": rules,
+    }
+    log = {
+        "$schema": _SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+        ],
+    }
+    return json_text(log) + "\n"
+
+
+def _result(one: Finding, rule: int) -> dict[str, Any]:
+    values: Mapping[str, Any] = {**one.found, "status": one.row.status, "row": one.label}
+    return {
+        "ruleId": one.check.name,
+        "ruleIndex": rule,
+        "level": "error",
+        "message": {"text": message_of(one)},
+        "locations": [_location(one)],
+        # What tells the result from others when lines move.
+        "partialFingerprints": {"row/v1": one.label},
+        "properties": dict(values),
+    }
+
+
+def _location(one: Finding) -> dict[str, Any]:
+    location: dict[str, Any] = {
+        "logicalLocations": [{"name": one.row.kernel, "kind": "function"}],
+    }
+    if place := place_of(one.row):
+        file, line = place
+        location["physicalLocation"] = {
+            "artifactLocation": _artifact(file),
+            "region": {"startLine": max(line, 1)},
+        }
+    return location
+
+
+def _artifact(file: str) -> dict[str, str]:
+    """Return the URI of a file: below the repository relative to it, elsewhere absolute."""
+    from urllib.parse import quote
+
+    path = relative(file)
+    if Path(path).is_absolute():
+        return {"uri": Path(path).as_uri()}
+    return {"uri": quote(path), "uriBaseId": "%SRCROOT%"}

@@ -1,0 +1,344 @@
+"""Rows of compiled kernels: of a file, a cache of Triton, or a launch that is compiled now."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import dataclasses
+import functools
+import io
+import json
+import math
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.errors import InputError, quoted, shortened
+from occupancy_lab.expressions import Kind
+from occupancy_lab.files import read_cell
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.values import COUNTERS, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from occupancy_lab.expressions import Expression, Value
+    from occupancy_lab.gpus import Gpu
+
+OK = "ok"
+"""The status of a row that compiled and fits."""
+_AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
+OCCUPANCY = ("programs_per_multiprocessor", "limiter", "occupancy")
+"""The columns that the occupancy of a row's resources gives."""
+_TEXTS = frozenset(
+    (
+        *("gpu", "target", "kernel", "dtype", "status", "reason", "limiter", "bound", "basis"),
+        *("triton_version", "arguments", "constexprs", "grid", "next_step", "gain_by", "source"),
+        *("entry", "measured", "why_not", "device", "date", "driver", "torch", "triton", "timer"),
+        *("l2", "throttled", "gpu_title", "use"),
+    )
+)
+"""The columns that hold text, whatever it looks like."""
+_CONDITIONS = frozenset(("mostly_launch",))
+RESULTS = frozenset(
+    (
+        *(*_AMOUNTS, *COUNTERS, *OCCUPANCY, "n_spills", "launched_warps", "status", "reason"),
+        *(
+            "local_accesses",
+            "fewer_registers",
+            "fewer_shared",
+            "next_programs",
+        ),
+        *("num_programs", "waves", "max_warps", "tutorial_programs", "tutorial_num_programs"),
+        *("predicted_us", "predicted_gbs", "bound", "basis", "least_us", "floor_us", "grid"),
+        *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "gpu_title"),
+        *("multiprocessors", "warps_per_multiprocessor", "resident_programs", "bandwidth_gbs"),
+        *("rounds", "last_round", "read_bytes", "written_bytes", "launched", "measured", "why_not"),
+        *("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch", "device", "date"),
+        *("driver", "torch", "triton", "timer", "l2", "sm_mhz", "throttled", "use"),
+    )
+) - {"num_ctas"}
+"""The columns that come of compiling or measuring; every other column names the row."""
+_LINE = re.compile(r"[0-9]{1,9}")
+_CONSTEXPR = re.compile(r"(\w+)=(.*?)(?=, \w+=|$)")
+"""A constexpr in the cell of a scan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A compiled kernel on a GPU, or why there is none."""
+
+    values: Mapping[str, Value]
+    """What each column holds; None is not known."""
+    origin: str
+    """Where the row is from: "rows.json, row 3"."""
+    record: Any = field(default=None, compare=False, repr=False)
+    """The LaunchRecord of a launch that was compiled now."""
+
+    @property
+    def status(self) -> str:
+        """Return "ok", or in a word or two why there are no results."""
+        return str(self.values.get("status") or OK)
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return str(self.values.get("kernel") or "")
+
+    @property
+    def names(self) -> dict[str, Value]:
+        """What names the row: every column that holds something and is no result."""
+        return {
+            name: value
+            for name, value in self.values.items()
+            if value is not None and name not in RESULTS
+        }
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU, or the target where no GPU is named; None for one that the lab does not know."""
+        return _gpu(str(self.values.get("gpu") or self.values.get("target")))
+
+    @property
+    def resources(self) -> Resources | None:
+        """What a program takes; None where the columns do not say it."""
+        values = {name: self.values.get(name) for name in _AMOUNTS}
+        warps = self.values.get("launched_warps") or self.values.get("num_warps")
+        known = {name: int(one) for name, one in values.items() if isinstance(one, int | float)}
+        if warps is None or not {"n_regs", "shared"} <= known.keys():
+            return None
+        if min(known.values()) < 0 or not isinstance(warps, int) or warps < 1:
+            return None
+        return Resources(**known, num_warps=warps)
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The file and the line of the kernel's source; None where it is not known."""
+        file, _, line = str(self.values.get("source") or "").rpartition(":")
+        return (file, int(line)) if file and _LINE.fullmatch(line) else None
+
+
+@functools.cache
+def _gpu(name: str) -> Gpu | None:
+    try:
+        return find_gpu(name)
+    except InputError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows, and what kind of value each of their columns holds."""
+
+    rows: tuple[Row, ...]
+    kinds: Mapping[str, Kind]
+    varying: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By kernel: the columns that tell its rows apart."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Table:
+        """Return the table of *rows*, whose columns are those that any of them has."""
+        rows = tuple(rows)
+        columns: dict[str, list[Value]] = {}
+        for row in rows:
+            for name, value in row.values.items():
+                columns.setdefault(name, []).append(value)
+        kinds = {name: _kind(name, values) for name, values in columns.items()}
+        return cls(rows, kinds, _varying(rows))
+
+    def evaluate(self, expression: Expression, values: Mapping[str, Value]) -> Value:
+        """Return what a condition that was checked against the kinds comes to for *values*."""
+        return expression.evaluate({name: self._value(name, values) for name in expression.names})
+
+    def _value(self, name: str, values: Mapping[str, Value]) -> Value:
+        value = values.get(name)
+        return str(value) if self.kinds[name] is Kind.TEXT and value is not None else value
+
+    def label(self, row: Row) -> str:
+        """Return what to call *row*: the kernel, the GPU, and what tells it from its like."""
+        gpu = row.values.get("gpu") or row.values.get("target")
+        knobs = [
+            f"{name} {shortened(shown(row.values[name]))}"
+            for name in self.varying.get(row.kernel, ())
+            if row.values.get(name) is not None
+        ]
+        return ", ".join([row.kernel if gpu is None else f"{row.kernel} on {gpu}", *knobs])
+
+
+def _kind(name: str, values: Sequence[Value]) -> Kind:
+    if name in _TEXTS:
+        return Kind.TEXT
+    kinds = {bool: Kind.CONDITION, int: Kind.NUMBER, float: Kind.NUMBER}
+    found = {kinds.get(type(value), Kind.TEXT) for value in values if value is not None}
+    if not found:
+        return Kind.CONDITION if name in _CONDITIONS else Kind.NUMBER
+    return found.pop() if len(found) == 1 else Kind.TEXT
+
+
+def _varying(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """Return by kernel the columns, after the kernel and the GPU, that tell its rows apart."""
+    of_kernels: dict[str, list[dict[str, Value]]] = {}
+    for row in rows:
+        of_kernels.setdefault(row.kernel, []).append(row.names)
+    return {
+        kernel: [
+            name
+            for name in dict.fromkeys(name for one in named for name in one)
+            if name not in {"kernel", "gpu", "target"} and len({one.get(name) for one in named}) > 1
+        ]
+        for kernel, named in of_kernels.items()
+    }
+
+
+def shown(value: Value) -> str:
+    """Return a value as a sentence has it: a number with at most four digits of a fraction."""
+    if value is None:
+        return "not known"
+    if isinstance(value, float):
+        return f"{value:.4g}" if value % 1 else f"{int(value)}"
+    return f"{value}"
+
+
+def read_rows(source: str | Path) -> list[Row]:
+    """Return the rows of a JSON or CSV file that scan, sweep, explain or compare wrote.
+
+    "-" is standard input. Raises InputError where it is no such file.
+    """
+    name = "standard input" if str(source) == "-" else str(source)
+    try:
+        content = sys.stdin.buffer.read() if str(source) == "-" else Path(source).read_bytes()
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        msg = f"{quoted(name)} cannot be read: {reason}"
+        raise InputError(msg) from error
+    found = list(_json_rows(name, text) if text.lstrip()[:1] in {"[", "{"} else _cells(name, text))
+    return make_rows(found, name)
+
+
+def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
+    """Return *found* as rows with plain values, which *name* holds.
+
+    Raises InputError where one of them is no row of a kernel.
+    """
+    rows = []
+    for number, values in enumerate(found, 1):
+        if not isinstance(values.get("kernel"), str):
+            msg = (
+                f"row {number} of {quoted(name)} names no kernel; a row is what scan, sweep or"
+                " explain --json writes"
+            )
+            raise InputError(msg)
+        rows.append(Row(_flat(values), f"{name}, row {number}"))
+    return rows
+
+
+def _json_rows(name: str, text: str) -> Iterator[Mapping[str, Any]]:
+    """Return the rows of a list, or of what explain, compare and a script's explanation have."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f"{quoted(name)} is no JSON: {error}"
+        raise InputError(msg) from error
+    if isinstance(document, dict):
+        places = [document, *(document.get("lines") or [])]
+        document = [
+            {"source": one["place"], **row} if "place" in one else row
+            for one in places
+            for row in one.get("rows") or one.get("records") or []
+        ]
+    if not isinstance(document, list) or not all(isinstance(row, dict) for row in document):
+        msg = f"{quoted(name)} holds no list of rows, as scan, sweep or explain --json writes it"
+        raise InputError(msg)
+    yield from document
+
+
+def _cells(name: str, text: str) -> Iterator[Mapping[str, Any]]:
+    """Return the rows of a CSV file, each value of the kind of its column."""
+    if not text.strip():
+        return
+    try:
+        headers, *lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    except csv.Error as error:
+        msg = f"{quoted(name)} is no CSV: {error}"
+        raise InputError(msg) from error
+    headers = [read_cell(header) for header in headers]
+    if len(set(headers)) < len(headers) or any(len(line) != len(headers) for line in lines):
+        msg = f"{quoted(name)} is no CSV with one cell per column and row, as --export-csv writes"
+        raise InputError(msg)
+    columns = [
+        _column(header, cells)
+        for header, cells in zip(headers, zip(*lines, strict=True), strict=False)
+    ]
+    for cells in zip(*columns, strict=True):
+        yield dict(zip(headers, cells, strict=True))
+
+
+def _column(name: str, cells: Sequence[str]) -> list[Value]:
+    """Return the values of a column: numbers or flags where all of its cells are, else texts."""
+    flags = {"True": True, "False": False, "": None}
+    if name not in _TEXTS:
+        if all(cell in flags for cell in cells):
+            return [flags[cell] for cell in cells]
+        try:
+            return [_number(cell) if cell else None for cell in cells]
+        except ValueError:
+            pass
+    return [str(read_cell(cell)) if cell else None for cell in cells]
+
+
+def _number(cell: str) -> float:
+    try:
+        return int(cell)
+    except ValueError:
+        number = float(cell)
+        if not math.isfinite(number):
+            raise
+        return number
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Value]:
+    """Return plain values: what is nested is spread over columns, or is a text, or left out."""
+    nested = values.get("resources")
+    flat = {name: _plain(value) for name, value in values.items()}
+    if isinstance(nested, dict):
+        given = {name: _plain(value) for name, value in nested.items() if name != "num_warps"}
+        flat = {**given, **flat, "launched_warps": _plain(nested.get("num_warps"))}
+    constexprs = _mapping(values.get("constexprs"))
+    if constexprs is not None:
+        flat = {**{name: _plain(value) for name, value in constexprs.items()}, **flat}
+    arguments = values.get("arguments")
+    if isinstance(arguments, dict):
+        own = {name: value for name, value in arguments.items() if name not in flat}
+        flat["arguments"] = json.dumps(own, sort_keys=True)
+    if isinstance(values.get("grid"), list):
+        flat["grid"] = "x".join(map(str, values["grid"]))
+    dropped = {"resources", "constexprs" if constexprs is not None else ""}
+    return {
+        name: value
+        for name, value in flat.items()
+        if name not in dropped and not (value is None and isinstance(values.get(name), list | dict))
+    }
+
+
+def _plain(value: Any) -> Value:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    # A scan has an empty text where it knows none.
+    return value if isinstance(value, bool | int | float | str) and value != "" else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    """Return the constexprs of a row, which a CSV file has as "BLOCK_SIZE=1024, EVEN=True"."""
+    if isinstance(value, str):
+        return {name: _constant(text) for name, text in _CONSTEXPR.findall(value)}
+    return value if isinstance(value, dict) else None
+
+
+def _constant(text: str) -> Value:
+    try:
+        return _plain(ast.literal_eval(text))
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,276 @@
+"""`check` and `diff`: gates for CI, on the command line."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from occupancy_lab.cli.options import (
+    DESCRIBED,
+    OPEN_FILES,
+    Command,
+    File,
+    Ignored,
+    Integers,
+    cache_options,
+    compile_timeout_option,
+    described_options,
+    format_options,
+    gpu_option,
+    of_launch,
+    of_matrix,
+    triton_option,
+)
+from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.text.printing import print_answer, show_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from occupancy_lab.checking.check import Check, Checked
+
+_SOURCE = re.compile(r".*\.(json|csv|py:\w+)", re.DOTALL)
+"""What is a file, or a function in one, and no condition."""
+
+
+_PATH = re.compile(r"[\w~.-]*[/.~-][\w/.~-]*")
+"""What can only be the path of a file, as no condition is without a space or a sign."""
+
+
+def _is_source(text: str) -> bool:
+    """Tell whether an argument is a file, a folder or a function of a file: no condition is one."""
+    named = text == "-" or text.startswith(OPEN_FILES) or _SOURCE.fullmatch(text) is not None
+    return named or (len(text) < os.pathconf("/", "PC_NAME_MAX") and Path(text).exists())
+
+
+def _let_pass(option: str, words: str) -> Callable[..., Any]:
+    return click.option(
+        option, type=click.Choice(["fail", "ok"]), default="fail", show_default=True, help=words
+    )
+
+
+@click.command(
+    cls=Command,
+    ignored=(
+        Ignored(("--format",), beside="--json"),
+        Ignored(("--where",), beside="--name"),
+    ),
+)
+@click.argument("arguments", nargs=-1, metavar="[CONDITION] [FILE]...")
+@click.option("--name", "names", multiple=True, help="A check of pyproject.toml; repeats.")
+@click.option("--scan", is_flag=True, help="Check Triton's caches; a DIR after it is one too.")
+@click.option("--where", metavar="CONDITION", help="The rows that have to meet it.")
+@_let_pass("--unknown", "Rows whose values are not known.")
+@_let_pass("--failures", "Rows of what does not compile or fit, or cannot be read.")
+@click.option("--allow-empty", is_flag=True, help="Let a check pass that is for no row.")
+@click.option(
+    "--github/--no-github",
+    default=None,
+    help="Annotate the source on GitHub [default: where $GITHUB_ACTIONS is true].",
+)
+@click.option("--junit", type=File(), help="Write JUnit XML.")
+@click.option("--sarif", type=File(), help="Write SARIF 2.1.0.")
+@format_options
+@described_options
+@gpu_option
+@triton_option
+@click.option("--num-warps", type=Integers(), help="Warps per program of a FILE.py:FUNCTION.")
+@click.option("--num-stages", type=Integers(), help="Pipeline stages of it.")
+@compile_timeout_option
+@cache_options
+def check(  # noqa: PLR0913 - an argument for each option that is not passed on
+    *,
+    arguments: tuple[str, ...],
+    names: tuple[str, ...],
+    github: bool | None,
+    junit: str | None,
+    sarif: str | None,
+    form: str,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Exit with 1 where compiled kernels do not meet a condition, and say what would mend each.
+
+    FILE is JSON or CSV of scan, sweep or explain --json; - is standard input; a folder is a cache
+    of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say. Without a
+    CONDITION the checks of pyproject.toml are made, those called --name or all.
+    """
+    from occupancy_lab.checking import outputs
+    from occupancy_lab.files import check_outputs, export
+
+    condition, sources = _split(arguments, named=bool(names), scan=asked["scan"])
+    written = {"--junit": junit, "--sarif": sarif}
+    files = {f"FILE {number}": one for number, one in enumerate(sources, 1) if one != "-"}
+    check_outputs(written, inputs=files)
+    checked = _checked(_checks(condition, names, asked["where"]), sources, asked)
+    forms = {"--junit": outputs.to_junit, "--sarif": outputs.to_sarif}
+    for option, path in written.items():
+        if path is not None:
+            export(Path(path), forms[option](checked))
+    print_answer(checked, "json" if as_json else form)
+    if os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github:
+        # The runner reads commands from both streams, and this one is seldom put into a file.
+        click.echo(outputs.to_github(checked), err=True, nl=False)
+    sys.exit(checked.status)
+
+
+def _split(
+    arguments: Sequence[str], *, named: bool, scan: bool
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the condition among the arguments, which is the first, and the files after it."""
+    first, rest = (arguments[0], arguments[1:]) if arguments else (None, ())
+    if first is None or _is_source(first):
+        return None, tuple(arguments)
+    if _PATH.fullmatch(first) or (scan and first.isidentifier()):
+        msg = f"there is no file or folder {quoted(first)}"
+        raise click.UsageError(msg)
+    if named:
+        msg = f"{quoted(first)} is no file, and a condition has no place beside --name"
+        raise click.UsageError(msg)
+    return first, tuple(rest)
+
+
+def _checks(condition: str | None, names: Sequence[str], where: str | None) -> Sequence[Check]:
+    from occupancy_lab.checking.check import Check, read_checks
+
+    if condition is not None:
+        return (Check.read(condition, where=where),)
+    if where is not None:
+        msg = "--where is for a CONDITION; a check of pyproject.toml has its own where"
+        raise click.UsageError(msg)
+    return read_checks(names)
+
+
+def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, Any]) -> Checked:
+    from occupancy_lab.checking.check import check as check_rows
+    from occupancy_lab.checking.check import scanned
+
+    given = _launch(sources, asked)
+    rows: list[Any] = list(sources)
+    if asked["scan"] and not any(Path(one).is_dir() for one in sources):
+        found = scanned(gpu=asked["gpus"] or None)
+        if not found and not asked["allow_empty"]:
+            msg = "there is no kernel in Triton's usual caches; give the folder of another"
+            raise InputError(msg)
+        rows.append(found)
+    if not rows:
+        msg = "give a FILE of rows, or --scan for Triton's caches"
+        raise InputError(msg)
+    return check_rows(
+        checks,
+        *rows,
+        gpu=asked["gpus"] or None,
+        unknown_ok=asked["unknown"] == "ok",
+        failures_ok=asked["failures"] == "ok",
+        allow_empty=asked["allow_empty"],
+        **given,
+    )
+
+
+_LAUNCHED = (*DESCRIBED, "num_warps", "num_stages", "triton")
+"""What is asked of the launch of FILE.py:FUNCTION alone."""
+
+
+def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+    """Return how a function among the sources is launched; UsageError where there is none."""
+    functions = [one for one in sources if ".py:" in one]
+    if not functions:
+        given = [name for name in _LAUNCHED if asked[name] is not None and asked[name] != ()]
+        if given:
+            option = given[0].replace("_", "-").removesuffix("s" if given[0] in DESCRIBED else "")
+            msg = f"--{option} describes the launch of a function, and no FILE.py:FUNCTION is given"
+            raise click.UsageError(msg)
+        return {}
+    others = click.get_current_context().params.keys() - {*_LAUNCHED, "compile_timeout"}
+    launch = of_launch(functions[0], asked, *others)
+    kept = {name: launch[name] for name in (*_LAUNCHED, "compile_timeout") if name in launch}
+    return {**kept, "cache": not asked["no_cache"], "progress": show_status}
+
+
+@click.command(cls=Command, ignored=(Ignored(("--format",), beside="--json"),))
+@click.argument("tables", nargs=-1, metavar="[BEFORE AFTER | FILE.py:FUNCTION]")
+@click.option("--triton", "tritons", metavar="A,B", help="Compile with two versions instead.")
+@click.option("--fail-on", metavar="CONDITION", help="Exit with 1 where a change meets it.")
+@format_options
+@described_options
+@click.option("--cols", type=Integers(), help="Columns of the matrix.")
+@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
+@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
+@gpu_option
+@click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")
+@click.option("--num-warps", type=Integers(), help="Warps per program, several with commas.")
+@click.option("--num-stages", type=Integers(), help="Pipeline stages, several with commas.")
+@compile_timeout_option
+@cache_options
+def diff(
+    *,
+    tables: tuple[str, ...],
+    tritons: str | None,
+    fail_on: str | None,
+    form: str,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Say what changed in registers, spills, shared memory and occupancy, crossed steps first.
+
+    BEFORE and AFTER are files of scan, sweep or explain --json, or caches of Triton; with --triton
+    the launch that --cols or FILE.py:FUNCTION asks for is compiled with both versions. Exits with 0
+    whatever changed, unless a change meets --fail-on, such as 'after_n_regs > before_n_regs'.
+    """
+    from occupancy_lab.checking import diff as diff_tables
+    from occupancy_lab.checking import diff_tritons
+
+    gpu = asked["gpus"] or None
+    if tritons is not None:
+        given = _for_both(tables, asked)
+        both = [one.strip() for one in tritons.split(",")]
+        found = diff_tritons(both, fail_on=fail_on, gpu=gpu, **given)
+    else:
+        _check_tables(tables, asked)
+        before, after = tables
+        found = diff_tables(before, after, fail_on=fail_on, names=(before, after), gpu=gpu)
+    print_answer(found, "json" if as_json else form)
+    sys.exit(found.status)
+
+
+_OF_COMPILES = (
+    *DESCRIBED,
+    "cols",
+    "rows",
+    "dtype",
+    "kernel",
+    "block_size",
+    "num_warps",
+    "num_stages",
+)
+
+
+def _check_tables(tables: Sequence[str], asked: dict[str, Any]) -> None:
+    """Raise UsageError unless there are two tables and nothing that is to be compiled."""
+    if len(tables) != 2:  # noqa: PLR2004 - before and after
+        msg = "give two files or folders, BEFORE and AFTER, or two versions with --triton"
+        raise click.UsageError(msg)
+    given = [name for name in _OF_COMPILES if asked[name] is not None and asked[name] != ()]
+    if given:
+        option = given[0].replace("_", "-").removesuffix("s" if given[0] in DESCRIBED else "")
+        msg = f"--{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER"
+        raise click.UsageError(msg)
+
+
+def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what two versions of Triton compile; UsageError where that is not one launch."""
+    common = {"cache": not asked["no_cache"]}
+    own = {name: value for name, value in asked.items() if name not in {"gpus", "no_cache"}}
+    if not tables:
+        return {**of_matrix(own), **common}
+    if len(tables) > 1 or ".py:" not in tables[0]:
+        msg = "beside --triton give one FILE.py:FUNCTION, or --cols"
+        raise click.UsageError(msg)
+    given = of_launch(tables[0], asked, "tables", "tritons", "fail_on")
+    return {**given, **common, "progress": show_status}

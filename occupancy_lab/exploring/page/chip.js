@@ -1,0 +1,144 @@
+/** Draws an SM or CU: each pool to scale, the programs in it, what is left over, and what is full. */
+
+import { html, rich, scroller, svg, swatches, table, widthOf } from "./dom.js";
+import { count, grouped } from "./words.js";
+
+/** How much of a picture's width a full pool takes; beyond it is the program that does not fit. */
+const FULL = 0.86;
+const ROW = 15;
+const GAP = 3;
+/** The space between the mark of an item and its picture. */
+const PADDING = 28;
+
+/** Of which fields of a limit's numbers a pool is drawn: its parts, each one's size, a piece's. */
+const POOLS = {
+  NVIDIA: {
+    warps: { parts: "register_partitions", size: (n) => n.max_warps / n.register_partitions },
+    registers: {
+      parts: "register_partitions",
+      size: (n) => n.partition,
+      piece: (n) => n.registers_per_warp,
+    },
+    shared: { size: (n) => n.shared_per_multiprocessor, piece: (n) => n.allocated, whole: true },
+    programs: { size: (n) => n.max_programs, whole: true },
+    barriers: { size: (n) => n.max_barriers, piece: (n) => n.barriers, whole: true },
+    tensor_memory: { size: (n) => n.columns_per_sm, piece: (n) => n.allocated, whole: true },
+  },
+  AMD: {
+    warps: { parts: "simds", size: (n) => n.max_waves_per_simd },
+    registers: { parts: "simds", size: (n) => n.vgprs_per_simd, piece: (n) => n.vgprs_per_wave },
+    sgprs: { parts: "simds", size: (n) => n.sgprs_per_simd, piece: (n) => n.sgprs_per_wave },
+    shared: { size: (n) => n.shared_per_multiprocessor, piece: (n) => n.allocated, whole: true },
+    programs: { size: (n) => n.max_multiwave_programs, whole: true },
+  },
+};
+
+/** Return what of a limit is drawn: parts, the size of each, and the pieces that programs take. */
+export function poolOf(vendor, limit) {
+  const { parts, size, piece, whole } = POOLS[vendor][limit.resource];
+  const n = limit.numbers;
+  return {
+    parts: parts ? n[parts] : 1,
+    size: size(n),
+    piece: piece ? piece(n) : 1,
+    pieces: whole ? 1 : n.num_warps,
+  };
+}
+
+/** Return the text on what of a pool is used and what is left over. */
+function leftOver(pool, programs, unit) {
+  const all = pool.parts * pool.size;
+  const used = programs * pool.pieces * pool.piece;
+  const parts = pool.parts > 1 ? ` in ${pool.parts} parts` : "";
+  return `${grouped(used)} of ${grouped(all)}${unit}${parts}, ${grouped(all - used)} left over`;
+}
+
+/** Return the picture of a pool with *programs* in it, and the outline of the next. */
+export function drawPool(pool, programs, width) {
+  const row = pool.parts > 1 ? ROW - 3 : ROW + 3;
+  const height = pool.parts * (row + GAP) - GAP;
+  const scale = (width * FULL) / pool.size;
+  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": true });
+  const filled = new Array(pool.parts).fill(0);
+  for (let part = 0; part < pool.parts; part += 1) {
+    const box = { x: 0, y: part * (row + GAP), width: width * FULL, height: row };
+    picture.append(svg("rect", { ...box, class: "pool" }));
+  }
+  const most = Math.ceil((pool.parts * pool.size) / Math.max(pool.piece, 1)) + pool.pieces;
+  const pieces = Math.min(programs * pool.pieces, most);
+  for (let place = 0; place < pieces + Math.min(pool.pieces, pool.parts); place += 1) {
+    const part = place % pool.parts;
+    const y = part * (row + GAP);
+    const x = filled[part] * scale;
+    const program = Math.floor(place / pool.pieces);
+    const next = place >= pieces;
+    const over = filled[part] + pool.piece > pool.size;
+    filled[part] += pool.piece;
+    const end = Math.min(x + pool.piece * scale, width - 1);
+    if (end - x < 0.25) continue;
+    const kind = next ? (over ? "over" : "next") : program % 2 ? "odd" : "even";
+    const edge = end - x > 4 ? 1 : 0.25;
+    picture.append(
+      svg("rect", { x, y, width: Math.max(end - x - edge, 0.25), height: row, class: kind }),
+    );
+    const first = place % pool.pieces === 0;
+    if (!next && first && end - x > 16) {
+      const at = { x: (x + end) / 2, y: y + row / 2, class: `number ${kind}` };
+      picture.append(svg("text", at, String(program + 1)));
+    }
+  }
+  return picture;
+}
+
+/**
+ * Fill *place* with every limit of what is *said*: its programs, its picture, its arithmetic. Its
+ * items are in so many *columns*.
+ */
+export function drawChip(place, said, columns) {
+  const { occupancy, architecture } = said;
+  const { vendor } = architecture.words;
+  const width = widthOf(place) / columns - PADDING;
+  const items = occupancy.limits.map((limit) => {
+    const limiter = occupancy.limiters.includes(limit.resource);
+    const name = architecture.resources[limit.resource];
+    const allowed = limit.programs === null ? "no limit" : `allows ${count(limit.programs, "program")}`;
+    const head = html(
+      "h4",
+      {},
+      html("span", { class: "name" }, name),
+      ` ${allowed}`,
+      limiter ? html("strong", { class: "limiter" }, "limiter") : null,
+    );
+    const known = limit.programs !== null;
+    const pool = poolOf(vendor, limit);
+    return html(
+      "li",
+      { class: limiter ? "limit limits" : "limit", "data-resource": limit.resource },
+      head,
+      known ? drawPool(pool, occupancy.programs, width) : null,
+      html("p", { class: "left" }, known ? leftOver(pool, occupancy.programs, limit.resource === "shared" ? " B" : "") : ""),
+      html("p", { class: "because" }, known ? limit.steps.join("; ") : said.sentence("no limit")),
+    );
+  });
+  place.replaceChildren(...items);
+}
+
+/** Fill *place* with the next steps: the sentence, the table, and the tutorial's formula. */
+export function sayNext(place, said) {
+  place.replaceChildren(
+    html("p", { class: "next-program" }, ...rich(said.nextProgram())),
+    scroller("The next steps", table(said.stepHeads(), said.stepRows())),
+    html("p", { class: "verdict" }, html("b", {}, "Tutorial: "), ...rich(said.verdict())),
+  );
+}
+
+/** Return what the marks of the pictures are. */
+export function chipLegend() {
+  const kinds = {
+    even: "programs, shades in turn",
+    next: "the next program",
+    over: "it does not fit",
+    pool: "left over",
+  };
+  return html("p", { class: "legend" }, "Each pool is drawn to scale: ", ...swatches(kinds));
+}

@@ -1,0 +1,146 @@
+/** The sentences of explain, from its own templates: what is said of an occupancy and its cliffs. */
+
+import {
+  fill,
+  missingTerms,
+  nextStepsOf,
+  occupancyOf,
+  programsAfter,
+  tutorialPrograms,
+} from "./evaluate.js";
+
+/** Return "a", "a and b", "a, b and c". */
+export function listed(words) {
+  const [last] = words.slice(-1);
+  return words.length < 2 ? (last ?? "") : `${words.slice(0, -1).join(", ")} and ${last}`;
+}
+
+/** Return "1 program", "2 programs". */
+export function count(number, word) {
+  return number === 1 ? `${number} ${word}` : `${number} ${word}s`;
+}
+
+const THREE_DIGITS = new Intl.NumberFormat("en", {
+  maximumSignificantDigits: 3,
+  roundingMode: "halfEven",
+  useGrouping: false,
+});
+
+/** Return 0.125 as "12.5%". */
+export function percent(share) {
+  return `${THREE_DIGITS.format(100 * share)}%`;
+}
+
+/** Return "7.63 us", "12.4 us", "285 us". */
+export function microseconds(us) {
+  const digits = us < 9.995 ? 2 : us < 99.95 ? 1 : 0;
+  return `${us.toFixed(digits)} us`;
+}
+
+/** Return a whole number with thin spaces between thousands. */
+export function grouped(number) {
+  return String(number).replace(/\B(?=(\d{3})+$)/g, "\u2009");
+}
+
+/** Says of a usage on an architecture what explain says. */
+export class Said {
+  constructor(data, architecture, usage) {
+    this.data = data;
+    this.architecture = architecture;
+    this.usage = usage;
+    this.occupancy = occupancyOf(architecture, usage);
+    this.steps = nextStepsOf(architecture, usage);
+    this.tutorial = tutorialPrograms(architecture, usage);
+  }
+
+  /** The names that templates have. */
+  get named() {
+    const { words, resources } = this.architecture;
+    const { programs, warps, maxWarps, numWarps, limiters } = this.occupancy;
+    return {
+      mp: words.multiprocessor_word,
+      warp: words.warp_word,
+      warps: `${words.warp_word}s`,
+      shared: words.shared_word,
+      more: programs + 1,
+      num_warps: numWarps,
+      max_warps: maxWarps,
+      resident: warps,
+      percent: percent(warps / maxWarps),
+      limiters: listed(limiters.map((name) => resources[name])),
+    };
+  }
+
+  sentence(name, words = {}) {
+    return fill(this.data.sentences[name], { ...this.named, ...words });
+  }
+
+  /** Return "6 programs per SM, 48 of 64 warps (75%), limited by registers". */
+  answer() {
+    const programs = this.sentence("programs", {
+      programs: count(this.occupancy.programs, "program"),
+    });
+    return this.sentence("answer", { programs, occupancy: this.sentence("occupancy") });
+  }
+
+  /** Return what would let one program more in, or why nothing does. */
+  nextProgram() {
+    const { limiters, programs } = this.occupancy;
+    if (limiters.includes("warps")) return this.sentence("full of warps");
+    if (limiters.some((name) => this.data.fixed.includes(name))) return this.sentence("no slot");
+    const needs = this.steps
+      .filter((step) => limiters.includes(step.resource) && step.more !== null)
+      .map((step) => this.need(step));
+    if (needs.length !== limiters.length) return this.sentence("no amount");
+    const after = programsAfter(this.steps, this.architecture, this.usage) || programs + 1;
+    const then =
+      after > programs + 1 ? this.sentence("then", { programs: count(after, "program") }) : "";
+    return this.sentence("takes", { needs: listed(needs), then });
+  }
+
+  need(step) {
+    const unit = this.architecture.units[step.resource];
+    const need = this.sentence("at most", { amount: step.more, unit });
+    return step.option === null ? need : `${need} (\`${step.option}\`)`;
+  }
+
+  /** Return [unit, now, cell of one program more, cell of one fewer] for each step. */
+  stepRows() {
+    return this.steps.map((step) => {
+      const down = { amount: step.more, difference: step.now - step.more };
+      const up = { amount: step.fewer, difference: step.fewer - step.now };
+      const more = step.more >= step.now ? "allowed" : "down to";
+      return [
+        this.architecture.units[step.resource],
+        String(step.now),
+        step.more === null ? this.sentence("no step") : this.sentence(more, down),
+        step.fewer === null ? this.sentence("no step") : this.sentence("up to", up),
+      ];
+    });
+  }
+
+  /** Return the heads of the table of steps. */
+  stepHeads() {
+    const { programs } = this.occupancy;
+    return [
+      "",
+      "now",
+      this.sentence("one more", { programs: count(programs + 1, "program") }),
+      this.sentence("one fewer", { programs: count(programs - 1, "program") }),
+    ];
+  }
+
+  /** Return whether the tutorial's formula is right, and what it misses where it is not. */
+  verdict() {
+    const truth = this.occupancy.programs;
+    const said = (name, words) => {
+      const text = fill(this.data.verdicts[name], { ...this.named, ...words });
+      return `${text[0].toUpperCase()}${text.slice(1)}.`;
+    };
+    if (this.tutorial === null) return said("fails", {});
+    if (this.tutorial === truth) return said("right", { truth });
+    const terms = missingTerms(this.architecture, this.usage);
+    const reasons = terms.map((term) => this.architecture.terms[term]).join("; and ");
+    return said("wrong", { says: this.tutorial, truth, reasons });
+  }
+}

@@ -1,0 +1,416 @@
+"""The kernels in caches of Triton: which folders hold one, and what its files say of it.
+
+Triton keeps each kernel in a folder of its own: NAME.json (the metadata), NAME.cubin or NAME.hsaco
+(the binary), and the texts it was made of (Triton's `CacheManager`). torchinductor keeps such a
+cache for each device in its own cache's triton/DEVICE. Nothing here imports either.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling.amdgcn import (
+    AMDGCN_ACCESS,
+    amdgcn_width,
+    is_scratch,
+    kernel_body,
+    read_amdgcn,
+)
+from occupancy_lab.compiling.cubin import read_sizes
+from occupancy_lab.compiling.resources import pipeline_shared_bytes
+from occupancy_lab.compiling.sass import count_kinds
+from occupancy_lab.errors import BinaryError, InputError, quoted
+from occupancy_lab.values import Resources, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+BINARIES = {"cuda": "cubin", "hip": "hsaco"}
+"""The suffix of the binary, by the name of Triton's backend."""
+TEXTS = ("source", "ttir", "ttgir", "llir", "ptx", "amdgcn")
+SUFFIXES = frozenset({*BINARIES.values(), *TEXTS, "spv", "zebin"})
+"""What files of a kernel end in, beside .json; the last two are those of Intel's backend."""
+UNFINISHED = "tmp.pid_"
+"""How the folders begin in which Triton writes a file before it moves it to its place."""
+MOST_BYTES = 64 << 20
+"""A larger file is no kernel's: the largest of Triton's own are some 1 MB."""
+MOST_WARPS = 64
+NO_INSTRUCTION = ("\n\t.", "\n\t;", "\n\t\t")
+"""How lines begin that a tab begins too: directives, comments, and the fields of a directive."""
+MATRIX = ("\tv_mfma_", "\tv_wmma_", "\tv_smfmac_", "\tv_swmmac_")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The files of one kernel in a cache."""
+
+    folder: str
+    name: str
+    """What its files are called, without their suffixes."""
+    suffixes: frozenset[str]
+
+    def path(self, suffix: str) -> str:
+        """Return the path of its file that ends in *suffix*."""
+        return f"{self.folder}/{self.name}.{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is in the folders that were looked through."""
+
+    entries: tuple[Entry, ...]
+    others: int
+    """Entries without a kernel: the launchers that Triton compiles, and what it tuned."""
+    unreadable: Mapping[str, str]
+    """By each folder that cannot be listed: why."""
+    tuned: tuple[str, ...]
+    """The files in which torchinductor keeps the best configuration of a kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How many instructions of some kinds are in a kernel's code; each counts once."""
+
+    instructions: int
+    global_accesses: int
+    global_bytes: int
+    """Bytes a thread moves to and from global memory by all of them."""
+    local_loads: int
+    local_stores: int
+    local_bytes: int
+    copies: int
+    """Copies to shared memory that no warp waits for: asynchronous, or by the TMA unit."""
+    tensor: int
+    """Matrix multiplications on tensor cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedKernel:
+    """What the files of an entry say of its kernel."""
+
+    entry: Entry
+    name: str
+    target: Target
+    resources: Resources
+    num_stages: int | None
+    maxnreg: int | None
+    triton_version: str | None
+    mix: Mix | None
+    """None where the instructions of the target are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An entry of which no resources are known, and why."""
+
+    entry: Entry
+    status: str
+    """unreadable, or unknown target."""
+    reason: str
+    name: str
+    target: str | None = None
+
+
+def default_directories() -> tuple[str, ...]:
+    """Return where the caches of Triton and of torchinductor are, whether they are there or not.
+
+    They are where Triton's `knobs.cache` and torch's `cache_dir_utils` put them.
+    """
+    home = os.environ.get("TRITON_HOME") or str(Path("~").expanduser())
+    triton = os.environ.get("TRITON_CACHE_DIR") or f"{home}/.triton/cache"
+    inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if not inductor:
+        name = re.sub(r'[\\/:*?"<>|]', "_", _user())
+        inductor = f"{tempfile.gettempdir()}/torchinductor_{name}"
+    return tuple(dict.fromkeys((triton, inductor)))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, ImportError, OSError):
+        return f"uid_{os.getuid()}"
+
+
+def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
+    """Return the kernels in *directories* and in all folders below them, each folder once.
+
+    Raises InputError where one of them is no directory.
+    """
+    entries: list[Entry] = []
+    tuned: list[str] = []
+    unreadable: dict[str, str] = {}
+    seen: set[tuple[int, int]] = set()
+    others = 0
+    left = []
+    for directory in (os.fspath(one) for one in directories):
+        if not Path(directory).is_dir():
+            msg = f"{quoted(directory)} is no directory; give a cache of Triton's, or one entry"
+            raise InputError(msg)
+        left.append(directory.rstrip("/") or "/")
+    left.reverse()
+    while left:
+        folder = left.pop()
+        try:
+            if _is_known(folder, seen):
+                continue
+            with os.scandir(folder) as listed:
+                inside = sorted(listed, key=lambda one: one.name)
+        except OSError as error:
+            unreadable[folder] = error.strerror or str(error)
+            continue
+        folders, names = _split(inside)
+        left += [f"{folder}/{name}" for name in reversed(folders)]
+        kernels = _kernels(folder, names)
+        entries += kernels
+        tuned += [f"{folder}/{name}" for name in names if name.endswith(".best_config")]
+        others += not kernels and any(
+            name.endswith((".so", ".autotune.json", ".pyd")) for name in names
+        )
+    return Found(tuple(entries), others, unreadable, tuple(tuned))
+
+
+def _is_known(folder: str, seen: set[tuple[int, int]]) -> bool:
+    """Return whether *folder* was met before, as where a link leads back."""
+    found = Path(folder).stat()
+    key = found.st_dev, found.st_ino
+    known = key in seen
+    seen.add(key)
+    return known
+
+
+def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
+    """Return the names of the folders, and of everything else, in a folder."""
+    folders, files = [], []
+    for one in inside:
+        try:
+            is_folder = one.is_dir()
+        except OSError:
+            is_folder = False
+        if not is_folder:
+            files.append(one.name)
+        elif not one.name.startswith(UNFINISHED):
+            folders.append(one.name)
+    return folders, files
+
+
+def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:
+    """Return what is a kernel of the files *names*: one with a binary or a text of the compiler."""
+    found: dict[str, set[str]] = {}
+    for file in names:
+        name, _, suffix = file.rpartition(".")
+        if suffix in SUFFIXES or (suffix == "json" and not file.startswith("__grp__")):
+            found.setdefault(name, set()).add(suffix)
+    return [
+        Entry(folder, name, frozenset(suffixes))
+        for name, suffixes in found.items()
+        if suffixes & SUFFIXES
+    ]
+
+
+def read_entry(entry: Entry) -> CachedKernel | Unreadable:
+    """Return what the files of *entry* say of its kernel, or why they say nothing."""
+    name, target = entry.name, None
+    try:
+        metadata = _metadata(entry)
+        name = metadata["name"]
+        target = Target(**metadata["target"])
+        if target.backend not in BINARIES:
+            why = f"Triton's backend {quoted(target.backend)} is not known; cuda and hip are"
+            return Unreadable(entry, "unknown target", why, name, target.arch)
+        read = _read_cuda if target.backend == "cuda" else _read_hip
+        resources, mix = read(entry, metadata)
+    except BinaryError as error:
+        shown = None if target is None else target.name
+        return Unreadable(entry, "unreadable", str(error), name, shown)
+    return CachedKernel(
+        entry=entry,
+        name=name,
+        target=target,
+        resources=resources,
+        num_stages=metadata["num_stages"],
+        maxnreg=metadata["maxnreg"],
+        triton_version=metadata["triton_version"],
+        mix=mix,
+    )
+
+
+def _metadata(entry: Entry) -> dict[str, Any]:
+    """Return the metadata with what is used of it checked; BinaryError where it is none."""
+    if "json" not in entry.suffixes:
+        binary = next((one for one in BINARIES.values() if one in entry.suffixes), None)
+        why = f"its {binary} is without metadata" if binary else "its compile did not finish"
+        msg = f"there is no .json file: {why}"
+        raise BinaryError(msg)
+    text = _bytes(entry, "json")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = "the .json file is cut off or no JSON"
+        raise BinaryError(msg) from error
+    if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
+        msg = "the .json file is no metadata of a kernel: it names no target"
+        raise BinaryError(msg)
+    target = found["target"]
+    texts = {"name": found.get("name"), "backend": target.get("backend")}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
+            raise BinaryError(msg)
+    numbers = {
+        key: _number(found, key, needed=key in {"num_warps", "shared"})
+        for key in ("num_warps", "shared", "num_stages", "num_ctas", "tmem_size", "maxnreg")
+    }
+    if not 1 <= (numbers["num_warps"] or 0) <= MOST_WARPS:
+        msg = f"the .json file is damaged: num_warps is {numbers['num_warps']}"
+        raise BinaryError(msg)
+    version, warp_size = found.get("triton_version"), target.get("warp_size")
+    return {
+        **numbers,
+        "name": found["name"],
+        "num_ctas": numbers["num_ctas"] or 1,
+        "triton_version": version if isinstance(version, str) else None,
+        "target": {
+            "backend": target["backend"],
+            "arch": str(target.get("arch")),
+            "warp_size": warp_size if type(warp_size) is int else 0,
+        },
+    }
+
+
+def _number(found: Mapping[str, Any], key: str, *, needed: bool) -> int | None:
+    value = found.get(key)
+    if value is None and not needed:
+        return None
+    if type(value) is not int or not 0 <= value < 2**31:
+        msg = f"the .json file is no metadata of a kernel: its {key} is {quoted(value)}"
+        raise BinaryError(msg)
+    return value
+
+
+def _bytes(entry: Entry, suffix: str) -> bytes:
+    """Return the content of a file; BinaryError where there is none, or it is no kernel's."""
+    if suffix not in entry.suffixes:
+        msg = f"the .{suffix} file is missing"
+        raise BinaryError(msg)
+    try:
+        # What may never be written to, a named pipe, is not waited for.
+        descriptor = os.open(entry.path(suffix), os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            size = os.fstat(descriptor).st_size
+            content = os.read(descriptor, min(size, MOST_BYTES))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        msg = f"the .{suffix} file cannot be read: {error.strerror}"
+        raise BinaryError(msg) from error
+    if size > MOST_BYTES:
+        msg = f"the .{suffix} file is larger than {MOST_BYTES >> 20} MiB"
+        raise BinaryError(msg)
+    return content
+
+
+def read_text(entry: Entry, suffix: str) -> str:
+    """Return a text of the entry; "" where it is missing or cannot be read."""
+    try:
+        return _bytes(entry, suffix).decode(errors="replace")
+    except BinaryError:
+        return ""
+
+
+def pipeline_bytes(kernel: CachedKernel) -> int:
+    """Return the bytes of shared memory that hold data in flight, as num_stages asks for."""
+    buffers = pipeline_shared_bytes(read_text(kernel.entry, "ttgir"))
+    return min(buffers, kernel.resources.shared)
+
+
+def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
+    sizes, code = read_sizes(_bytes(entry, "cubin"), metadata["name"])
+    found = Resources(
+        n_regs=sizes.n_regs,
+        num_warps=metadata["num_warps"],
+        shared=metadata["shared"],
+        static_shared=sizes.static_shared,
+        local_bytes=sizes.local_bytes,
+        num_ctas=metadata["num_ctas"],
+        barriers=sizes.barriers,
+        tensor_memory=metadata["tmem_size"],
+    )
+    counted = count_kinds(code.own, code.arch)
+    if counted is None:
+        return found, None
+    kinds, moved = counted
+    return found, Mix(
+        instructions=kinds["instructions"],
+        global_accesses=kinds["global_accesses"],
+        global_bytes=moved["global_accesses"],
+        local_loads=kinds["local_loads"],
+        local_stores=kinds["local_stores"],
+        local_bytes=moved["local_loads"] + moved["local_stores"],
+        copies=kinds["async_copies"] + kinds["bulk_copies"],
+        tensor=kinds["tensor_instructions"],
+    )
+
+
+def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
+    if "amdgcn" not in entry.suffixes:
+        missing = "amdgcn" if "hsaco" in entry.suffixes else "amdgcn and hsaco"
+        msg = f"there is no {missing}, of which the registers are read"
+        raise BinaryError(msg)
+    text = _bytes(entry, "amdgcn").decode(errors="replace")
+    found = read_amdgcn(text, metadata["name"])
+    resources = Resources(
+        n_regs=found.n_regs,
+        num_warps=metadata["num_warps"],
+        shared=metadata["shared"],
+        static_shared=found.static_shared,
+        local_bytes=found.local_bytes,
+        num_ctas=metadata["num_ctas"],
+        sgprs=found.sgprs,
+        agprs=found.agprs,
+        allocated_vgprs=found.allocated_vgprs,
+        vgpr_spills=found.vgpr_spills,
+        sgpr_spills=found.sgpr_spills,
+    )
+    return resources, _amd_mix(kernel_body(text, metadata["name"]))
+
+
+def _amd_mix(body: str) -> Mix:
+    """Return what the instructions in *body* are, by their names alone."""
+    found: Counter[str] = Counter()
+    for line in (*_lines(body, "_load_"), *_lines(body, "_store_")):
+        access = AMDGCN_ACCESS.match(line)
+        if access is None:
+            continue
+        space, operation, form, operands = access.groups()
+        kind = f"local_{operation}s" if is_scratch(space, operands) else "global_accesses"
+        found[kind] += 1
+        found[f"{kind.partition('_')[0]}_bytes"] += amdgcn_width(form) or 0
+    lines = body.count("\n\t") + body.startswith("\t")
+    return Mix(
+        instructions=lines - sum(map(body.count, NO_INSTRUCTION)),
+        global_accesses=found["global_accesses"],
+        global_bytes=found["global_bytes"],
+        local_loads=found["local_loads"],
+        local_stores=found["local_stores"],
+        local_bytes=found["local_bytes"],
+        copies=body.count("_load_lds_"),
+        tensor=sum(map(body.count, MATRIX)),
+    )
+
+
+def _lines(body: str, name: str) -> Iterator[str]:
+    """Return the lines of *body* with *name* in them; a regular expression takes far longer."""
+    place = body.find(name)
+    while place >= 0:
+        end = body.find("\n", place) % (len(body) + 1)
+        yield body[body.rfind("\n", 0, place) + 1 : end]
+        place = body.find(name, end)

@@ -1,0 +1,212 @@
+"""What there is to win for a kernel in a cache: one number, how many times faster at most, and why.
+
+A cache says nothing of a launch's size or of its data, so that no time can be predicted. What can
+be said is a bound for a full GPU, from what one program does in a pass over its code, in which
+every instruction counts once. A pass takes a multiprocessor at least
+
+- memory: the bytes of its global accesses, at the multiprocessor's share of the bandwidth;
+- issue: its instructions, at the rate of the schedulers;
+- local: the bytes of its local memory, at the rate of the way to the L2 cache;
+
+and the program itself as long as it waits: one latency of the memory, then its bytes, then its
+instructions, each after the one before, and its local memory. (Copies ahead, as num_stages makes
+them, let the first two and the others overlap.) While one program waits others work, so that with
+P resident programs a pass takes the multiprocessor the longest of the three, or the wait divided by
+P. Where the last is the longest, the kernel is short of programs: one more helps, by no more than
+the ratio of the programs and no further than to the longest of the others. Elsewhere more occupancy
+brings nothing, and the gain is 1. Spills are worth what a pass is shorter without their bytes and
+instructions.
+
+Latency, bandwidth and rates are the GPU's calibrated constants, or its data sheet's. Matrix
+multiplications on tensor cores take longer than their issue, which is not in these numbers. More
+occupancy is therefore worth something to a kernel with them only where the bytes that its programs
+can have in flight are too few to keep the memory busy (Little's law: latency times bandwidth), and
+its tensor cores have that to wait for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.throughput.features import issue_rate
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.scanning.cache import Mix
+    from occupancy_lab.values import Resources
+
+LEAST = 1.005
+"""A gain below this is none."""
+MEMORY, ISSUE, LOCAL, PROGRAMS = "memory", "issue", "local memory", "programs"
+"""What can take a pass longest."""
+TENSOR_WORDS = "tensor cores do its work, and few warps keep them busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times faster a kernel gets at most, and why."""
+
+    factor: float | None
+    """None where it is not known."""
+    by: str
+    bound: str = ""
+    """What takes a pass longest now: memory, issue, local memory, programs or tensor cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """What a multiprocessor of a GPU does, per us."""
+
+    memory: float
+    """Bytes of device memory."""
+    local: float
+    """Bytes of local memory from and to the L2 cache."""
+    issued: float
+    """Instructions of its warps."""
+    latency_us: float
+    """A load from device memory."""
+    instruction_us: float
+    """From an instruction of a warp to its next."""
+
+    @property
+    def in_flight(self) -> float:
+        """Return the bytes in flight that keep the memory busy."""
+        return self.latency_us * self.memory
+
+
+@cache
+def speeds_of(gpu: Gpu) -> Speeds | None:
+    """Return the speeds of *gpu*; None where its size, clock or bandwidth is not known."""
+    basis = calibration_for(gpu)
+    if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
+        return None
+    constants = basis.constants
+    return Speeds(
+        memory=constants.row_bandwidth_gbs * 1e3 / gpu.multiprocessors,
+        local=constants.l2_gbs * 1e3,
+        issued=issue_rate(gpu) * gpu.boost_mhz,
+        latency_us=constants.latency_us,
+        instruction_us=constants.instruction_cycles / gpu.boost_mhz,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a program does in one pass over its code."""
+
+    moved: int
+    """Bytes of global memory."""
+    local: int
+    """Bytes of local memory."""
+    num_warps: int
+    instructions: int
+    """Of each warp."""
+    ahead: bool
+    """Whether copies run ahead of the warps."""
+
+    def times(self, speeds: Speeds, programs: int) -> dict[str, float]:
+        """Return how long each part takes a multiprocessor that holds *programs*, us."""
+        memory = self.moved / speeds.memory
+        issue = self.num_warps * self.instructions / speeds.issued
+        local = self.local / speeds.local
+        load = (speeds.latency_us if self.moved else 0.0) + memory
+        own = max(issue, self.instructions * speeds.instruction_us) + local
+        wait = max(load, own) if self.ahead else load + own
+        return {MEMORY: memory, ISSUE: issue, LOCAL: local, PROGRAMS: wait / programs}
+
+    def us(self, speeds: Speeds, programs: int) -> float:
+        """Return how long a pass takes a multiprocessor that holds *programs*."""
+        return max(self.times(speeds, programs).values())
+
+
+def pass_of(mix: Mix, resources: Resources, warp_size: int) -> Pass:
+    """Return what a program of the kernel does in one pass.
+
+    Copies ahead move no more than the shared memory that they fill.
+    """
+    threads = resources.num_warps * warp_size
+    return Pass(
+        moved=mix.global_bytes * threads + (resources.shared if mix.copies else 0),
+        local=mix.local_bytes * threads,
+        num_warps=resources.num_warps,
+        instructions=mix.instructions,
+        ahead=mix.copies > 0,
+    )
+
+
+def find_gain(  # noqa: PLR0913 - what a gain depends on
+    mix: Mix | None,
+    resources: Resources,
+    gpu: Gpu,
+    *,
+    programs: int,
+    after: int | None,
+    step: str,
+    spill_advice: str,
+) -> Gain:
+    """Return what the kernel would gain at most by its next step, or without its spills.
+
+    *programs* are resident per multiprocessor, *after* with the next *step*, in words; None where
+    nothing brings a further one. *spill_advice* is what to do against spills.
+    """
+    speeds = speeds_of(gpu)
+    if mix is None:
+        return Gain(None, "not known: its instructions are not")
+    if speeds is None:
+        return Gain(None, f"not known: the size or speed of {gpu.title} is not")
+    work = pass_of(mix, resources, gpu.architecture.warp_size)
+    if mix.tensor:
+        more = _of_tensor_kernel(work, speeds, programs, after, step)
+    else:
+        more = _of_programs(work, speeds, programs, after, step)
+    spilled = _without_spills(mix, work, speeds, programs, spill_advice)
+    return spilled if (spilled.factor or 0) > max(more.factor or 0, LEAST) else more
+
+
+def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:
+    accesses = mix.local_loads + mix.local_stores
+    rest = Pass(work.moved, 0, work.num_warps, work.instructions - accesses, work.ahead)
+    factor = work.us(speeds, programs) / rest.us(speeds, programs) if accesses else 1.0
+    why = f"{accesses} loads and stores of local memory, {mix.global_accesses} of global"
+    return Gain(factor, f"{advice}: {why}", LOCAL)
+
+
+def _of_programs(work: Pass, speeds: Speeds, programs: int, after: int | None, step: str) -> Gain:
+    now = work.times(speeds, programs)
+    bound = max(now, key=lambda part: now[part])
+    if bound != PROGRAMS:
+        words = {
+            MEMORY: "the memory is kept busy",
+            ISSUE: "the schedulers are kept busy",
+            LOCAL: "the way to its local memory is kept busy",
+        }
+        return Gain(1.0, words[bound], bound)
+    others = max(value for part, value in now.items() if part != PROGRAMS)
+    enough = math.ceil(now[PROGRAMS] * programs / others) if others else programs
+    held = programs * work.moved
+    if work.moved and held < speeds.in_flight:
+        short = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight that keep memory busy"
+    else:
+        short = f"{programs} of the {enough} programs that hide each other's waits"
+    if after is None:
+        return Gain(1.0, f"{step}: {short}", PROGRAMS)
+    return Gain(now[PROGRAMS] / work.us(speeds, after), f"{step}: {short}", PROGRAMS)
+
+
+def _of_tensor_kernel(
+    work: Pass, speeds: Speeds, programs: int, after: int | None, step: str
+) -> Gain:
+    held = programs * work.moved
+    if not held or held >= speeds.in_flight or after is None:
+        return Gain(1.0, TENSOR_WORDS, "tensor cores")
+    flight = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight"
+    factor = min(after / programs, speeds.in_flight / held)
+    return Gain(factor, f"{step}: {flight}, where its tensor cores wait for memory", PROGRAMS)
+
+
+def _kib(number: float) -> str:
+    return f"{number / 1024:.3g}"

@@ -1,0 +1,217 @@
+"""A scan in words: what most of the kernels are short of, and the table of what there is to win."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from occupancy_lab.scanning.gains import LEAST
+from occupancy_lab.scanning.rows import constexprs_text
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.words import LIMITS, count, listed, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from occupancy_lab.scanning.rows import ScannedKernel
+    from occupancy_lab.scanning.scan import Scan
+
+TOP = 20
+"""The rows that a screen shows of a whole cache."""
+MOST_REASONS = 8
+"""The reasons of kernels that are not worked out that a screen has."""
+HALF = 0.5
+NEAR_REGISTERS, NEAR_SHARED = 8, 1024
+"""A step that takes no more registers, or bytes, is near."""
+LONGEST_NAME = 40
+"""The characters of a kernel's name in the table."""
+WHY_NOTHING = {
+    "memory": "keep the memory busy",
+    "issue": "keep the schedulers busy",
+    "local memory": "keep the way to their local memory busy",
+    "programs": "are short of programs, and no step brings one",
+    "tensor cores": "work on tensor cores",
+}
+"""Why more occupancy brings nothing, by the bound of a kernel."""
+MOST_TARGETS = 3
+"""The targets whose GPU a screen names."""
+
+
+def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
+    """Return the headline of a scan, and its first *top* kernels.
+
+    Those without anything to win are shown where *every* kernel was asked for.
+    """
+    fine = [one for one in found.kernels if one.status == "ok"]
+    rest = [one for one in found.kernels if one.status != "ok"]
+    shown = [one for one in fine if every or (one.gain or 0) > LEAST]
+    answer = (
+        *_read(found, fine),
+        *_spilling(fine),
+        *_held_down(fine),
+        *_nearest(fine),
+        *_worth_nothing(fine),
+    )
+    sections = []
+    if shown:
+        sections.append(_kernels_section(shown, top))
+    if rest:
+        sections.append(_rest_section(rest))
+    return Document("Kernels in Triton's cache", answer, tuple(sections))
+
+
+def _read(found: Scan, fine: Sequence[ScannedKernel]) -> Iterator[str]:
+    folders = listed([literal(one) for one in found.directories])
+    if not found.kernels:
+        yield f"No kernel was found in {folders}."
+        return
+    number = len(found.kernels)
+    rest = number - len(fine)
+    done = "all of them worked out" if not rest else f"{rest} of them not worked out, see below"
+    yield f"{count(number, 'kernel')} in {folders}, {done}."
+    numbers = Counter(one.target for one in fine).most_common()
+    taken = [f"{found.gpus[target].title} ({n} for {target})" for target, n in numbers]
+    if len(taken) > MOST_TARGETS + 1:
+        others = sum(n for _, n in numbers[MOST_TARGETS:])
+        more = f"a usual GPU for each of {len(taken) - MOST_TARGETS} other targets ({others})"
+        taken = [*taken[:MOST_TARGETS], more]
+    if taken:
+        yield f"Taken are {listed(taken)}; --gpu chooses."
+
+
+def _spilling(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+    if not fine:
+        return
+    spilling = [one for one in fine if one.local_accesses]
+    idle = sum(bool(one.local_bytes) and one.local_accesses == 0 for one in fine)
+    words = "**None** spills"
+    if spilling:
+        most = max(spilling, key=lambda one: one.local_bytes or 0)
+        words = (
+            f"**{len(spilling)}** spill{'s' * (len(spilling) == 1)}, which is to move data to and"
+            f" from local memory; {_named(most)} has most of it, {most.local_bytes} B per thread"
+        )
+    if idle:
+        words += f"; {idle} more have local memory that no instruction touches"
+    yield f"{words}."
+
+
+def _held_down(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+    low = [one for one in fine if (one.occupancy or 0) < HALF]
+    limiters = Counter(one.limiter for one in low).most_common()
+    if low:
+        by = listed([f"{n} by {_limiter(name)}" for name, n in limiters])
+        yield f"{_are(len(low))} below half occupancy: {by}."
+    elif fine:
+        yield f"{_are(0)} below half occupancy."
+
+
+def _are(number: int) -> str:
+    return "**None** is" if not number else f"**{number}** {'is' if number == 1 else 'are'}"
+
+
+def _limiter(names: str) -> str:
+    return " with ".join(LIMITS[name].nvidia for name in names.split("+"))
+
+
+def _nearest(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+    """Name the step that takes least and brings most, and count those that take as little."""
+    near = [
+        one
+        for one in fine
+        if one.next_programs
+        and (one.fewer_registers or one.fewer_shared)
+        and (one.fewer_registers or 0) <= NEAR_REGISTERS
+        and (one.fewer_shared or 0) <= NEAR_SHARED
+    ]
+    if not near:
+        return
+
+    def worth(one: ScannedKernel) -> tuple[float, float, int]:
+        ratio = (one.next_programs or 0) / (one.programs_per_multiprocessor or 1)
+        return one.gain or 0, ratio, -(one.fewer_registers or 0) - (one.fewer_shared or 0)
+
+    best = max(near, key=worth)
+    takes = [
+        count(number, word)
+        for number, word in ((best.fewer_registers, "register"), (best.fewer_shared, "byte"))
+        if number
+    ]
+    gain = "" if (best.gain or 0) > LEAST else ", which makes it no faster"
+    yield (
+        f"{_are(len(near))} within {NEAR_REGISTERS} registers or {NEAR_SHARED} B of a further"
+        f" program. Most is freed by {listed(takes)} fewer in {_named(best)}:"
+        f" {best.programs_per_multiprocessor} to {count(best.next_programs or 0, 'program')}{gain}."
+    )
+
+
+def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+    none = [one for one in fine if one.gain is not None and one.gain <= LEAST]
+    if none:
+        bounds = Counter(one.bound for one in none).most_common()
+        reasons = listed([f"{number} {WHY_NOTHING[bound]}" for bound, number in bounds])
+        words = "has" if len(none) == 1 else "have"
+        yield f"**{len(none)}** {words} nothing to win by more occupancy: {reasons}."
+    unknown = sum(one.gain is None for one in fine)
+    if unknown:
+        yield (
+            f"What {unknown} have to win is not known, as the size or speed of their GPU, or the"
+            " encoding of their instructions, is not."
+        )
+
+
+def _named(one: ScannedKernel) -> str:
+    """Return what tells a kernel from its variants, as a sentence has it."""
+    constexprs = f", {constexprs_text(one.constexprs)}" if one.constexprs else ""
+    return (
+        f"{literal(_short(one.kernel))} ({one.target}{literal(constexprs)},"
+        f" num_warps {one.num_warps}, {one.n_regs} registers)"
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def _kernels_section(kernels: Sequence[ScannedKernel], top: int) -> Section:
+    """Return the table of *kernels*, equal ones in one row, and how many it leaves out."""
+    groups: dict[tuple[str, ...], int] = Counter()
+    for one in kernels:
+        groups[_cells(one)] += 1
+    rows = tuple(
+        (gain, f"{kernel} x{number}" if number > 1 else kernel, *cells)
+        for (gain, kernel, *cells), number in list(groups.items())[:top]
+    )
+    headers = ("gain", "kernel", "warps", "regs", "%", "limiter", "what to try: why")
+    left = sum(list(groups.values())[top:])
+    sentences = [
+        "gain is how many times faster it gets at most, on a full GPU; % is the occupancy.",
+        "What maxnreg or waves_per_eu would spill is not known before a compile.",
+    ]
+    if left:
+        sentences.append(f"{left} more are not shown: --top shows more rows.")
+    table = Table(headers, rows, prose=True)
+    return Section("What there is to win", (table,), tuple(sentences))
+
+
+def _cells(one: ScannedKernel) -> tuple[str, ...]:
+    constexprs = f" {constexprs_text(one.constexprs)}" if one.constexprs else ""
+    return (
+        "-" if one.gain is None else f"{one.gain:.2f}",
+        literal(f"{_short(one.kernel)} {one.target}{constexprs}"),
+        str(one.num_warps),
+        str(one.n_regs),
+        percent(one.occupancy or 0).removesuffix("%"),
+        one.limiter.replace("+", ", "),
+        literal(one.gain_by or one.next_step),
+    )
+
+
+def _rest_section(rest: Sequence[ScannedKernel]) -> Section:
+    reasons = Counter((one.status, one.reason) for one in rest).most_common()
+    rows = tuple(
+        (str(number), status, literal(why)) for (status, why), number in reasons[:MOST_REASONS]
+    )
+    left = sum(number for _, number in reasons[MOST_REASONS:])
+    sentences = (f"{left} more: --where \"status != 'ok'\" --csv has all.",) if left else ()
+    return Section("Not worked out", (Table(("", "status", "why"), rows, prose=True),), sentences)

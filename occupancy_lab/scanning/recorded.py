@@ -1,0 +1,210 @@
+"""What an entry records of how its kernel was launched: constexprs, argument types, its place.
+
+Triton's cache does not keep the values of constexprs. What is certain is taken from
+
+- the compiler's first text: where it says that `tl.arange(0, NAME)` at a place of the source is a
+  range of 1024, NAME is 1024, if the file still has that text there;
+- torchinductor's *.best_config files, which name the entry of the configuration that they hold.
+
+What neither says is left out, and nothing is taken of a file that changed after the compile.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import stat
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+FIRST_PLACE = re.compile(r'#loc = loc\("((?:[^"\\]|\\.)*)":(\d+):\d+')
+PLACE = re.compile(r'loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+NAMED = re.compile(r'loc\("(?:[^"\\]|\\.)*"\((#loc\d*)\)\)')
+RANGE = re.compile(r"tt\.make_range \{end = (\d+) : i32, start = 0 : i32\}[^\n]* loc\((#loc\d*)\)")
+ARGUMENT = re.compile(r"%(\w+): ((?:!tt\.\w+<(?:[^<>]|<[^<>]*>)*>|\w+))((?: \{[^}]*\})?)")
+DIVISIBLE = re.compile(r"tt\.divisibility = (\d+)")
+DESCRIPTOR = re.compile(r"tensor<((?:\d+x)+)(\w+)")
+MOST_LINKS = 8
+"""A place of the source is behind fewer names than these."""
+LONGEST_FILE = 4 << 20
+TYPES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5"}
+"""Types of MLIR by what Triton calls them in a signature; others are called the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What is known of a kernel's launch; what is not recorded is empty."""
+
+    constexprs: Mapping[str, Any]
+    arguments: str
+    """The types of its arguments with their divisibility: "*fp32:16, i32"."""
+    source: str
+    """The file of its function and the line: "softmax.py:24"."""
+
+
+NOTHING = Recorded({}, "", "")
+
+
+def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recorded:
+    """Return what *text*, the first text of the compiler, and *tuned* say of a kernel.
+
+    *compiled* is when it was compiled, in seconds as `os.stat` counts them.
+    """
+    place = FIRST_PLACE.search(text)
+    if place is None:
+        return Recorded(dict(tuned), _arguments(text), "")
+    file, line = place[1], int(place[2])
+    names = _ranges_of(file, line, compiled)
+    found = dict(_constexprs(text, file, names)) if names else {}
+    return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}")
+
+
+def _arguments(text: str) -> str:
+    """Return the types of the arguments that are left, as a signature has them."""
+    start = text.find("tt.func public @")
+    header = text[start : text.find("\n", start)] if start >= 0 else ""
+    shown: list[str] = []
+    parts = ""
+    for name, kind, attributes in ARGUMENT.findall(header):
+        if parts and re.fullmatch(rf"{re.escape(parts)}_\d+", name):
+            continue  # what a descriptor is made of: its sizes and strides
+        parts = name if kind.startswith("!tt.tensordesc") else ""
+        divisible = DIVISIBLE.search(attributes)
+        shown.append(_type(kind) + (f":{divisible[1]}" if divisible else ""))
+    return ", ".join(shown)
+
+
+def _type(kind: str) -> str:
+    if kind.startswith("!tt.ptr<"):
+        return f"*{_element(kind.removeprefix('!tt.ptr<').rstrip('>').partition(',')[0])}"
+    descriptor = DESCRIPTOR.search(kind)
+    if descriptor:
+        shape = descriptor[1].rstrip("x").replace("x", ", ")
+        return f"tensordesc<{_element(descriptor[2])}[{shape}]>"
+    return _element(kind)
+
+
+def _element(name: str) -> str:
+    return TYPES.get(name, name)
+
+
+def _constexprs(
+    text: str, file: str, names: Mapping[tuple[int, int], str]
+) -> Iterator[tuple[str, int]]:
+    """Return the constexprs that are the lengths of ranges; one with two lengths is left out."""
+    found: dict[str, set[int]] = {}
+    for end, place in set(RANGE.findall(text)):
+        where = _resolved(text, place)
+        name = names.get(where[1:]) if where and where[0] == file else None
+        if name is not None:
+            found.setdefault(name, set()).add(int(end))
+    for name in sorted(found):
+        if len(found[name]) == 1:
+            yield name, found[name].pop()
+
+
+def _resolved(text: str, place: str) -> tuple[str, int, int] | None:
+    """Return the file, line and column that a #loc stands for; None where it is no single one."""
+    for _ in range(MOST_LINKS):
+        start = text.find(f"\n{place} = ") + 1
+        if not start:
+            return None
+        line = text[start : text.find("\n", start)].partition(" = ")[2]
+        if exact := PLACE.fullmatch(line.rstrip(")")):
+            return exact[1], int(exact[2]), int(exact[3])
+        named = NAMED.fullmatch(line)
+        if named is None:
+            return None
+        place = named[1]
+    return None
+
+
+def forget_sources() -> None:
+    """Read sources anew from now on, as they may have changed."""
+    _ranges_of.cache_clear()
+    _functions.cache_clear()
+
+
+@cache
+def _ranges_of(file: str, line: int, compiled: float) -> Mapping[tuple[int, int], str]:
+    """Return each `arange(0, NAME)` of a constexpr in the function at *line* of *file*.
+
+    By the line and column of the call or of NAME, which the texts of Triton's compiler give.
+    Nothing where the file has changed since *compiled*, or has no function there.
+    """
+    changed, functions = _functions(file)
+    function = functions.get(line)
+    unknown = function is None or changed is None or changed > compiled
+    return {} if unknown or function is None else dict(_ranges(function))
+
+
+@cache
+def _functions(file: str) -> tuple[float | None, Mapping[int, ast.FunctionDef]]:
+    """Return when *file* was changed, and its functions by their lines.
+
+    None and nothing where there is no such file or it is no Python.
+    """
+    try:
+        found = Path(file).stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_FILE:
+            return None, {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None, {}
+    functions = {}
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        left += getattr(node, "body", ()) if isinstance(node, ast.stmt | ast.Module) else ()
+        if isinstance(node, ast.FunctionDef):
+            functions[node.lineno] = node
+    return found.st_mtime, functions
+
+
+def _ranges(function: ast.FunctionDef) -> Iterator[tuple[tuple[int, int], str]]:
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    constexprs = {
+        one.arg
+        for one in arguments
+        if one.annotation is not None and ast.unparse(one.annotation).endswith("constexpr")
+    }
+    assigned = {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(
+                ast.Attribute(_, "arange"), [ast.Constant(0), ast.Name(name) as last], []
+            ) if name in constexprs - assigned:
+                yield (node.lineno, node.col_offset), name
+                yield (last.lineno, last.col_offset), name
+
+
+def read_tuned(files: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Return the blocks that torchinductor's files of best configurations hold, by their entry.
+
+    Its blocks are in capitals (XBLOCK, R0_BLOCK), everything else of such a file is not.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for file in files:
+        try:
+            best = json.loads(Path(file).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue
+        entry = best.get("triton_cache_hash") if isinstance(best, dict) else None
+        if isinstance(entry, str):
+            found[entry] = {
+                name: value for name, value in best.items() if name.isupper() and type(value) is int
+            }
+    return found

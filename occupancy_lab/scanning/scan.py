@@ -1,0 +1,317 @@
+"""Every kernel in caches of Triton as a row: what it takes, what limits it, what is to win."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import CudaArchitecture, bare_gpus, devices
+from occupancy_lab.inputs import asked_gpus
+from occupancy_lab.occupancy import next_steps, programs_after
+from occupancy_lab.occupancy.exact import limiting
+from occupancy_lab.scanning.cache import (
+    CachedKernel,
+    Unreadable,
+    default_directories,
+    find_entries,
+    pipeline_bytes,
+    read_entry,
+    read_text,
+)
+from occupancy_lab.scanning.gains import find_gain
+from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
+from occupancy_lab.scanning.rows import COLUMNS, ScannedKernel
+from occupancy_lab.text.document import Answer
+from occupancy_lab.text.words import LIMITS, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.scanning.cache import Entry
+    from occupancy_lab.text.document import Document
+    from occupancy_lab.values import NextStep, Resources, Target
+
+REGISTER_STEP = 8
+"""Registers that ptxas and a warp's allocation go by."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Scan(Answer):
+    """The kernels of caches, those with most to win first."""
+
+    kernels: tuple[ScannedKernel, ...]
+    directories: tuple[str, ...]
+    gpus: Mapping[str, Gpu]
+    """The GPU that was taken for each target."""
+    others: int
+    """Entries without a kernel: launchers that Triton compiled, and what it tuned."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return each kernel as a dict of plain values."""
+        return [one.to_dict() for one in self.kernels]
+
+    def with_kernels(self, kernels: Iterable[ScannedKernel]) -> Scan:
+        """Return the scan with these kernels in place of its own."""
+        return dataclasses.replace(self, kernels=tuple(kernels))
+
+    def table(self) -> pd.DataFrame:
+        """Return the rows as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows(), columns=[*COLUMNS])
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the rows, for JSON."""
+        return self.rows()
+
+    def to_document(self) -> Document:
+        """Return the headline, and the kernels with most to win."""
+        from occupancy_lab.scanning.page import write_scan
+
+        return write_scan(self)
+
+
+def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> Scan:
+    """Return every kernel in caches of Triton, without a GPU and without running anything.
+
+    Args:
+        *directories: Caches, folders above caches, or single entries; none are Triton's own cache
+            and torchinductor's.
+        gpu: GPUs as `explain` takes them, at most one of a target; kernels for other targets have
+            the status "other target". None takes the first GPU that the table has of each target.
+
+    Raises:
+        InputError: a directory is none, a GPU is not known, or two have the same target.
+    """
+    asked = None if gpu is None else _by_target(asked_gpus(gpu))
+    folders = tuple(os.fspath(one) for one in directories) or default_directories()
+    found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
+    tuned = read_tuned(found.tuned)
+    forget_sources()
+    kernels = [_scanned(entry, asked, tuned) for entry in found.entries]
+    kernels += [_unlisted(folder, why) for folder, why in found.unreadable.items()]
+    kernels.sort(key=_rank)
+    targets = dict.fromkeys(one.target for one in kernels if one.gpu)
+    gpus = {name: one for name in targets if (one := _gpu_for(name, asked))}
+    return Scan(tuple(kernels), folders, gpus, found.others)
+
+
+def _by_target(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
+    found: dict[str, Gpu] = {}
+    for gpu in gpus:
+        other = found.setdefault(gpu.target.name, gpu)
+        if other != gpu:
+            msg = f"{other.key} and {gpu.key} are both {gpu.target.name}; give one of them"
+            raise InputError(msg)
+    return found
+
+
+def _gpu_for(target: str, asked: Mapping[str, Gpu] | None) -> Gpu | None:
+    return _usual_gpus().get(target) if asked is None else asked.get(target)
+
+
+@cache
+def _usual_gpus() -> dict[str, Gpu]:
+    """Return the first GPU of the table for each target; the architecture where there is none."""
+    found: dict[str, Gpu] = {}
+    for gpu in (*devices().values(), *bare_gpus().values()):
+        found.setdefault(gpu.target.name, gpu)
+    return found
+
+
+def _rank(one: ScannedKernel) -> tuple[bool, float, float, str]:
+    """Sort by what there is to win; then what is least occupied, then what is not ok."""
+    return (
+        one.status != "ok",
+        -(one.gain or 0.0),
+        one.occupancy or 0.0,
+        one.kernel,
+    )
+
+
+def _unlisted(folder: str, why: str) -> ScannedKernel:
+    return ScannedKernel(
+        kernel=Path(folder).name,
+        status="unreadable",
+        reason=f"the folder cannot be read: {why}",
+        entry=folder,
+    )
+
+
+def _scanned(
+    entry: Entry, asked: Mapping[str, Gpu] | None, tuned: Mapping[str, Mapping[str, int]]
+) -> ScannedKernel:
+    kernel = read_entry(entry)
+    if isinstance(kernel, Unreadable):
+        return ScannedKernel(
+            kernel=kernel.name,
+            target=kernel.target or "",
+            status=kernel.status,
+            reason=kernel.reason,
+            entry=entry.folder,
+        )
+    resources = kernel.resources
+    recorded = _recorded(kernel, tuned)
+    read = ScannedKernel(
+        kernel=kernel.name,
+        target=kernel.target.name,
+        num_warps=resources.num_warps,
+        num_stages=kernel.num_stages,
+        num_ctas=resources.num_ctas,
+        constexprs=recorded.constexprs,
+        arguments=recorded.arguments,
+        n_regs=resources.n_regs,
+        local_bytes=resources.local_bytes,
+        local_accesses=None
+        if kernel.mix is None
+        else kernel.mix.local_loads + kernel.mix.local_stores,
+        static_shared=resources.static_shared,
+        shared=resources.shared,
+        tensor_instructions=None if kernel.mix is None else kernel.mix.tensor,
+        triton_version=kernel.triton_version or "",
+        source=recorded.source,
+        entry=entry.folder,
+    )
+    gpu = _gpu_for(kernel.target.name, asked)
+    if gpu is None or gpu.target != kernel.target:
+        return dataclasses.replace(read, **_without_gpu(kernel.target, asked))
+    return dataclasses.replace(read, gpu=gpu.key, **_on_gpu(kernel, gpu))
+
+
+def _recorded(kernel: CachedKernel, tuned: Mapping[str, Mapping[str, int]]) -> Any:
+    entry = kernel.entry
+    suffix = next((one for one in ("source", "ttir") if one in entry.suffixes), None)
+    blocks = tuned.get(entry.folder.rpartition("/")[2], {})
+    if suffix is None:
+        return dataclasses.replace(NOTHING, constexprs=dict(blocks))
+    try:
+        compiled = Path(entry.path(suffix)).stat().st_mtime
+    except OSError:
+        compiled = 0.0
+    return read_recorded(read_text(entry, suffix), compiled, blocks)
+
+
+def _without_gpu(target: Target, asked: Mapping[str, Gpu] | None) -> dict[str, Any]:
+    if asked is not None and target.name not in asked:
+        keys = listed([gpu.key for gpu in asked.values()])
+        why = f"it was compiled for {target.name}, and {keys} runs {listed([*asked])}"
+        return {"status": "other target", "reason": why}
+    why = f"{target} is not in the table of architectures"
+    return {"status": "unknown target", "reason": why}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a kernel's resources sit on a GPU."""
+
+    programs: int
+    limiters: tuple[str, ...]
+    steps: tuple[NextStep, ...]
+    """The next step of each limiter that has one."""
+    programs_after: int | None
+
+
+@cache
+def fit_of(resources: Resources, gpu: Gpu) -> Fit:
+    """Return how *resources* sit on *gpu*; equal ones are worked out once."""
+    architecture = gpu.architecture
+    allowed = limiting(resources, architecture)
+    programs = min(allowed.values())
+    limiters = tuple(name for name, number in allowed.items() if number == programs)
+    steps = next_steps(resources, architecture)
+    return Fit(
+        programs,
+        limiters,
+        tuple(step for step in steps if step.resource in limiters),
+        programs_after(steps, resources, architecture),
+    )
+
+
+def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
+    """Return the columns that depend on the GPU."""
+    resources = kernel.resources
+    fit = fit_of(resources, gpu)
+    limiter = "+".join(fit.limiters)
+    warps = fit.programs * resources.num_warps
+    step = _step_words(kernel, gpu, fit)
+    after = fit.programs_after
+    found = {
+        "limiter": limiter,
+        "programs_per_multiprocessor": fit.programs,
+        "occupancy": warps / gpu.architecture.max_warps,
+        "next_step": step,
+        "next_programs": after,
+        "fewer_registers": None if after is None else _fewer(fit, "registers"),
+        "fewer_shared": None if after is None else _fewer(fit, "shared"),
+    }
+    if not fit.programs:
+        which = listed([_resource_word(gpu, name) for name in fit.limiters])
+        why = f"one program needs more {which} than {gpu.title} gives a program"
+        return {**found, "status": "does not fit", "reason": why}
+    gain = find_gain(
+        kernel.mix,
+        resources,
+        gpu,
+        programs=fit.programs,
+        after=after,
+        step=step,
+        spill_advice=_spill_advice(kernel, gpu),
+    )
+    return {
+        **found,
+        "gain": gain.factor,
+        "gain_by": gain.by,
+        "bound": gain.bound,
+    }
+
+
+def _fewer(fit: Fit, resource: str) -> int | None:
+    for step in fit.steps:
+        if step.resource == resource and step.most_for_one_more is not None:
+            return step.now - step.most_for_one_more
+    return None
+
+
+def _resource_word(gpu: Gpu, name: str) -> str:
+    return LIMITS[name].amd if gpu.vendor == "AMD" else LIMITS[name].nvidia
+
+
+def _step_words(kernel: CachedKernel, gpu: Gpu, fit: Fit) -> str:
+    """Return what brings a further program, with how to ask for it, or why nothing does."""
+    if fit.programs_after is None:
+        full = [name for name in fit.limiters if name not in {one.resource for one in fit.steps}]
+        binding = [_resource_word(gpu, name) for name in full or fit.limiters]
+        return f"none, {listed(binding)} are full" if full else f"none by {listed(binding)}"
+    return " and ".join(_one_step(kernel, gpu, step) for step in fit.steps)
+
+
+def _one_step(kernel: CachedKernel, gpu: Gpu, step: NextStep) -> str:
+    unit = f"{_resource_word(gpu, step.resource)} {step.now} to {step.most_for_one_more}"
+    if step.option is not None:
+        return f"{unit} ({step.option})"
+    if step.resource != "shared":
+        return unit
+    stages = (kernel.num_stages or 1) > 1 and pipeline_bytes(kernel) > 0
+    return f"{unit} ({'fewer num_stages' if stages else 'a smaller block'})"
+
+
+def _spill_advice(kernel: CachedKernel, gpu: Gpu) -> str:
+    """Return what gives a kernel that spills more registers, or fewer values to keep in them."""
+    used, architecture = kernel.resources.n_regs, gpu.architecture
+    if kernel.maxnreg is not None:
+        return f"without maxnreg={kernel.maxnreg}"
+    if isinstance(architecture, CudaArchitecture):
+        threads = kernel.resources.num_warps * architecture.warp_size
+        allowed = architecture.registers // threads // REGISTER_STEP * REGISTER_STEP
+        if used >= allowed < architecture.max_registers_per_thread:
+            return "fewer num_warps, which allow more registers, or a smaller block"
+    return "a smaller block or more num_warps"

@@ -1,0 +1,515 @@
+"""What runs in a traced program: each launch of a kernel of Triton is counted, and some are timed.
+
+This file imports nothing but the standard library and is loaded by the program's own Python, once
+that imports Triton. A process has a folder in the folder of the records: `kernels.jsonl` gets a
+line for each kernel when it is first launched, with its files beside it, and `counts.json` is
+written anew once a second and at the end. Nothing that goes wrong here reaches the program: it is
+written to the record.
+
+Triton's `launch_enter_hook` does not tell the grid, and with it set inductor gives up its own
+launchers, so it is the launchers themselves that are wrapped: `CompiledKernel._run`, which
+`_init_handles` sets in Triton 3.6 to 3.9, and the `runner` of inductor's launcher functions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .noted import (
+    Kernel,
+    Timer,
+    clock,
+    counts,
+    device_facts,
+    keep,
+    of_inductor,
+    of_triton,
+    process_facts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+SAMPLE = 20
+"""Of the launches of a kernel over a grid one in so many is timed."""
+FIRST = 5
+"""The launches of a grid that are timed before one in `sample` is."""
+FLUSH_NS, NEW_NS = 1_000_000_000, 50_000_000
+"""How old what is written may get: at a launch that is looked at, at a new kernel."""
+MOST_ERRORS = 20
+
+_unusual = 0
+"""How many blocks are tuning or capturing now, in any thread."""
+_thread = threading.local()
+
+
+class Session:
+    """Notes launches in a folder, from `install` or the first `patch` until `close`."""
+
+    def __init__(
+        self, folder: str, *, times: bool = True, sample: int = SAMPLE, whole: bool = False
+    ) -> None:
+        self.folder = folder
+        self.whole = whole
+        self.sample = sample
+        self.timer = Timer() if times else None
+        self.kernels: list[Kernel] = []
+        self.errors: list[str] = []
+        self.replays = 0
+        self.spent = 0
+        self._undo: list[Callable[[], None]] = []
+        self._lock = threading.RLock()
+        self._begin()
+        # What is registered stays for good, and shall not keep the session.
+        reference = weakref.ref(self)
+
+        def forked() -> None:
+            session = reference()
+            if session is not None:
+                session._forked()
+
+        os.register_at_fork(after_in_child=forked)
+
+    @classmethod
+    def of_process(cls, folder: str) -> Any:
+        """Return the session of a whole process, which ends with it."""
+        settings = json.loads(Path(folder, "settings.json").read_text("utf-8"))
+        session = cls(folder, **settings, whole=True)
+        atexit.register(session.close)
+        leave = os._exit
+
+        @functools.wraps(leave)
+        def leave_noted(status: int) -> None:
+            session.close(patient=False)
+            leave(status)
+
+        # multiprocessing's children end so, without atexit.
+        os._exit = leave_noted  # type: ignore[assignment] # it does not return either
+        return session
+
+    def _begin(self) -> None:
+        self.place: Path | None = None
+        self.start = self.flushed = clock()
+        self.began = time.time()
+        self.spent = 0
+        self.closed = False
+
+    def _forked(self) -> None:
+        """Begin anew in a child: what was counted so far is the parent's."""
+        self._lock = threading.RLock()
+        if not self.whole:
+            self.closed = True
+        if self.closed:
+            self._restore()
+            return
+        self._begin()
+        self.replays = 0
+        self.errors = []
+        for kernel in self.kernels:
+            kernel.cells.clear()
+            kernel.others = None
+        if self.timer is not None:
+            self.timer = Timer()
+
+    # Where launches go through
+
+    def patch(self, name: str, module: Any) -> None:
+        """Wrap what launches kernels in *module*, which was just imported."""
+        with self.guarded():
+            {
+                "triton.compiler.compiler": self._patch_triton,
+                "triton.runtime.autotuner": self._patch_autotuner,
+                "torch.cuda.graphs": self._patch_graphs,
+                "torch._inductor.runtime.triton_heuristics": self._patch_inductor,
+                "torch._inductor.runtime.benchmarking": self._patch_benchmarking,
+            }[name](module)
+
+    def install(self, modules: Any) -> None:
+        """Wrap what *modules* have, which are imported, and kernels that are loaded already."""
+        for module in modules:
+            self.patch(module.__name__, module)
+        with self.guarded():
+            for one in gc.get_objects():
+                kind = type(one).__name__
+                if kind == "CompiledKernel" and getattr(one, "_run", None) is not None:
+                    self.wrap_kernel(one)
+                elif kind == "CachingAutotuner":
+                    self._wrap_launchers(one)
+
+    def _replace(self, holder: Any, name: str, made: Any) -> None:
+        """Put *made* in the place of an attribute, until `close`."""
+        before = vars(holder)[name]
+        after = functools.wraps(before)(made(before))
+        setattr(holder, name, after)
+
+        def undo() -> None:
+            if vars(holder)[name] is after:
+                setattr(holder, name, before)
+
+        self._undo.append(undo)
+
+    def _patch_triton(self, module: Any) -> None:
+        def made(load: Any) -> Any:
+            def _init_handles(kernel: Any) -> None:
+                if kernel.module is None:
+                    load(kernel)
+                    self.wrap_kernel(kernel)
+
+            return _init_handles
+
+        self._replace(module.CompiledKernel, "_init_handles", made)
+
+    def _patch_autotuner(self, module: Any) -> None:
+        self._replace(module.Autotuner, "_bench", marked("tuning"))
+
+    def _patch_inductor(self, module: Any) -> None:
+        session = self
+
+        def generated(generate: Any) -> Any:
+            def _gen_launcher_code(result: Any, scope: Any, *args: Any, **kwargs: Any) -> Any:
+                session.wrap_runner(result, scope)
+                launcher = generate(result, scope, *args, **kwargs)
+                with session.guarded():
+                    session._undo.append(restoring(weakref.ref(launcher), scope.get("runner")))
+                return launcher
+
+            return _gen_launcher_code
+
+        def fast(build: Any) -> Any:
+            def _build_fast_launcher(tuner: Any, launcher: Any) -> Any:
+                made = build(tuner, launcher)
+                if made is not None:
+                    with session.guarded():
+                        session.wrap_fast(launcher, made)
+                return made
+
+            return _build_fast_launcher
+
+        tuner = module.CachingAutotuner
+        self._replace(module.CompileResult, "_gen_launcher_code", generated)
+        self._replace(tuner, "bench", marked("tuning"))
+        if "_build_fast_launcher" in vars(tuner):
+            self._replace(tuner, "_build_fast_launcher", fast)
+
+    def _patch_benchmarking(self, module: Any) -> None:
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__:
+                for name in ("benchmark", "benchmark_gpu"):
+                    if callable(vars(kind).get(name)):
+                        self._replace(kind, name, marked("tuning"))
+
+    def _patch_graphs(self, module: Any) -> None:
+        def begins(begin: Any) -> Any:
+            def capture_begin(*args: Any, **kwargs: Any) -> Any:
+                enter("capturing")
+                try:
+                    return begin(*args, **kwargs)
+                except BaseException:
+                    leave("capturing")
+                    raise
+
+            return capture_begin
+
+        def ends(end: Any) -> Any:
+            def capture_end(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return end(*args, **kwargs)
+                finally:
+                    leave("capturing")
+
+            return capture_end
+
+        def replayed(replay: Any) -> Any:
+            def noted(*args: Any, **kwargs: Any) -> Any:
+                self.replays += 1
+                return replay(*args, **kwargs)
+
+            return noted
+
+        graph = module.CUDAGraph
+        for name, made in (
+            ("capture_begin", begins),
+            ("capture_end", ends),
+            ("replay", replayed),
+        ):
+            if name in vars(graph):
+                self._replace(graph, name, made)
+
+    # Launchers
+
+    def wrap_kernel(self, kernel: Any) -> None:
+        """Wrap the launcher of a CompiledKernel that is loaded."""
+        with self.guarded():
+            run = kernel._run
+            if getattr(run, "session", None) is not self:
+                kernel._run = self._noting(functools.partial(of_triton, weakref.ref(kernel)), run)
+                wrapped, reference = kernel._run, weakref.ref(kernel)
+
+                def undo() -> None:
+                    found = reference()
+                    if found is not None and found._run is wrapped:
+                        found._run = run
+
+                self._undo.append(undo)
+
+    def wrap_runner(self, result: Any, scope: Any) -> None:
+        """Wrap the runner in the *scope* of a launcher function that inductor generates."""
+        with self.guarded():
+            run = scope.get("runner")
+            if run is not None and getattr(run, "session", None) is not self:
+                scope["runner"] = self._noting(functools.partial(of_inductor, result), run)
+
+    def wrap_fast(self, launcher: Any, made: Any) -> None:
+        """Wrap the runner of inductor's fast launcher, *made* of *launcher*."""
+        known = launcher.__globals__["runner"]
+        run = made.__globals__["runner"]
+        if getattr(known, "session", None) is self:
+            wrapped = self._launcher(known.kernel, run)
+            made.__globals__["runner"] = wrapped
+            self._undo.append(restoring(weakref.ref(made), wrapped))
+
+    def _wrap_launchers(self, tuner: Any) -> None:
+        results = {id(one.config): one for one in getattr(tuner, "compile_results", ())}
+        for launcher in [*tuner.launchers, getattr(tuner, "_cached_launcher", None)]:
+            scope = getattr(launcher, "__globals__", {})
+            if "runner" in scope:
+                self.wrap_runner(results.get(id(launcher.config), launcher), scope)
+                self._undo.append(restoring(weakref.ref(launcher), scope["runner"]))
+
+    def _noting(self, describe: Any, run: Any) -> Any:
+        kernel = Kernel(len(self.kernels), describe)
+        self.kernels.append(kernel)
+        return self._launcher(kernel, run)
+
+    def _launcher(self, kernel: Any, run: Any) -> Any:
+        """Return what launches as *run* does, and counts."""
+        cells, unusual = kernel.cells, self._unusual
+
+        def launch(*args: Any) -> Any:
+            cell = cells.get(args[:3])
+            if cell is None or _unusual or cell.count >= cell.due:
+                return unusual(kernel, run, args)
+            result = run(*args)
+            cell.count += 1
+            return result
+
+        made: Any = launch
+        with contextlib.suppress(Exception):
+            made.__dict__.update(vars(run))
+        if hasattr(run, "__self__"):
+            made.__self__ = run.__self__  # inductor asks a bound method for its kernel
+        made.session, made.kernel, made.__wrapped__ = self, kernel, run
+        return made
+
+    def _unusual(self, kernel: Any, run: Any, args: Any) -> Any:
+        """Make a launch that is the first of its grid, is due, or is no launch of the program's."""
+        before = clock()
+        cell: Any = None
+        kind, pair = "", None
+        try:
+            grid = tuple(map(int, args[:3]))
+            if all(grid):  # a grid with a 0 launches nothing
+                cell, kind = self._cell(kernel, grid), self._kind()
+            if kind == "count" and cell.count >= cell.due:
+                pair = self._due(kernel, cell, args[3:])
+        except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
+            self._failed(error)
+        ran = clock()
+        result = run(*args)
+        after = clock()
+        try:
+            if pair is not None and self.timer is not None:
+                self.timer.end(kernel, cell, pair)
+            # One attribute at a time: no other thread comes between.
+            if kind == "count":
+                cell.count += 1
+            elif kind == "tuning":
+                cell.tuning += 1
+            elif kind == "captured":
+                cell.captured += 1
+            if after - self.flushed > FLUSH_NS:
+                self.flush()
+        except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
+            self._failed(error)
+        self.spent += ran - before + clock() - after
+        return result
+
+    def _cell(self, kernel: Any, grid: Any) -> Any:
+        """Return where launches over *grid* are counted."""
+        if callable(kernel.described):
+            describe, kernel.described = kernel.described, {}
+            kernel.described = {**describe(), **device_facts()}
+        if self.place is None or not kernel.cells:
+            self._write(kernel)
+        return kernel.cell(grid)
+
+    def _kind(self) -> Any:
+        """Return the name of the count that a launch of this thread goes to."""
+        if getattr(_thread, "tuning", 0):
+            return "tuning"
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            return "captured" if torch.cuda.is_current_stream_capturing() else "count"
+        return "count"
+
+    def _due(self, kernel: Any, cell: Any, rest: Any) -> Any:
+        """Return the events that time a launch whose turn has come; None where it is not timed."""
+        first = cell.count < FIRST
+        # Layers of a network make launches that are alike at a fixed distance.
+        cell.due = cell.count + (1 if first else self.sample + cell.samples % 3)
+        if self.timer is None or _unusual:  # while a graph is captured nothing may be asked
+            return None
+        return self.timer.begin(kernel, rest) if self.timer.has_time() or first else None
+
+    # The record
+
+    def _write(self, kernel: Any) -> None:
+        """Append a line on *kernel* to this process's record, and keep its files."""
+        with self._lock:
+            if self.place is None:
+                number = f"{os.getpid()}-{time.time_ns():x}"
+                self.place = Path(self.folder, number)
+                self.place.mkdir()
+                self._append(process_facts())
+            described = {**kernel.described, "kernel": kernel.number}
+            source = described.pop("files", None)
+            if source:
+                described["kept"] = keep(source, Path(self.folder, "files"), described)
+            self._append(described)
+            if clock() - self.flushed > NEW_NS:
+                self.flush()
+
+    def _append(self, values: Any) -> None:
+        assert self.place is not None  # noqa: S101 - for the type checker
+        with (self.place / "kernels.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values, default=str) + "\n")
+
+    def flush(self, *, ended: bool = False) -> None:
+        """Write what was counted so far."""
+        if self.place is None:
+            return
+        with self._lock:
+            self.flushed = clock()
+            if self.timer is not None and not _unusual:
+                self.timer.collect()
+            counted = {
+                "ended": ended,
+                "began": self.began,
+                "seconds": (self.flushed - self.start) / 1e9,
+                "replays": self.replays,
+                "errors": self.errors,
+                "spent_ns": self.spent,
+                "kernels": {kernel.number: counts(kernel) for kernel in self.kernels},
+                **({} if self.timer is None else self.timer.facts()),
+            }
+            if ended:
+                counted["hot_ns"] = hot_ns()
+            part = self.place / "counts.part"
+            part.write_text(json.dumps(counted, default=str), "utf-8")
+            part.replace(self.place / "counts.json")
+
+    def close(self, *, patient: bool = True) -> None:
+        """Write the last counts and put everything back."""
+        if self.closed:
+            return
+        self.closed = True
+        with self.guarded():
+            if self.timer is not None and patient:
+                self.timer.wait()
+            self.flush(ended=True)
+        if not self.whole:
+            self._restore()
+
+    def _restore(self) -> None:
+        for undo in reversed(self._undo):
+            with self.guarded():
+                undo()
+        self._undo.clear()
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Swallow what goes wrong in the block, and write it into the record, each once."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"[:300]
+        if said not in self.errors and len(self.errors) < MOST_ERRORS:
+            self.errors.append(said)
+
+
+def enter(what: str) -> None:
+    """Say that this thread is *what*: tuning or capturing."""
+    global _unusual  # noqa: PLW0603 - read at each launch, where an attribute takes longer
+    setattr(_thread, what, getattr(_thread, what, 0) + 1)
+    _unusual += 1
+
+
+def leave(what: str) -> None:
+    """Say that it is that no more."""
+    global _unusual  # noqa: PLW0603 - read at each launch, where an attribute takes longer
+    if getattr(_thread, what, 0):
+        setattr(_thread, what, getattr(_thread, what) - 1)
+        _unusual -= 1
+
+
+def marked(what: str) -> Any:
+    """Return what makes of a function one in which the thread is *what*."""
+
+    def made(function: Any) -> Any:
+        def marking(*args: Any, **kwargs: Any) -> Any:
+            enter(what)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                leave(what)
+
+        return marking
+
+    return made
+
+
+def restoring(reference: Any, wrapped: Any) -> Any:
+    """Return what takes *wrapped* out of the globals of a launcher function that still is there."""
+
+    def undo() -> None:
+        launcher = reference()
+        if launcher is not None and launcher.__globals__.get("runner") is wrapped:
+            launcher.__globals__["runner"] = wrapped.__wrapped__
+
+    return undo
+
+
+def hot_ns(rounds: int = 500) -> Any:
+    """Return what noting an everyday launch takes here, ns: calls with it less calls without."""
+
+    def run(_x: Any, _y: Any, _z: Any, *_rest: Any) -> Any:
+        return None
+
+    session = Session.__new__(Session)
+    kernel = Kernel(0, {})
+    kernel.cell((1, 1, 1)).due = sys.maxsize
+    launch = session._launcher(kernel, run)
+    rest = (0,) * 12
+
+    def timed(function: Any) -> Any:
+        start = clock()
+        for _ in range(rounds):
+            function(1, 1, 1, *rest)
+        return clock() - start
+
+    return max(0, min(timed(launch) for _ in range(5)) - min(timed(run) for _ in range(5))) / rounds

@@ -1,0 +1,306 @@
+"""What is noted of a traced program: its processes, kernels, grids and times.
+
+As hook.py, this is loaded by the program's own Python, and imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+MOST_GRIDS = 256
+"""The grids of a kernel that are counted apart."""
+HOLD_NS = 50_000
+"""How long the GPU is kept busy where it would else wait for the launch that is timed."""
+HOLD_CYCLES = 100_000
+HELD = 8
+"""Timed launches for which the GPU is held, after one that it had to wait for."""
+SHARE, SAVED_NS = 0.01, 5_000_000
+"""The share of the time that timing launches may take, and how much of that may be saved up."""
+EMPTY_PAIRS = 5
+"""Pairs of events with nothing between them."""
+MOST_PENDING = 64
+"""Pairs of events that wait to be read."""
+KEPT = frozenset({".json", ".cubin", ".ptx", ".ttgir", ".hsaco", ".amdgcn"})
+"""How the names of the files of a kernel end that are read when the program has ended."""
+clock = time.perf_counter_ns
+
+
+class Cell:
+    """The launches of one kernel over one grid."""
+
+    __slots__ = ("captured", "count", "due", "grid", "ns", "samples", "tuning")
+
+    def __init__(self, grid: Any) -> None:
+        self.grid = grid
+        self.count = self.due = self.tuning = self.captured = self.samples = 0
+        self.ns = 0.0
+
+
+class Kernel:
+    """A compiled kernel that can be launched: what is told of it, and its cells by grid."""
+
+    __slots__ = ("cells", "described", "held", "number", "others")
+
+    def __init__(self, number: int, described: Any) -> None:
+        self.number = number
+        self.described = described
+        self.cells: dict[Any, Cell] = {}
+        self.others: Cell | None = None
+        self.held = 0
+
+    def cell(self, grid: Any) -> Any:
+        """Return the cell of *grid*, or that of all further grids."""
+        found = self.cells.get(grid)
+        if found is None and len(self.cells) < MOST_GRIDS:
+            found = self.cells.setdefault(grid, Cell(grid))
+        elif found is None:
+            found = self.others = self.others or Cell(None)
+        return found
+
+
+class Timer:
+    """Times launches by pairs of CUDA events of torch, which are read when they are done."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Any]] = {}
+        self._pending: list[Any] = []
+        self._asked, self._left_ns = clock(), float(SAVED_NS)
+        self._collecting = threading.Lock()
+        self.held = self.dirty = 0
+        self.empty: list[float] = []
+        self._streams: dict[int, Any] = {}
+
+    def has_time(self) -> bool:
+        """Tell whether timing has taken less than its share."""
+        now = clock()
+        saved = self._left_ns + SHARE * (now - self._asked)
+        self._asked, self._left_ns = now, min(saved, SAVED_NS)
+        return self._left_ns > 0
+
+    def begin(self, kernel: Any, rest: Any) -> Any:
+        """Return the events of a launch that follows, the first of them recorded; None: no time."""
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        before = clock()
+        stream = torch.cuda.current_stream()
+        if rest and isinstance(rest[0], int) and stream.cuda_stream != rest[0]:
+            stream = self._streams.setdefault(rest[0], torch.cuda.ExternalStream(rest[0]))
+        device = stream.device_index
+        if len(self.empty) < EMPTY_PAIRS and not any(one[0] is None for one in self._pending):
+            pair = self._pair(torch, device)
+            self._hold(torch, stream)
+            pair[0].record(stream)
+            pair[1].record(stream)
+            self._pending.append((None, device, *pair))
+        if kernel.held:
+            kernel.held -= 1
+            self._hold(torch, stream)
+        pair = self._pair(torch, device)
+        pair[0].record(stream)
+        self._left_ns -= clock() - before
+        return stream, device, pair
+
+    def end(self, kernel: Any, cell: Any, begun: Any) -> None:
+        """Record the second event; where the GPU had waited for the launch, its time is no time."""
+        before = clock()
+        stream, device, pair = begun
+        pair[1].record(stream)
+        if pair[0].query():
+            self.dirty += 1
+            kernel.held = HELD
+            self._free.setdefault(device, []).append(pair)
+        else:
+            self._pending.append((cell, device, *pair))
+        if len(self._pending) >= MOST_PENDING:
+            self.collect()
+        self._left_ns -= clock() - before
+
+    def _hold(self, torch: Any, stream: Any) -> None:
+        """Keep the GPU busy for as long as it takes to queue a launch."""
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(HOLD_CYCLES)
+        self._left_ns -= HOLD_NS
+        self.held += 1
+
+    def _pair(self, torch: Any, device: Any) -> Any:
+        free = self._free.get(device)
+        if free:
+            return free.pop()
+        return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def collect(self) -> None:
+        """Read the pairs that are done."""
+        if not self._collecting.acquire(blocking=False):
+            return  # another thread does
+        try:
+            pending, self._pending = self._pending, []
+            self._pending += self._read(pending)
+        finally:
+            self._collecting.release()
+
+    def _read(self, pending: Any) -> Any:
+        """Read those of *pending* that are done, and return the others."""
+        waiting = []
+        for one in pending:
+            cell, device, first, second = one
+            if not second.query():
+                waiting.append(one)
+                continue
+            ns = first.elapsed_time(second) * 1e6
+            if cell is None:
+                self.empty.append(ns)
+            else:
+                cell.ns += ns
+                cell.samples += 1
+            self._free.setdefault(device, []).append((first, second))
+        return waiting
+
+    def wait(self) -> None:
+        """Give the last launches a moment to end."""
+        until = clock() + 200_000_000
+        self.collect()
+        while self._pending and clock() < until:
+            time.sleep(0.001)
+            self.collect()
+
+    def facts(self) -> Any:
+        """Return what the times rest on."""
+        return {"empty_ns": self.empty, "held": self.held, "dirty": self.dirty}
+
+
+def driver() -> Any:
+    """Return Triton's driver."""
+    return sys.modules["triton"].runtime.driver.active
+
+
+def device_facts() -> Any:
+    """Return which device is current, and what it is."""
+    facts = {}
+    with contextlib.suppress(Exception):
+        facts["device"] = device = driver().get_current_device()
+        found = driver().utils.get_device_properties(device)
+        facts["multiprocessors"] = found.get("multiprocessor_count")
+    with contextlib.suppress(Exception):
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            facts["gpu"] = torch.cuda.get_device_name(facts["device"])
+    return facts
+
+
+def of_triton(reference: Any) -> Any:
+    """Return what is told of a CompiledKernel."""
+    kernel = reference()
+    described = {"name": kernel.name, "hash": kernel.hash, "by": "triton"}
+    with contextlib.suppress(Exception):
+        described["files"] = [str(path) for path in kernel.metadata_group.values()]
+    with contextlib.suppress(Exception):
+        described["metadata"] = plain(kernel.metadata._asdict())
+    with contextlib.suppress(Exception):
+        function = kernel.src.fn
+        declared = {i for i, one in enumerate(function.params) if one.is_constexpr}
+        described["constexprs"] = {
+            function.arg_names[path[0]]: shown(value)
+            for path, value in kernel.src.constants.items()
+            if len(path) == 1 and path[0] in declared
+        }
+    with contextlib.suppress(Exception):
+        described["n_regs"], described["n_spills"] = kernel.n_regs, kernel.n_spills
+    return described
+
+
+def of_inductor(result: Any) -> Any:
+    """Return what is told of a kernel that inductor launches by itself."""
+    kernel: Any = getattr(result, "kernel", None)
+    config = result.config
+    options = ("num_warps", "num_stages", "num_ctas")
+    metadata = {name: getattr(config, name) for name in options if hasattr(config, name)}
+    described: dict[str, Any] = {
+        "name": getattr(kernel, "name", None) or getattr(result, "__name__", "?"),
+        "hash": getattr(kernel, "hash", None) or getattr(result, "cache_hash", "?"),
+        "by": "inductor",
+        "constexprs": {name: shown(value) for name, value in config.kwargs.items()},
+        "metadata": metadata,
+    }
+    for name, told in (("shared", metadata), ("n_regs", described), ("n_spills", described)):
+        value = getattr(kernel, name, getattr(result, name, None))
+        if value is not None:
+            told[name] = value
+    with contextlib.suppress(Exception):
+        heuristics = sys.modules["torch._inductor.runtime.triton_heuristics"]
+        key = heuristics.triton_hash_to_path_key(kernel.hash)
+        device = result.compile_meta.get("device") or 0
+        place = Path(heuristics.triton_cache_dir(device), key)
+        described["files"] = [str(one) for one in sorted(place.iterdir())]
+    return described
+
+
+def plain(metadata: Any) -> Any:
+    """Return metadata of Triton as JSON takes it."""
+    target = metadata.get("target")
+    if hasattr(target, "backend"):
+        metadata["target"] = {
+            "backend": target.backend,
+            "arch": target.arch,
+            "warp_size": target.warp_size,
+        }
+    return metadata
+
+
+def shown(value: Any) -> Any:
+    """Return the text of a constexpr."""
+    value = getattr(value, "value", value)
+    return getattr(value, "__name__", None) or str(value)
+
+
+def keep(paths: Any, folder: Path, described: Any) -> str:
+    """Link the files of a kernel into *folder*, as the cache may be gone at the end."""
+    name = "".join(one for one in str(described["hash"]) if one.isalnum())[:64]
+    place, part = folder / name, folder / f"{name}.{os.getpid()}.part"
+    if place.is_dir():
+        return name
+    part.mkdir(parents=True, exist_ok=True)
+    for path in map(Path, paths):
+        if path.suffix in KEPT and not path.name.startswith("__grp__"):
+            try:
+                os.link(path, part / path.name)
+            except OSError:  # on another file system
+                with contextlib.suppress(OSError):
+                    (part / path.name).write_bytes(path.read_bytes())
+    try:
+        part.rename(place)
+    except OSError:  # another process was first
+        for path in part.iterdir():
+            path.unlink()
+        part.rmdir()
+    return name
+
+
+def counts(kernel: Any) -> Any:
+    """Return the cells of a kernel as plain values."""
+    cells = [*kernel.cells.values(), *([] if kernel.others is None else [kernel.others])]
+    names = ("grid", "count", "tuning", "captured", "samples", "ns")
+    return [{name: getattr(cell, name) for name in names} for cell in cells]
+
+
+def process_facts() -> Any:
+    """Return what this process is."""
+    triton, torch = sys.modules.get("triton"), sys.modules.get("torch")
+    return {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "argv": list(getattr(sys, "argv", [])),
+        "python": sys.version.split()[0],
+        "triton": getattr(triton, "__version__", None),
+        "torch": str(getattr(torch, "__version__", "")) or None,
+        "rank": os.environ.get("RANK"),
+    }

@@ -1,0 +1,489 @@
+"""`occupancy-lab trace` and `trace()`: what a program launched, told at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
+from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
+from occupancy_lab.tracing import hook, noted, sitecustomize
+from occupancy_lab.tracing.records import Traced, check_gpu, dry_kernels, read_records
+from occupancy_lab.workers import signals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.tracing.records import TracedKernel
+
+NOTHING = "no kernel of Triton was launched"
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+_OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
+"""What a terminal sends to the program too."""
+MOST_NAMED = 5
+"""Processes that are named each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a traced program ended."""
+
+    command: tuple[str, ...]
+    status: int
+    """Its exit status; -N where signal N ended it, as subprocess has it."""
+    started: bool
+    """Whether a Python of it was there to note anything."""
+    dry: bool = False
+    """Whether it was run on fake tensors, and nothing was launched."""
+    stopped: str | None = None
+    """Why a dry run did not come to its end, as a sentence."""
+
+
+class Trace(Answer):
+    """The kernels of Triton that a program, or a block of one, launched: a row each."""
+
+    __slots__ = ("_asked", "_folder", "_found", "_session", "outcome")
+
+    def __init__(
+        self, found: Traced | None = None, outcome: Outcome | None = None, asked: Any = None
+    ) -> None:
+        """Take what was found already, or nothing for a block that is still to be run."""
+        self._found = found
+        self.outcome = outcome
+        self._asked = asked
+        self._session: Any = None
+        self._folder: Any = None
+
+    def __enter__(self) -> Self:
+        if self._session is not None or self._found is not None:
+            msg = "this trace was used already; make another with trace()"
+            raise InputError(msg)
+        gpu, settings = self._asked
+        self._asked = gpu
+        self._folder = tempfile.TemporaryDirectory(prefix="occupancy-lab-trace-")
+        self._session = _Block(self._folder.name, settings)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.end()
+        try:
+            self._found = read_records(Path(self._folder.name), self._asked)
+        finally:
+            self._folder.cleanup()
+
+    @property
+    def found(self) -> Traced:
+        """What was launched; raises InputError before the end of the block."""
+        if self._found is None:
+            msg = "the trace has not ended; ask for it after its block"
+            raise InputError(msg)
+        return self._found
+
+    @property
+    def kernels(self) -> tuple[TracedKernel, ...]:
+        """Each kernel in each configuration that was launched."""
+        return self.found.kernels
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each kernel and configuration."""
+        import pandas as pd
+
+        return pd.DataFrame([one.row() for one in self.kernels]).convert_dtypes()
+
+    def to_document(self) -> Document:
+        """Return the table, and what the numbers rest on."""
+        return write_trace(self.found, self.outcome)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, each process and device apart."""
+        outcome = self.outcome
+        return {
+            "command": None if outcome is None else list(outcome.command),
+            "status": None if outcome is None else outcome.status,
+            "kernels": [one.to_dict() for one in self.kernels],
+            "processes": [dataclasses.asdict(one) for one in self.found.processes],
+            "document": self.to_document().to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        if self._found is None:
+            return "<Trace: not ended>"
+        return super().__repr__()
+
+
+class _Block:
+    """Notes the launches of this process until `end`."""
+
+    def __init__(self, folder: str, settings: dict[str, Any]) -> None:
+        self._session: Any = hook.Session(folder, **settings)
+        self._finder = sitecustomize.Finder(self._session.patch)
+        self._session.install(sitecustomize.imported())
+        sys.meta_path.insert(0, self._finder)
+
+    def end(self) -> None:
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self._finder)
+        self._session.close()
+
+
+def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE) -> Trace:
+    """Return what notes the launches of the block that it is a context manager of.
+
+    `with trace() as t:` begins it, and after the block `print(t)` shows the page. Launches of this
+    process are noted, of Triton's kernels and of those that torch.compile makes; blocks may be
+    nested.
+
+    Args:
+        gpu: The GPU to work out occupancy for; None takes the one that is launched on.
+        times: Whether launches are timed, by events of torch.
+        sample: Of the launches of a kernel over a grid one in so many is timed, after the first 5.
+
+    Raises:
+        InputError: the GPU is not known, or *sample* is less than 1.
+    """
+    return Trace(asked=(_gpu(gpu), _settings(times=times, sample=sample)))
+
+
+def _gpu(gpu: str | Gpu | None) -> Gpu | None:
+    return check_gpu(gpu) if gpu is None or isinstance(gpu, str) else gpu
+
+
+def _settings(*, times: bool, sample: int) -> dict[str, Any]:
+    if sample < 1:
+        msg = f"sample is {sample}; one launch in 1 or more is timed"
+        raise InputError(msg)
+    return {"times": times, "sample": sample}
+
+
+def trace_program(
+    command: Sequence[str],
+    *,
+    gpu: str | Gpu | None = None,
+    times: bool = True,
+    sample: int = hook.SAMPLE,
+) -> Trace:
+    """Run *command*, with this process's standard streams, and return what it launched.
+
+    Signals are passed on to it, and it decides what becomes of them.
+
+    Raises InputError where the GPU is not known or the command cannot be run.
+    """
+    asked, settings = _gpu(gpu), _settings(times=times, sample=sample)
+    with tempfile.TemporaryDirectory(
+        prefix="occupancy-lab-trace-", ignore_cleanup_errors=True
+    ) as name:
+        folder = Path(name)
+        start = folder / "start"
+        start.mkdir()
+        for module in (hook, noted, sitecustomize):
+            shutil.copy(str(module.__file__), start)
+        (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
+        before = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join(filter(None, [str(start), before]))
+        environment = {**os.environ, sitecustomize.FOLDER: str(folder), "PYTHONPATH": path}
+        status = _run(command, environment)
+        outcome = Outcome(tuple(command), status, (folder / sitecustomize.STARTED).exists())
+        return Trace(read_records(folder, asked), outcome)
+
+
+def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
+    """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
+
+    The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
+    values. *gpu* None is the GPU at hand, or the H100.
+
+    Raises InputError, with the line of the file, for what cannot be done so before any launch.
+    """
+    from occupancy_lab.compiling import store_directory
+    from occupancy_lab.compiling.script import Script
+
+    file, arguments = _script(command)
+    asked = _gpu(gpu) or chosen_gpus(None)[0][0]
+    with Script(file, asked, store_directory(), arguments=arguments) as script:
+        found = Traced(dry_kernels(script), ())
+        outcome = Outcome(tuple(command), 0, started=True, dry=True, stopped=script.stopped)
+    return Trace(found, outcome)
+
+
+def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the file that *command* has Python run, and its arguments."""
+    for place, word in enumerate(command):
+        if word.endswith(".py") and Path(word).is_file():
+            return word, tuple(command[place + 1 :])
+        if place and not word.startswith("-"):
+            break
+    msg = (
+        f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
+    )
+    raise InputError(msg)
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Return how *command* ended; signals that come meanwhile are the program's."""
+    with _signals_passed_on() as children:
+        try:
+            process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own
+        except OSError as error:
+            msg = f"{quoted(command[0])} cannot be run: {error.strerror}"
+            raise InputError(msg) from error
+        children.append(process)
+        return process.wait()
+
+
+@contextlib.contextmanager
+def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Send signals that come in the block to the program that is put into the list."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _frame: object) -> None:
+        signals.arrived()
+        if number in _OF_TERMINALS and _in_foreground():
+            return
+        for child in children:
+            child.send_signal(number)
+
+    # What the command line does of its own with a signal would end us before the program.
+    signals.arrived()
+    before = {number: signal.getsignal(number) for number in FORWARDED}
+    heeded = [number for number, old in before.items() if old is not signal.SIG_IGN]
+    for number in heeded:
+        signal.signal(number, pass_on)
+    try:
+        yield children
+    finally:
+        for number in heeded:
+            signal.signal(number, before[number])
+
+
+def _in_foreground() -> bool:
+    """Tell whether a terminal's Ctrl-C reaches the program by itself."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def end_as(status: int) -> NoReturn:
+    """End this process as a program that ended with *status*, by a signal where that did."""
+    if status < 0:
+        import resource
+
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program wrote its own
+        with contextlib.suppress(OSError):  # nobody may choose how SIGKILL is taken
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status if status >= 0 else 128 - status)
+
+
+# The page
+
+
+def write_trace(found: Traced, outcome: Outcome | None) -> Document:
+    """Return the page of what was launched."""
+    title = "trace"
+    if outcome is not None:
+        kind = "dry run" if outcome.dry else "trace"
+        title = f"{kind} of {literal(shlex.join(outcome.command))}"
+    if not found.kernels:
+        faults = tuple(_faults(found))
+        sections = (Section("", (), faults),) if faults else ()
+        return Document(title, (f"{_nothing(outcome)}.",), sections)
+    timed = any(one.total_us is not None for one in found.kernels)
+    total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
+    gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
+    times = () if total is None else ("us", "share")
+    headers = ("kernel", "launches", *times, "programs", "waves", "%", "limiter", "local B")
+    rows = tuple(
+        (f"{number} {literal(one.kernel)}", *_row(one, total))
+        for number, one in enumerate(found.kernels, 1)
+    )
+    configurations = tuple(
+        (str(number), literal(configuration(one))) for number, one in enumerate(found.kernels, 1)
+    )
+    tables = (Table(headers, rows), Table(("", "configuration"), configurations, prose=True))
+    sentences = (
+        *_legend(gpus),
+        *_gpu_sentences(found),
+        *_grid_sentences(found),
+        *_dry_sentences(found, outcome),
+        *_faults(found),
+    )
+    answer = (_summary(found), *_time_sentences(found, total))
+    return Document(title, answer, (Section("", tables, sentences),))
+
+
+def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Say what the columns mean whose names do not say it."""
+    words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
+    if words:
+        yield (
+            "Programs are those of a launch, and of how many that run at once; waves is their"
+            f" quotient; % is the occupancy of each {' or '.join(words)}; local B is local memory"
+            " per thread, register spills among it."
+        )
+
+
+def _nothing(outcome: Outcome | None) -> str:
+    if outcome is None or outcome.started:
+        return NOTHING
+    return (
+        "Nothing could be noted: the program is no Python, or one that leaves out PYTHONPATH or"
+        " sitecustomize, as -E, -I and -S do"
+    )
+
+
+def configuration(kernel: TracedKernel) -> str:
+    """Return options and constexprs in words: "num_warps 4, num_stages 3, BLOCK 1024"."""
+    return ", ".join(
+        f"{name} {value}" for name, value in {**kernel.options, **kernel.constexprs}.items()
+    )
+
+
+def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
+    tuning = f" + {kernel.tuning} tuning" if kernel.tuning else ""
+    times = [] if total is None else [cell(kernel.us), _share(kernel.total_us, total)]
+    found = kernel.calculation
+    sits = ("-", "-", "-")
+    if found is not None:
+        held, local = found.occupancy, found.resources.local_bytes
+        sits = (f"{100 * held.occupancy:.0f}", limiter_words(found), formatted(local))
+    launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
+    return (launches, *times, *_programs(kernel), *sits)
+
+
+def _share(part: float | None, total: float) -> str:
+    return "-" if part is None or not total else percent(part / total)
+
+
+def _programs(kernel: TracedKernel) -> tuple[str, str]:
+    """Return the programs of the usual grid and how many run at once, and their waves."""
+    usual = kernel.grids[0].grid if kernel.grids else None
+    plan = kernel.plan(usual)
+    if usual is None:
+        return "-", "-"
+    if plan is None or plan.waves is None:
+        return str(math.prod(usual)), "-"
+    return f"{plan.num_programs} of {plan.resident_programs}", f"{plan.waves:.2f}"
+
+
+def _summary(found: Traced) -> str:
+    names = {one.kernel for one in found.kernels}
+    launches = round(sum(one.launches / one.choices for one in found.kernels))
+    words = [
+        (
+            f"{launches} launch{'' if launches == 1 else 'es'} of {count(len(names), 'kernel')}"
+            f" in {count(len(found.kernels), 'configuration')}"
+        )
+    ]
+    if tuning := sum(one.tuning for one in found.kernels):
+        words.append(f"{tuning} more while tuning")
+    processes = [one for one in found.processes if one.launches]
+    devices = {(part.pid, part.device) for one in found.kernels for part in one.parts}
+    if len(processes) > 1:
+        words.append(f"summed over {len(processes)} processes")
+    elif len(devices) > 1:
+        words.append(f"summed over {len(devices)} devices")
+    sentence = ", ".join(words) + "."
+    if captured := sum(one.captured for one in found.kernels):
+        replays = sum(one.replays for one in found.processes)
+        sentence += (
+            f" {captured} of them captured in CUDA graphs, which were replayed {replays} times:"
+            " what a replay launches is not seen, so each counts once."
+        )
+    return sentence
+
+
+def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
+    seconds = sum(one.seconds or 0.0 for one in found.processes)
+    if total is not None:
+        timed = sum(one.samples for one in found.kernels)
+        empty = [one.empty_us for one in found.processes if one.empty_us is not None]
+        less = f", less the {max(empty):.2f} us of an empty pair" if empty else ""
+        yield (
+            f"{total / 1000:.3g} ms in kernels of Triton"
+            + (f", {percent(total / 1e6 / seconds)} of {seconds:.3g} s" if seconds else "")
+            + f": the mean of {timed} timed launches{less}, times the launches."
+        )
+    overhead = sum(one.overhead_ns for one in found.processes)
+    launches = sum(one.launches for one in found.processes)
+    if launches and overhead and seconds:
+        held = sum(one.held for one in found.processes)
+        words = f" The GPU was held {held} times for 50 us, to time a launch." if held else ""
+        hot = [one.hot_ns for one in found.processes if one.hot_ns is not None]
+        each = f", {max(hot) / 1000:.2f} us of a usual launch" if hot else ""
+        yield (
+            f"Noting took {overhead / 1e6:.3g} ms, {percent(overhead / 1e9 / seconds)} of"
+            f" {seconds:.3g} s{each}.{words}"
+        )
+
+
+def _gpu_sentences(found: Traced) -> Iterator[str]:
+    """Say for which GPU occupancy is, and of which kernels it is not known."""
+    said = {
+        f"Occupancy on {one.calculation.title}, {one.gpu_source}."
+        for one in found.kernels
+        if one.calculation is not None
+    }
+    yield from sorted(said)
+    for one in found.kernels:
+        if one.reason is not None:
+            yield f"{literal(one.kernel)}, {literal(configuration(one))}: {literal(one.reason)}."
+
+
+def _grid_sentences(found: Traced) -> Iterator[str]:
+    several = [one for one in found.kernels if len(one.grids) > 1]
+    if several:
+        words = [f"{literal(one.kernel)} {len(one.grids)}" for one in several[:MOST_NAMED]]
+        more = f" and {len(several) - MOST_NAMED} more" if len(several) > MOST_NAMED else ""
+        yield f"The most frequent grid is shown of several: {listed(words)}{more}; --json has all."
+
+
+def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
+    if outcome is None or not outcome.dry:
+        return
+    yield "Nothing was launched: tensors of the GPU had shapes and no values."
+    if any(one.choices > 1 for one in found.kernels):
+        yield "Each of an autotuner's configurations may be the one launched: they are marked ?."
+    if outcome.stopped is not None:
+        yield (
+            f"The program went no further: {literal(outcome.stopped)}; launches after that are not"
+            " here."
+        )
+
+
+def _faults(found: Traced) -> Iterator[str]:
+    """Say which records are not whole, and what went wrong in noting."""
+    cut = [one for one in found.processes if not one.ended]
+    for one in cut[:MOST_NAMED]:
+        yield (
+            f"Process {one.pid} was killed or had not ended: launches after its last note are not"
+            " counted."
+        )
+    if len(cut) > MOST_NAMED:
+        yield f"So it was with {len(cut) - MOST_NAMED} more processes."
+    for error in dict.fromkeys(error for one in found.processes for error in one.errors):
+        yield f"Noting went wrong, and the program went on: {literal(error)}."

@@ -1,0 +1,653 @@
+"""Holds `occupancy-lab trace` against torch.profiler on the GPU at hand, and says what it costs.
+
+`python reports/record_trace.py --output FOLDER` runs each of PROGRAMS under `occupancy-lab trace`,
+and once more under torch.profiler, and writes trace-<gpu>.csv: for each kernel the launches and the
+mean time that either says. The steps of a training are then timed in turns with and without
+`occupancy_lab.trace()`, and as whole programs with and without the command, into
+trace-overhead-<gpu>.csv. trace-<gpu>.json has what the command wrote, and trace-example.md its page
+of examples/step.py.
+
+All programs run once at the same time first, to fill the caches of compilers; then every run waits
+for its turn, so that one at a time uses the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[1]
+STEPS = 60
+SETTLED = 6
+"""Steps before a block is timed: those in which a trace times the first launches of each kernel."""
+BLOCKS = 10
+BLOCK_SECONDS = 0.4
+NO = False
+"""What Liger takes by its place."""
+CLOSE = 0.05
+LONG_US = 10.0
+"""Times of kernels above LONG_US are to be within CLOSE of the profiler's."""
+COLUMNS = (
+    *("program", "kernel", "configurations", "launched_by", "launches", "tuning", "captured"),
+    *("replays", "expected", "profiled", "counts_equal", "timed", "us", "profiled_us", "off"),
+)
+COSTS = ("program", "how", "run", "traced", "seconds_per_step", "launches_per_step", "noted_us")
+
+
+def transformer(*, liger: bool) -> Callable[[], Any]:  # noqa: C901 - the whole of a training
+    """Return a training step of a small transformer, with layers of Liger or of torch alone."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    width, heads, layers, length, batch, words = 1024, 16, 4, 1024, 8, 8192
+
+    def normed(x: Any, weight: Any) -> Any:
+        if liger:
+            from liger_kernel import ops
+
+            return ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", NO)
+        return functional.rms_norm(x, (width,), weight, 1e-6)
+
+    def gated(a: Any, b: Any) -> Any:
+        if liger:
+            from liger_kernel import ops
+
+            return ops.LigerSiLUMulFunction.apply(a, b)
+        return functional.silu(a) * b
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ParameterList([nn.Parameter(torch.ones(width)) for _ in range(2)])
+            self.qkv = nn.Linear(width, 3 * width, bias=False)
+            self.out = nn.Linear(width, width, bias=False)
+            self.up = nn.Linear(width, 8 * width, bias=False)
+            self.down = nn.Linear(4 * width, width, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = (
+                one.view(batch, length, heads, -1).transpose(1, 2)
+                for one in self.qkv(normed(x, self.norms[0])).chunk(3, -1)
+            )
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+            a, b = self.up(normed(x, self.norms[1])).chunk(2, -1)
+            return x + self.down(gated(a.contiguous(), b.contiguous()))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(words, width)
+            self.layers = nn.ModuleList([Layer() for _ in range(layers)])
+            self.norm = nn.Parameter(torch.ones(width))
+            self.head = nn.Linear(width, words, bias=False)
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.words(tokens)
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(normed(x, self.norm)).view(-1, words)
+
+    torch.manual_seed(0)
+    model: Any = Model().to("cuda", torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(0, words, (batch, length), device="cuda")
+
+    def loss_of(logits: Any) -> Any:
+        if liger:
+            return liger_loss(logits, tokens.view(-1))
+        return functional.cross_entropy(logits.float(), tokens.view(-1))
+
+    whole = (
+        (lambda: loss_of(model(tokens))) if liger else torch.compile(lambda: loss_of(model(tokens)))
+    )
+
+    def step() -> None:
+        whole().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def liger_loss(logits: Any, y: Any) -> Any:
+    """Return Liger's cross entropy, which may come with other values."""
+    from liger_kernel import ops
+
+    found = ops.LigerCrossEntropyFunction.apply(logits, y, None)
+    return found[0] if isinstance(found, tuple) else found
+
+
+def liger_kernels() -> Callable[[], Any]:
+    """Return a step that launches kernels of Liger, forward and backward."""
+    import torch
+    from liger_kernel import ops
+
+    def tensor(*shape: int) -> Any:
+        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+
+    x, w, b = tensor(4096, 4096), tensor(4096), tensor(4096)
+    logits, y = tensor(2048, 32000), torch.randint(0, 32000, (2048,), device="cuda")
+
+    def step() -> None:
+        out = ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", NO)
+        out = ops.LigerLayerNormFunction.apply(out, w, b, 1e-5)
+        ops.LigerSiLUMulFunction.apply(out, x).sum().backward()
+        liger_loss(logits * 1, y).backward()
+        x.grad = w.grad = b.grad = logits.grad = None
+
+    return step
+
+
+def tuned() -> Callable[[], Any]:
+    """Return a step that multiplies matrices of two sizes, with an autotuned kernel."""
+    import torch
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    from matmul import multiply
+
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for n in (2048, 1024))
+
+    def step() -> None:
+        multiply(a, a)
+        multiply(b, b)
+
+    return step
+
+
+def graph() -> Callable[[], Any]:
+    """Return a step that replays a CUDA graph of two launches of each of two kernels."""
+    import torch
+
+    x, w = _matrix(), torch.ones(4096, device="cuda", dtype=torch.bfloat16)
+    from liger_kernel import ops
+
+    def launches() -> None:
+        for _ in range(2):
+            ops.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", NO)
+            ops.LigerSiLUMulFunction.apply(x, x)
+
+    side = torch.cuda.Stream()
+    with torch.no_grad(), torch.cuda.stream(side):
+        launches()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(captured):
+        launches()
+    return captured.replay
+
+
+def small() -> Callable[[], Any]:
+    """Return a step of one launch of a Liger kernel."""
+    from liger_kernel import ops
+
+    x = _matrix()
+    return lambda: ops.LigerSiLUMulFunction.apply(x, x)
+
+
+def _matrix() -> Any:
+    import torch
+
+    return torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A step that is run again and again."""
+
+    made: Callable[[], Callable[[], Any]]
+    unprofiled: int = 1
+    """Steps before the profiler is on: those that compile and tune."""
+    processes: int = 1
+    steps: int = STEPS
+    plain: bool = False
+    """Whether it is run without a trace too, to hold the seconds of its steps beside."""
+
+
+PROGRAMS = {
+    "transformer": Program(lambda: transformer(liger=True), plain=True),
+    "autotuned": Program(tuned),
+    "liger": Program(liger_kernels),
+    "compiled": Program(lambda: transformer(liger=False), plain=True),
+    "graph": Program(graph, unprofiled=0),
+    "two processes": Program(small, processes=2),
+}
+COSTED = ("transformer", "compiled")
+
+
+# In a process of its own
+
+
+def child(name: str, mode: str, go: Path, facts: Path) -> None:
+    """Run the program *name* once it is its turn: *go* is there."""
+    import torch
+
+    program = PROGRAMS.get(name)
+    if program is None or program.processes == 1:
+        torch.cuda.init()
+    while not go.exists():
+        time.sleep(0.01)
+    if mode == "costs":
+        facts.write_text(json.dumps(costs(name)), "utf-8")
+    elif mode == "events":
+        facts.write_text(json.dumps(events()), "utf-8")
+    elif program is not None and program.processes > 1:
+        forked(program, mode, facts)
+    elif program is not None:
+        facts.write_text(json.dumps(run(program, mode)), "utf-8")
+
+
+def forked(program: Program, mode: str, facts: Path) -> None:
+    """Run *program* in forks of this process, one after the other, and sum up what they found."""
+    import multiprocessing
+
+    found = []
+    for number in range(program.processes):
+        path = facts.with_suffix(f".{number}")
+        one = multiprocessing.get_context("fork").Process(
+            target=lambda path=path: path.write_text(json.dumps(run(program, mode)), "utf-8")
+        )
+        one.start()
+        one.join()
+        found.append(json.loads(path.read_text("utf-8")))
+    kernels: dict[str, Any] = collections.defaultdict(list)
+    for one in found:
+        for kernel, times in one["kernels"].items():
+            kernels[kernel] += times
+    facts.write_text(json.dumps({**found[0], "kernels": kernels}), "utf-8")
+
+
+def run(program: Program, mode: str) -> dict[str, Any]:
+    """Run *program*, and return how long its steps take and what the profiler saw of them."""
+    import torch
+
+    step = program.made()
+    for _ in range(program.unprofiled):
+        step()
+    torch.cuda.synchronize()
+    kernels: dict[str, list[float]] = {}
+    steps = 1 if mode == "warm" else program.steps
+    with profiled(kernels) if mode == "profile" else contextlib.nullcontext():
+        start = time.perf_counter()
+        for number in range(steps):
+            step()
+            if number == SETTLED:
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+        torch.cuda.synchronize()
+        seconds = (time.perf_counter() - start) / max(steps - SETTLED - 1, 1)
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "steps": steps,
+        "seconds_per_step": seconds,
+        "kernels": kernels,
+    }
+
+
+@contextlib.contextmanager
+def profiled(kernels: dict[str, list[float]]) -> Iterator[None]:
+    """Put into *kernels* the times, in us, of each kernel that runs in the block."""
+    import torch
+    from torch.autograd import DeviceType
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        yield
+    for one in profile.profiler.kineto_results.events():
+        if one.device_type() == DeviceType.CUDA:
+            took = one.duration_ns() / 1000
+            kernels.setdefault(one.name(), []).append(took)
+
+
+def costs(name: str) -> dict[str, Any]:
+    """Return the seconds of steps of the program *name*, in blocks with and without a trace."""
+    import torch
+
+    import occupancy_lab
+
+    step = PROGRAMS[name].made()
+
+    def timed(steps: int) -> float:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / steps
+
+    timed(5)
+    steps = max(10, int(BLOCK_SECONDS / timed(10)))
+    rows = []
+    for number in range(BLOCKS):
+        for traced in (number % 2 == 0, number % 2 == 1):
+            trace = occupancy_lab.trace()
+            with trace if traced else contextlib.nullcontext():
+                timed(SETTLED)
+                seconds = timed(steps)
+            row = {"run": number, "traced": traced, "seconds_per_step": seconds}
+            if traced:
+                launches = sum(one.launches for one in trace.kernels)
+                process = trace.found.processes[0] if trace.found.processes else None
+                row["launches_per_step"] = launches / (steps + SETTLED)
+                if process is not None and process.launches:
+                    row["noted_us"] = process.overhead_ns / process.launches / 1000
+            rows.append(row)
+    return {"rows": rows}
+
+
+def events() -> dict[str, Any]:
+    """Return what pairs of events take, in us, around nothing and around a kernel of no time."""
+    import torch
+
+    def pair(between: Callable[[], Any]) -> float:
+        first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(100_000)
+        first.record()
+        between()
+        second.record()
+        torch.cuda.synchronize()
+        return 1000 * first.elapsed_time(second)
+
+    kernels: dict[str, list[float]] = {}
+    found = {}
+    for name, between in (
+        ("nothing", lambda: None),
+        ("a kernel of 0 cycles", lambda: torch.cuda._sleep(0)),
+        ("a kernel of 20000 cycles", lambda: torch.cuda._sleep(20_000)),
+    ):
+        found[name] = statistics.median(pair(between) for _ in range(50))
+    with profiled(kernels):
+        for cycles in (0, 20_000):
+            for _ in range(20):
+                torch.cuda._sleep(cycles)
+        torch.cuda.synchronize()
+    times = [time for name, found in kernels.items() if "spin" in name for time in found]
+    found["profiled, 0 cycles"] = statistics.median(times[:20]) if times else None
+    found["profiled, 20000 cycles"] = statistics.median(times[20:]) if times[20:] else None
+    return {"pairs": found}
+
+
+# In turns
+
+
+@dataclass
+class Run:
+    """A process that waits for its turn."""
+
+    program: str
+    mode: str
+    work: Path
+    process: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    trace: dict[str, Any] = field(default_factory=dict)
+    why: str = "not tried: no time was left"
+
+    @property
+    def path(self) -> Path:
+        """What the names of its files begin with."""
+        return self.work / f"{self.program.replace(' ', '-')}-{self.mode}"
+
+    def start(self) -> None:
+        """Start it; it does nothing before its turn."""
+        own = [sys.executable, __file__, "--program", self.program, "--mode", self.mode]
+        own += ["--go", f"{self.path}.go", "--facts", f"{self.path}.facts"]
+        if self.mode == "page":
+            tool = [sys.executable, "-m", "occupancy_lab", "trace", "--output", f"{self.path}.md"]
+            own = [*tool, "--", sys.executable, str(ROOT / "examples" / "step.py"), "200"]
+        if self.mode == "trace":
+            tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
+            own = [*tool, "--output", f"{self.path}.json", "--", *own]
+        environment = os.environ | {"PYTHONPATH": _path(), "OMP_NUM_THREADS": "2"}
+        with open(f"{self.path}.log", "wb") as log:  # noqa: PTH123 - the name is a text
+            self.process = subprocess.Popen(  # noqa: S603 - this file
+                own, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+
+    def turn(self, until: float) -> None:
+        """Let it go, and read what it found."""
+        if time.monotonic() > until:
+            return
+        if self.process is None:
+            self.start()
+        Path(f"{self.path}.go").touch()
+        self.wait(until)
+
+    def wait(self, until: float) -> None:
+        """Wait for its end, and read what it found."""
+        try:
+            status = self.process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.why = "stopped: the time was over"
+            return
+        log = Path(f"{self.path}.log").read_text("utf-8", errors="replace")
+        self.why = "" if status == 0 else f"status {status}: {log.strip().splitlines()[-1:]}"
+        for name, suffix in (("facts", "facts"), ("trace", "json")):
+            path = Path(f"{self.path}.{suffix}")
+            if path.exists():
+                setattr(self, name, json.loads(path.read_text("utf-8")))
+
+    def end(self) -> None:
+        """End it where it still runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(3)
+            if self.process.poll() is None:
+                self.process.kill()
+
+
+def _path() -> str:
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+def record(work: Path, until: float) -> list[Run]:
+    """Return all runs, as far as there was time for them."""
+    warm = [Run(name, "warm", work) for name in PROGRAMS]
+    runs = [Run("events", "events", work)]
+    for name, program in PROGRAMS.items():
+        modes = ("plain", "trace", "profile") if program.plain else ("trace", "profile")
+        runs += [Run(name, mode, work) for mode in modes]
+        if name == COSTED[0]:
+            runs.append(Run(name, "costs", work))
+    runs += [Run(name, "costs", work) for name in COSTED[1:]]
+    runs.append(Run("example", "page", work))
+    try:
+        for one in warm:
+            one.start()
+            Path(f"{one.path}.go").touch()
+        for one in warm:
+            one.wait(min(until, time.monotonic() + 60))
+            print(f"{one.program}: compiled {one.why or 'in time'}", flush=True)
+        # Each imports torch while it waits; a few at a time, as each takes some memory.
+        for number, one in enumerate(runs):
+            for ahead in runs[number : number + 5]:
+                if ahead.process is None and ahead.mode != "page":  # it waits for no turn
+                    ahead.start()
+            began = time.monotonic()
+            one.turn(until)
+            took = time.monotonic() - began
+            print(f"{one.program}, {one.mode}: {took:.1f} s {one.why}", flush=True)
+    finally:
+        for one in [*warm, *runs]:
+            one.end()
+    return runs
+
+
+# What came of it
+
+
+def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
+    """Return a row for each kernel of a program, with what both say of it."""
+    steps, before = profile.facts.get("steps", 0), PROGRAMS[name].unprofiled
+    kernels = collections.defaultdict(list)
+    for one in traced.trace.get("kernels", ()):
+        kernels[one["kernel"]].append(one)
+    replays = sum(one["replays"] for one in traced.trace.get("processes", ()))
+    rows = []
+    for kernel, ones in kernels.items():
+        launches, captured = (
+            sum(one[key] for one in ones) for key in ("launches", "captured_launches")
+        )
+        times = profile.facts.get("kernels", {}).get(kernel, [])
+        timed = [one for one in ones if one["total_us"] is not None]
+        weight = sum(one["total_us"] / one["us"] for one in timed if one["us"])
+        us = sum(one["total_us"] for one in timed) / weight if weight else None
+        expected = captured * steps if captured else launches * steps / max(steps + before, 1)
+        mean = statistics.fmean(times) if times else None
+        rows.append(
+            {
+                "program": name,
+                "kernel": kernel,
+                "configurations": len(ones),
+                "launched_by": "+".join(sorted({one["launched_by"] for one in ones})),
+                "launches": launches,
+                "tuning": sum(one["tuning_launches"] for one in ones),
+                "captured": captured,
+                "replays": replays if captured else 0,
+                "expected": expected,
+                "profiled": len(times),
+                "counts_equal": expected == len(times),
+                "timed": sum(one["timed_launches"] for one in ones),
+                "us": us,
+                "profiled_us": mean,
+                "off": us / mean - 1 if us is not None and mean else None,
+            }
+        )
+    return rows
+
+
+def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
+    """Return a row for each block, and for each whole program, with the seconds of a step."""
+    rows = []
+    for one in runs:
+        if one.mode == "costs":
+            rows += [
+                {"program": one.program, "how": "blocks", **row}
+                for row in one.facts.get("rows", ())
+            ]
+        elif one.program in COSTED and one.mode in {"plain", "trace"} and one.facts:
+            seconds = one.facts["seconds_per_step"]
+            traced = one.mode == "trace"
+            rows.append(
+                {
+                    "program": one.program,
+                    "how": "program",
+                    "traced": traced,
+                    "seconds_per_step": seconds,
+                }
+            )
+    return rows
+
+
+def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """Write *rows* as CSV."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: list[Run]) -> None:
+    """Print what agrees, and what the trace costs."""
+    print(
+        f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}"
+    )
+    for row in rows:
+        us, mean, off = (row[name] for name in ("us", "profiled_us", "off"))
+        cells = [f"{row['expected']:g}", str(row["profiled"])]
+        cells += ["-" if one is None else f"{one:.2f}" for one in (us, mean)]
+        cells.append("-" if off is None else f"{off:+.1%}")
+        print(
+            f"{row['program']:14}{row['kernel'][:43]:44}"
+            + "".join(f"{one:>{width}}" for one, width in zip(cells, (9, 9, 9, 9, 8), strict=True))
+            + ("" if row["counts_equal"] else "  ! counts differ")
+        )
+    equal = sum(row["counts_equal"] for row in rows)
+    long = [row for row in rows if row["off"] is not None and row["profiled_us"] > LONG_US]
+    close = sum(abs(row["off"]) <= CLOSE for row in long)
+    print(f"counts equal: {equal} of {len(rows)} kernels")
+    print(f"times within {CLOSE:.0%}: {close} of {len(long)} kernels above {LONG_US:g} us")
+    for how in ("blocks", "program"):
+        for name in COSTED:
+            found = [row for row in costs if row["program"] == name and row["how"] == how]
+            without, with_ = (
+                [row["seconds_per_step"] for row in found if row["traced"] == traced]
+                for traced in (False, True)
+            )
+            if without and with_:
+                a, b = statistics.median(without), statistics.median(with_)
+                launches = next(
+                    (row["launches_per_step"] for row in found if row.get("launches_per_step")), 0
+                )
+                print(
+                    f"{name}, {how}: a step {1000 * a:.3f} ms without ({len(without)} runs,"
+                    f" {1000 * min(without):.3f} to {1000 * max(without):.3f}),"
+                    f" {1000 * b:.3f} ms with a trace ({b / a - 1:+.2%}); {launches:.0f} launches"
+                    " a step"
+                )
+    for one in runs:
+        if one.mode == "events":
+            print("pairs of events, us:", one.facts.get("pairs"))
+        if one.why:
+            print(f"! {one.program}, {one.mode}: {one.why}")
+        for process in one.trace.get("processes", ()):
+            for error in process["errors"]:
+                print(f"! noting {one.program}: {error}")
+
+
+def main() -> None:
+    """Record, write and say what agrees."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, help="folder of the files")
+    parser.add_argument("--seconds", type=float, default=150.0, help="limit of all")
+    for name in ("program", "mode"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    for name in ("go", "facts"):
+        parser.add_argument(f"--{name}", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.program is not None:
+        child(asked.program, asked.mode, asked.go, asked.facts)
+        return
+    if asked.output is None:
+        parser.error("give --output")
+    began = time.monotonic()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="record-trace-") as work:
+        runs = record(Path(work), began + asked.seconds - 8)
+        for one in runs:
+            page, log = Path(f"{one.path}.md"), Path(f"{one.path}.log")
+            if page.exists():
+                (asked.output / "trace-example.md").write_bytes(page.read_bytes())
+            if one.why and log.exists():
+                (asked.output / f"trace-{log.name}").write_bytes(log.read_bytes()[-20000:])
+    gpus = {one.facts["gpu"].split()[-1].lower() for one in runs if "gpu" in one.facts}
+    gpu = next(iter(gpus), "unknown")
+    by = {(one.program, one.mode): one for one in runs}
+    rows = [
+        row for name in PROGRAMS for row in rows_of(name, by[name, "trace"], by[name, "profile"])
+    ]
+    write(asked.output / f"trace-{gpu}.csv", COLUMNS, rows)
+    write(asked.output / f"trace-overhead-{gpu}.csv", COSTS, cost_rows(runs))
+    traces = {one.program: one.trace for one in runs if one.trace}
+    (asked.output / f"trace-{gpu}.json").write_text(json.dumps(traces, indent=1), "utf-8")
+    summarize(rows, cost_rows(runs), runs)
+    print(f"{time.monotonic() - began:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

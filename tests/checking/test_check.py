@@ -1,0 +1,307 @@
+"""`check`: which rows meet a condition, and how the command ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from compiled_rows import compiled, failed
+from hypothesis import given
+from hypothesis import strategies as st
+
+import occupancy_lab
+from occupancy_lab.checking import Checked, check, diff, read_checks
+from occupancy_lab.checking.outputs import to_github, to_junit, to_sarif
+from occupancy_lab.cli import main
+from occupancy_lab.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from click.testing import Result
+
+SPILLING = compiled("spilling", n_regs=255, local_bytes=152, num_warps=4)
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test begin in a folder of its own, outside of GitHub Actions."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_ACTIONS", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def written(rows: Sequence[dict[str, Any]], name: str = "rows.json") -> str:
+    """Return the path of a file with *rows*."""
+    Path(name).write_text(json.dumps(list(rows)), encoding="utf-8")
+    return name
+
+
+def run(*arguments: str) -> Result:
+    """Return how `occupancy-lab check` ends."""
+    return CliRunner().invoke(main, ["check", *arguments])
+
+
+def test_rows_that_meet_it_pass() -> None:
+    """A condition that every row meets ends with 0."""
+    done = run("local_bytes == 0", written([compiled(), compiled(num_warps=4)]))
+    assert done.exit_code == 0
+    assert "of 2 rows, 2 meet it" in done.output
+
+
+def test_a_row_that_breaks_it_is_told_with_what_was_found() -> None:
+    """A row that does not meet it ends with 1 and is named with the values of the condition."""
+    checked = check("occupancy >= 0.1 and local_bytes == 0", [compiled(), SPILLING])
+    (finding,) = checked.findings
+    assert checked.status == 1
+    assert dict(finding.found) == {"occupancy": 0.125, "local_bytes": 152}
+    assert finding.why == "occupancy is 0.125, local_bytes is 152"
+    assert run("local_bytes == 0", written([SPILLING])).exit_code == 1
+
+
+def test_the_words_of_a_gate(check_golden: Callable[[str, str], None]) -> None:
+    """The page of a gate: what breaks it, and what would mend each row."""
+    slow = compiled("softmax", num_warps=2, n_regs=56, shared=8)
+    rows = [slow, compiled(n_regs=32, shared=8), SPILLING, failed(num_warps=16)]
+    rows.append(compiled("matmul", n_regs=None))
+    page = check("local_bytes == 0 and (occupancy >= 0.6 or n_regs > 64)", rows).to_markdown()
+    check_golden("gate.md", page)
+
+
+def test_what_is_not_known_does_not_pass() -> None:
+    """A row whose value is not known breaks the check, unless --unknown ok lets it pass."""
+    path = written([compiled(), compiled("other", local_bytes=None)])
+    done = run("local_bytes == 0", path)
+    assert done.exit_code == 1
+    assert "local_bytes is not known" in done.output
+    passed = run("local_bytes == 0", path, "--unknown", "ok")
+    assert passed.exit_code == 0
+    assert "1 meets it, 1 not known or without results, and let pass" in " ".join(
+        passed.output.split()
+    )
+
+
+def test_what_failed_does_not_pass() -> None:
+    """A row that did not compile breaks the check, unless --failures ok lets it pass."""
+    path = written([compiled(), failed()])
+    done = run("local_bytes == 0", path)
+    assert done.exit_code == 1
+    assert "no such thing" in done.output
+    assert run("local_bytes == 0", path, "--failures", "ok").exit_code == 0
+
+
+def test_an_empty_gate_proves_nothing() -> None:
+    """No rows at all, or none that the check is for, ends with 2 unless it is allowed."""
+    for arguments in (
+        [written([], "none.json")],
+        [written([compiled()]), "--where", "n_regs > 99"],
+    ):
+        done = run("local_bytes == 0", *arguments)
+        assert done.exit_code == 2, done.output
+        assert "--allow-empty" in done.stderr
+        assert run("local_bytes == 0", *arguments, "--allow-empty").exit_code == 0
+
+
+def test_empty_caches_are_no_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--scan alone reads the usual caches, and says so where they hold no kernel."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none either"))
+    done = run("local_bytes == 0", "--scan")
+    assert done.exit_code == 2
+    assert "usual caches" in done.stderr
+    assert run("local_bytes == 0", "--scan", "--allow-empty").exit_code == 0
+
+
+def test_where_chooses_the_rows_and_keeps_what_is_not_known() -> None:
+    """Rows that are not meant are left out; what is not known to be meant has to meet it too."""
+    rows = [SPILLING, compiled(), failed()]
+    (outcome,) = check("local_bytes == 0", rows, where="n_regs < 99", failures_ok=True).outcomes
+    assert [row.kernel for row in outcome.rows] == ["softmax", "softmax"]
+    assert not outcome.findings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["local_byts == 0", "rows.json"], "the nearest is local_bytes"),
+        (["local_bytes", "rows.json"], "a condition is expected"),
+        (["__import__('os')", "rows.json"], "has no place in it"),
+        (["local_bytes == 0"], "give a FILE of rows, or --scan"),
+        (["local_bytes == 0", "missing.json"], "No such file"),
+        (["local_bytes == 0", "rows.json", "--where", "n_reg > 1"], "the nearest is n_regs"),
+        (["local_bytes == 0", "rows.json", "--num-warps", "4"], "no FILE.py:FUNCTION is given"),
+        (["local_bytes == 0", "rows.json", "--junit", "no/such.xml"], "no directory"),
+        (["local_bytes == 0", "rows.json", "--sarif", "rows.json"], "both name rows.json"),
+        (["local_bytes == 0", "rows.json", "--name", "gate"], "no place beside --name"),
+        (["rows.jsn"], "no file or folder 'rows.jsn'"),
+        (["--scan", "cache"], "no file or folder 'cache'"),
+        (["rows.json"], "no pyproject.toml here or above"),
+    ],
+)
+def test_what_cannot_be_asked_ends_with_2(arguments: list[str], words: str) -> None:
+    """A condition, file or option that makes no sense is one sentence, and the status is 2."""
+    written([compiled()])
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+PYPROJECT = """
+[tool.occupancy-lab.checks]
+no-spills = "local_bytes == 0"
+
+[tool.occupancy-lab.checks.full]
+condition = "occupancy >= 0.7"
+where = "gpu == 'h100'"
+kernels = ["soft*"]
+"""
+
+
+def test_named_checks_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All checks of the nearest pyproject.toml that has some are made, or those that are named."""
+    Path("pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    deeper = Path("src/kernels")
+    deeper.mkdir(parents=True)
+    Path("src/pyproject.toml").write_text("[project]\n", encoding="utf-8")
+    monkeypatch.chdir(deeper)
+    path = written([compiled(), compiled("other", n_regs=255), SPILLING])
+    done = run(path)
+    assert done.exit_code == 1
+    assert "no-spills: of 3 rows, 1 breaks it" in done.output
+    assert "full: of 1 row, 1 meets it" in done.output
+    assert run(path, "--name", "full").exit_code == 0
+    assert run(path, "--name", "no-spills", "--name", "full").exit_code == 1
+    missing = run(path, "--name", "ful")
+    assert missing.exit_code == 2
+    assert "the nearest is full" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[tool", "cannot be read"),
+        ("[tool.occupancy-lab]\nchecks = 1", "holds no checks"),
+        ("[tool.occupancy-lab.checks]", "holds no checks"),
+        ("[tool.occupancy-lab.checks]\na = 1", "has no condition"),
+        ("[tool.occupancy-lab.checks.a]\nwhere = 'n_regs > 1'", "has no condition"),
+        ("[tool.occupancy-lab.checks.a]\ncondition = '1 == 1'\nkernel = 'a'", "is kernels"),
+        ("[tool.occupancy-lab.checks.a]\ncondition = '1 == 1'\nwhere = 1", "give a text"),
+        ("[tool.occupancy-lab.checks.a]\ncondition = '1 == 1'\nkernels = [1]", "give a text"),
+        ("[tool.occupancy-lab.checks]\na = 'n_regs >'", "check 'a': "),
+        ("[tool.occupancy-lab.checks]\na = 'n_reg > 1'", "check 'a': .* nearest is n_regs"),
+    ],
+)
+def test_a_wrong_pyproject_is_one_sentence(text: str, words: str) -> None:
+    """What is wrong in pyproject.toml is said in one sentence, and the status is 2."""
+    Path("pyproject.toml").write_text(text, encoding="utf-8")
+    done = run(written([compiled()]))
+    assert done.exit_code == 2
+    assert re.search(words, done.stderr)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_sources_of_every_kind_are_one_table() -> None:
+    """Files, tables and lists are checked together; what one of them lacks is not known."""
+    pandas = pytest.importorskip("pandas")
+    path = written([compiled()])
+    checked = occupancy_lab.check("n_regs < 99", path, pandas.DataFrame([SPILLING]), [compiled()])
+    assert [one.row.kernel for one in checked.findings] == ["spilling"]
+    assert repr(checked).startswith("<Checked: ")
+
+
+def test_standard_input_is_a_file() -> None:
+    """What a sweep prints can be piped into a check."""
+    text = json.dumps([SPILLING])
+    done = CliRunner().invoke(main, ["check", "local_bytes == 0", "-"], input=text)
+    assert done.exit_code == 1
+    assert "standard input" not in done.stderr
+
+
+def test_read_checks_takes_a_folder(tmp_path: Path) -> None:
+    """From Python, checks are read of a folder, and are what `check` takes."""
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    checks = read_checks(folder=tmp_path)
+    assert [one.name for one in checks] == ["no-spills", "full"]
+    assert check(checks, [compiled()]).status == 0
+    assert check(checks, [compiled(n_regs=255)]).status == 1
+    assert check(checks, [compiled(local_bytes=8)]).status == 1
+    with pytest.raises(InputError, match="has no check 'x'"):
+        read_checks(["x"], tmp_path)
+
+
+def test_json_has_every_row_and_mend() -> None:
+    """--json has the rows that break it, all of them, with what was found and the mends."""
+    rows = [compiled(n_regs=40 + number, num_stages=1 + number) for number in range(30)]
+    done = run("occupancy > 0.99", written(rows), "--json")
+    (found,) = json.loads(done.output)["checks"]
+    assert (done.exit_code, found["rows"], len(found["findings"])) == (1, 30, 30)
+    assert found["findings"][0]["mends"][0]["option"] == "maxnreg=32"
+    page = run("occupancy > 0.99", "rows.json").output
+    assert "10 more; --json has them all" in page
+
+
+COLUMNS = [
+    *compiled(),
+    "source",
+    "launched_warps",
+    "reason",
+    "maxnreg",
+    "rows",
+    "grid",
+    "resources",
+]
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+VALUES |= st.lists(st.integers(), max_size=2) | st.dictionaries(st.text(max_size=9), st.integers())
+VALUES |= st.sampled_from([8, 40, "ok", "h100", "mi300x", "registers", "a.py:3"])
+ROWS = st.lists(
+    st.builds(
+        lambda kernel, values: {**values, "kernel": kernel},
+        st.text(max_size=9),
+        st.dictionaries(st.sampled_from(COLUMNS), VALUES)
+        | st.dictionaries(st.sampled_from(COLUMNS[:7]), VALUES).map(lambda one: compiled() | one),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(rows=ROWS, others=ROWS)
+def test_whatever_rows_hold_can_be_checked_and_written(rows: list[Any], others: list[Any]) -> None:
+    """Rows of any values have words, mends, a difference and every output."""
+    Path("rows.json").write_text(json.dumps(rows), encoding="utf-8")
+    for source in ("rows.json", rows):
+        checked = check("kernel == 'x'", source)
+        assert checked.status == 1 or {row["kernel"] for row in rows} == {"x"}
+        for write in (to_github, to_junit, to_sarif, Checked.to_markdown, Checked.to_json):
+            assert isinstance(write(checked), str)
+    found = diff(rows, others, fail_on="after_kernel == before_kernel")
+    assert found.to_markdown()
+    assert found.to_json()
+
+
+@pytest.mark.slow
+def test_a_gate_on_a_file_loads_nothing_heavy() -> None:
+    """Rows of a file are checked without torch, triton, pandas or numpy."""
+    path = written([compiled(num_stages=number) for number in range(1000)] + [SPILLING])
+    code = f"""
+import sys
+from occupancy_lab.cli import main
+try:
+    main(["check", "local_bytes == 0", {path!r}])
+except SystemExit as done:
+    assert done.code == 1, done.code
+print(*{{name.split('.')[0] for name in sys.modules}})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    heavy = {"torch", "triton", "pandas", "numpy", "matplotlib"}
+    assert not heavy & set(done.stdout.splitlines()[-1].split())

@@ -1,0 +1,184 @@
+"""Gates end to end: a spill put into a kernel on purpose, and the workflow of this repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+KERNEL = '''"""A softmax of rows that a program holds whole."""
+
+import triton
+import triton.language as tl
+
+CONFIGS = [triton.Config({"BLOCK": 4096}, num_warps=8)]
+
+
+@triton.autotune(configs=CONFIGS, key=["n_cols"])
+@triton.jit
+def softmax_rows(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=-float("inf"))
+    x = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * n_cols + cols, x / tl.sum(x, axis=0), mask=cols < n_cols)
+'''
+PYPROJECT = """
+[tool.occupancy-lab.checks]
+no-spills = "local_bytes == 0"
+"""
+LAUNCH = ["kernels/rows.py:softmax_rows", "--signature", "*fp32,*fp32,4000", "--gpu", "h100"]
+
+
+def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a CI job does: with bash -e, and the tool on the PATH."""
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["/bin/bash", "-e", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env=os.environ | {"PATH": places, "CUDA_VISIBLE_DEVICES": ""} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def gate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `occupancy-lab check` in *folder* as GitHub does."""
+    command = [sys.executable, "-m", "occupancy_lab", "check", *arguments]
+    environment = os.environ | {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_WORKSPACE": str(folder),
+        "TRITON_CACHE_DIR": str(folder / "cache"),
+        "OCCUPANCY_LAB_CACHE_DIR": str(folder / "store"),
+    }
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def commit(folder: Path, message: str) -> None:
+    """Commit everything in *folder*."""
+    git = shutil.which("git") or "git"
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (["init", "-q"], ["add", "kernels", "pyproject.toml"]):
+        subprocess.run([git, *command], cwd=folder, check=True)
+    subprocess.run([git, *who, "commit", "-qm", message], cwd=folder, check=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with a kernel and a check that it meets."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "rows.py").write_text(KERNEL, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    commit(tmp_path, "A kernel")
+    return tmp_path
+
+
+def stack_bytes(folder: Path) -> set[int]:
+    """Return the local memory of every cubin in a cache as NVIDIA's cuobjdump reads it, bytes."""
+    from triton import knobs
+
+    cuobjdump = knobs.nvidia.cuobjdump.path
+    found = set()
+    for cubin in (folder / "cache").rglob("*.cubin"):
+        done = subprocess.run(
+            [cuobjdump, "-res-usage", cubin], capture_output=True, text=True, check=True
+        )
+        found |= {int(one) for one in re.findall(r"STACK:(\d+)", done.stdout)}
+    return found
+
+
+@pytest.mark.slow
+def test_a_spill_put_in_on_purpose_is_caught(repository: Path) -> None:
+    """The gate passes, fails on the commit that spills, and says where, what, and the mend."""
+    passed = gate(repository, *LAUNCH)
+    assert passed.returncode == 0, passed.stderr
+    assert stack_bytes(repository) == {0}
+    shutil.copytree(repository / "cache", repository / "before")
+
+    file = repository / "kernels" / "rows.py"
+    file.write_text(KERNEL.replace("4096}, num_warps=8", "32768}, num_warps=4"), encoding="utf-8")
+    commit(repository, "More columns")
+    shutil.rmtree(repository / "cache")
+    outputs = ["--json", "--sarif", "checks.sarif", "--junit", "checks.xml"]
+    caught = gate(repository, *LAUNCH, *outputs)
+    assert caught.returncode == 1, caught.stderr
+    (finding,) = json.loads(caught.stdout)["checks"][0]["findings"]
+    assert finding["check"] == "no-spills"
+    assert finding["values"]["kernel"] == "softmax_rows"
+    assert finding["found"]["local_bytes"] > 0
+    assert finding["found"]["local_bytes"] in stack_bytes(repository)
+
+    line = 1 + KERNEL[: KERNEL.index("def softmax_rows")].count("\n")
+    (annotation,) = caught.stderr.splitlines()
+    assert annotation.startswith(f"::error file=kernels/rows.py,line={line},title=softmax_rows ")
+    assert f"local_bytes is {finding['found']['local_bytes']}" in annotation
+    mend = finding["mends"][0]
+    assert mend["compiled"]
+    (option,) = mend["changes"]
+    fixed = f"32768}}, {option}={mend['changes'][option]}"
+    file.write_text(KERNEL.replace("4096}, num_warps=8", fixed), encoding="utf-8")
+    assert gate(repository, *LAUNCH).returncode == 0
+
+    scanned = gate(repository, "--scan", "cache", "--gpu", "h100")
+    assert scanned.returncode == 1
+    assert f"file=kernels/rows.py,line={line}," in scanned.stderr
+    condition = "after_local_bytes > 0 and before_local_bytes is None"
+    command = f"occupancy-lab diff before cache --gpu h100 --fail-on '{condition}'"
+    assert shell(command, repository).returncode == 1
+
+
+def runs(path: Path) -> list[str]:
+    """Return the commands of a workflow that run the tool itself, in their order."""
+    workflow: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    return [step["run"] for step in steps if "occupancy-lab" in step.get("run", "")]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_one(path: Path) -> None:
+    """A workflow is YAML with what GitHub asks of it: triggers, jobs, steps that do one thing."""
+    workflow = yaml.safe_load(path.read_text("utf-8"))
+    # YAML 1.1 reads the key "on" as true.
+    assert workflow[True]
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["runs-on"]
+        assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+
+
+@pytest.mark.slow
+def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
+    """Each command of the workflow of the kernels runs, and the kernels meet the checks."""
+    path = ROOT / ".github" / "workflows" / "kernels.yml"
+    launches = yaml.safe_load(path.read_text("utf-8"))["env"]["LAUNCHES"]
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for place in (tmp_path, tmp_path / "base"):
+        shutil.copytree(ROOT / "kernels", place / "kernels")
+    summary = tmp_path / "summary.md"
+    commands = runs(path)
+    assert len(commands) == 3
+    for command in commands:
+        done = shell(
+            command,
+            tmp_path,
+            LAUNCHES=launches,
+            GITHUB_STEP_SUMMARY=str(summary),
+            GITHUB_ACTIONS="true",
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "::error" not in done.stderr
+    assert summary.read_text("utf-8").count("24 unchanged.") == 3
+    assert (tmp_path / "build" / "checks.xml").exists()

@@ -1,0 +1,166 @@
+"""`occupancy-lab scan`: which rows it prints, in which form, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from in_process import run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RECORDED = Path(__file__).parents[1] / "compiling" / "recorded"
+METADATA: dict[str, Any] = {
+    "name": "row_softmax",
+    "target": {"backend": "cuda", "arch": 90, "warp_size": 32},
+    "num_warps": 4,
+    "num_stages": 2,
+    "num_ctas": 1,
+    "shared": 16,
+    "tmem_size": 0,
+    "maxnreg": None,
+    "triton_version": "3.6.0",
+}
+
+
+def put_entry(folder: Path, recording: str, **changes: Any) -> None:
+    """Put a kernel that was compiled before into *folder*, as Triton does."""
+    import gzip
+
+    folder.mkdir(parents=True)
+    cubin = gzip.decompress((RECORDED / f"{recording}.cubin.gz").read_bytes())
+    (folder / "row_softmax.cubin").write_bytes(cubin)
+    text = json.dumps(METADATA | changes)
+    (folder / "row_softmax.json").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Return a cache with a kernel that is fine, one that spills, and half of one."""
+    put_entry(tmp_path / "FINE", "sm_90")
+    put_entry(tmp_path / "SPILLING", "sm_90_spilling", shared=100_000)
+    put_entry(tmp_path / "HALF", "sm_90")
+    (tmp_path / "HALF" / "row_softmax.json").write_text("{", encoding="utf-8")
+    return tmp_path
+
+
+def printed(words: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows that a scan prints as JSON."""
+    done = run("scan", *words, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def entries(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the names of the entries of *rows*."""
+    return [Path(row["entry"]).name for row in rows]
+
+
+def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
+    """The headline has the kernels read, those that spill, and those below half occupancy."""
+    done = run("scan", str(cache))
+    page = " ".join(done.stdout.split())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert page.startswith("Kernels in Triton's cache • 3 kernels in")
+    assert "1 of them not worked out, see below." in page
+    assert "Taken are H100 SXM (2 for sm_90); --gpu chooses." in page
+    assert "1 spills, which is to move data to and from local memory" in page
+    assert "1 is below half occupancy: 1 by shared memory." in page
+    assert "cut off or no JSON" in page
+
+
+def test_page_fits_a_narrow_terminal(cache: Path) -> None:
+    """No line is longer than 80 columns."""
+    done = run("scan", str(cache), "--sort", "kernel", COLUMNS="80")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--where", "local_accesses > 0"], ["SPILLING"]),
+        (["--where", "occupancy >= 0.5"], ["FINE"]),
+        (["--where", "status != 'ok'"], ["HALF"]),
+        (["--where", "n_regs is None"], ["HALF"]),
+        (["--sort", "shared"], ["FINE", "SPILLING", "HALF"]),
+        (["--sort", "-shared"], ["SPILLING", "FINE", "HALF"]),
+        (["--sort", "-shared", "--top", "1"], ["SPILLING"]),
+    ],
+)
+def test_rows_are_chosen_and_sorted(cache: Path, words: list[str], expected: list[str]) -> None:
+    """Rows are those of the condition, in the order of the column, what is not known last."""
+    assert entries(printed([str(cache), *words])) == expected
+
+
+def test_csv_has_the_rows_of_json(cache: Path) -> None:
+    """CSV has the same columns and values, an empty cell for what is not known."""
+    done = run("scan", str(cache), "--csv")
+    rows = [*csv.DictReader(io.StringIO(done.stdout))]
+    expected = printed([str(cache)])
+    assert [*rows[0]] == [*expected[0]]
+    for row, values in zip(rows, expected, strict=True):
+        for name, value in values.items():
+            shown = "" if value is None or value == {} else str(value)
+            assert row[name] == shown
+
+
+def test_exports_are_written_beside_the_page(cache: Path, tmp_path: Path) -> None:
+    """The files have the chosen rows in their forms, and the page is printed all the same."""
+    files = {form: tmp_path / f"out.{form}" for form in ("csv", "json", "markdown")}
+    options = [word for form, file in files.items() for word in (f"--export-{form}", str(file))]
+    done = run("scan", str(cache), "--where", "status == 'ok'", *options)
+    assert done.returncode == 0
+    assert "2 kernels in" in done.stdout
+    assert len(json.loads(files["json"].read_text(encoding="utf-8"))) == 2
+    assert len(files["csv"].read_text(encoding="utf-8").splitlines()) == 3
+    assert files["markdown"].read_text(encoding="utf-8").count("row_softmax") == 2
+
+
+def test_no_kernel_that_can_be_read_is_exit_1(cache: Path) -> None:
+    """A cache of broken entries alone ends with 1, one with a single kernel with 0."""
+    assert run("scan", str(cache / "HALF")).returncode == 1
+    assert run("scan", str(cache)).returncode == 0
+    assert run("scan", str(cache), "--where", "n_regs == 1").returncode == 0
+
+
+def test_an_empty_cache_is_one_sentence(tmp_path: Path) -> None:
+    """A folder without kernels is said to have none, with exit 0."""
+    done = run("scan", str(tmp_path), COLUMNS="200")
+    assert done.returncode == 0
+    assert f"No kernel was found in {tmp_path}." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["/nowhere/at/all"], "'/nowhere/at/all' is no directory"),
+        ([".", "--gpu", "h1000"], "No GPU is called 'h1000'"),
+        ([".", "--gpu", "h100,h200"], "both sm_90"),
+        ([".", "--where", "n_reg > 3"], "the nearest is n_regs"),
+        ([".", "--where", "kernel > 3"], "cannot be compared"),
+        ([".", "--sort", "registers"], "names no column"),
+        ([".", "--export-csv", "/nowhere/x.csv"], "there is no directory"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
+) -> None:
+    """A wrong folder, GPU, condition, column or file is one sentence and exit 2."""
+    monkeypatch.chdir(tmp_path)
+    done = run("scan", *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_names_of_files_do_no_harm_in_a_spreadsheet(tmp_path: Path) -> None:
+    """A text that a spreadsheet would work out is quoted."""
+    put_entry(tmp_path / "A", "sm_90", triton_version="=1+1")
+    done = run("scan", str(tmp_path), "--csv")
+    assert "'=1+1" in done.stdout

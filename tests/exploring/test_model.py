@@ -1,0 +1,111 @@
+"""What the page knows: every GPU, the words, and the rows of a file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.exploring.model import page_data, read_rows
+from occupancy_lab.exploring.page import bundle, explore, make_page
+from occupancy_lab.gpus.table import architectures, devices
+from occupancy_lab.occupancy.exact import exact_rules
+from occupancy_lab.occupancy.tutorial import terms_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROW = {"gpu": "h100", "n_regs": 38, "shared": 12320, "num_warps": 8}
+
+
+def write(path: Path, rows: Any) -> Path:
+    """Write *rows* as JSON, or as the text that they are."""
+    path.write_text(rows if isinstance(rows, str) else json.dumps(rows), encoding="utf-8")
+    return path
+
+
+def test_every_gpu_is_there_with_all_its_words() -> None:
+    """Each device and architecture of the table has its formulas, and each limit a name."""
+    data = page_data()
+    assert {gpu["key"] for gpu in data["gpus"]} == {*devices(), *architectures()}
+    for name, told in data["architectures"].items():
+        architecture = architectures()[name]
+        family = data["families"][told["family"]]
+        rules = [rule["resource"] for rule in family["rules"]]
+        assert rules == [rule.resource for rule in exact_rules(architecture)]
+        assert all(told["resources"][resource] for resource in rules)
+        assert set(told["terms"]) == {term.name for term in terms_of(architecture)}
+    assert len(data["families"]) < len(architectures())
+
+
+def test_a_number_is_in_the_page_once() -> None:
+    """The page has the numbers of an architecture as data: nothing of a GPU is in the script."""
+    script = bundle("main")
+    for number in ("65536", "233472", "232448", "1024 B", "512 VGPRs"):
+        assert script.replace("16384, 32768, 65536]", "").count(number) == 0
+
+
+def test_rows_of_a_sweep_are_read(tmp_path: Path) -> None:
+    """A row keeps its amounts, its name and its times; one without resources is left out."""
+    text = "gpu,kernel,cols,n_regs,shared,num_warps,barriers,predicted_us\n"
+    text += "mi300x,mine,781,22,32,8,,15.5\nmi300x,mine,99999,,,8,,\n"
+    assert read_rows(write(tmp_path / "rows.csv", text)) == [
+        {
+            "gpu": "mi300x",
+            "kernel": "mine",
+            "cols": "781",
+            "n_regs": 22,
+            "shared": 32,
+            "num_warps": 8,
+            "predicted_us": 15.5,
+        }
+    ]
+
+
+def test_rows_of_json_are_read_with_targets(tmp_path: Path) -> None:
+    """JSON does as well, alone or below a name, and a target stands for a GPU."""
+    row = {"target": "cuda:90:32", "function": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
+    for rows in ([row], {"compiled": [row], "skipped": []}):
+        (found,) = read_rows(write(tmp_path / "rows.json", rows))
+        assert found == {"gpu": "sm_90", "kernel": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "gpu,cols\nh100,3\n", "has no row with gpu or target, n_regs"),
+        ("a.json", "{", "cannot be read as JSON"),
+        ("a.json", [{**ROW, "gpu": "h10"}], "row 1: No GPU is called 'h10'"),
+        ("a.json", [ROW, {**ROW, "n_regs": -1}], "row 2: n_regs is '-1', and not a whole"),
+        ("a.json", [{**ROW, "n_regs": 3.5}], "row 1: n_regs is '3.5', and not a whole"),
+        ("a.json", [{**ROW, "num_warps": 0}], "num_warps is 0; a program has 1 or more"),
+        ("a.json", [{**ROW, "n_regs": "x"}], "row 1: "),
+        ("a.json", [{**ROW, "us": "nan"}], "row 1: us is 'nan'"),
+        ("a.json", [{**ROW, "n_regs": [1]}], "row 1: "),
+        ("a.json", 3, "has no row"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(
+    tmp_path: Path, name: str, content: Any, words: str
+) -> None:
+    """What is wrong is said in one sentence with the row, and no page is written."""
+    rows = write(tmp_path / name, content)
+    with pytest.raises(InputError) as caught:
+        explore(tmp_path / "page.html", rows=rows)
+    assert words in str(caught.value)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
+    """A name from a file stays inside the data of the page."""
+    rows = write(tmp_path / "rows.json", [{**ROW, "kernel": "</script><!--<script>"}])
+    page = make_page(rows)
+    assert page.count("</script>") == make_page().count("</script>") == 2
+    assert "<!--" not in page
+
+
+def test_no_address_is_in_the_page() -> None:
+    """Nothing in the page names a server, but the name of SVG."""
+    assert "://" not in make_page().replace("http://www.w3.org/2000/svg", "")

@@ -1,0 +1,425 @@
+"""Every kernel of a cache is a row with what its binary takes, and a broken one is a row too."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import occupancy_lab
+from occupancy_lab import InputError, find_gpu, scan
+from occupancy_lab.compiling.resources import read_resources
+from occupancy_lab.occupancy.calculator import calculate
+
+if TYPE_CHECKING:
+    from conftest import Cache
+
+
+def rows_by_entry(*folders: Path, gpu: Any = None) -> dict[str, dict[str, Any]]:
+    """Return the rows of a scan by the name of their entry."""
+    return {Path(row["entry"]).name: row for row in scan(*folders, gpu=gpu).rows()}
+
+
+def test_rows_have_what_triton_compiled(cache: Cache) -> None:
+    """Name, target, num_warps, num_stages and shared are those of Triton's CompiledKernel."""
+    rows = rows_by_entry(cache.folder)
+    assert rows.keys() == cache.compiled.keys()
+    for name, one in cache.compiled.items():
+        row, metadata = rows[name], one.metadata
+        assert row["kernel"] == metadata.name
+        assert row["target"].removeprefix("sm_") == str(metadata.target.arch)
+        for key in ("num_warps", "num_stages", "num_ctas", "shared", "triton_version"):
+            assert row[key] == getattr(metadata, key)
+        assert Path(row["entry"]) == cache.folder / name
+
+
+def test_registers_and_stack_are_cuobjdumps(cache: Cache) -> None:
+    """Registers, local and static shared memory are what cuobjdump says of the cached cubin."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    rows = rows_by_entry(cache.folder)
+    for file in cache.folder.glob("*/*.cubin"):
+        said = subprocess.run(
+            [tool, "--dump-resource-usage", file], check=True, capture_output=True, text=True
+        ).stdout
+        found = {key: int(number) for key, number in re.findall(r"(REG|STACK|SHARED):(\d+)", said)}
+        row = rows[file.parent.name]
+        assert (row["n_regs"], row["local_bytes"]) == (found["REG"], found["STACK"])
+        reserved = 1024 if row["target"] in {"sm_90", "sm_100"} else 0
+        assert row["static_shared"] == max(found["SHARED"] - reserved, 0)
+
+
+def test_rows_are_what_explain_works_out(cache: Cache) -> None:
+    """Each row has the resources, the occupancy and the next step of the full calculation."""
+    rows = rows_by_entry(cache.folder)
+    for name, one in cache.compiled.items():
+        row = rows[name]
+        gpu = find_gpu(row["gpu"])
+        resources = read_resources(one.asm, one.metadata, gpu.target.backend)
+        found = calculate(resources, gpu)
+        assert row["n_regs"] == resources.n_regs
+        assert row["local_bytes"] == resources.local_bytes
+        assert row["programs_per_multiprocessor"] == found.occupancy.programs_per_multiprocessor
+        assert row["occupancy"] == found.occupancy.occupancy
+        assert row["limiter"] == "+".join(found.occupancy.limiters)
+        assert row["next_programs"] == found.next_programs
+        steps = {step.resource: step for step in found.next_steps}
+        if row["fewer_registers"] is not None:
+            assert steps["registers"].most_for_one_more is not None
+            fewer = steps["registers"].now - steps["registers"].most_for_one_more
+            assert row["fewer_registers"] == fewer
+            assert f"({steps['registers'].option})" in row["next_step"]
+
+
+def test_warps_are_counted_as_launched(cache: Cache) -> None:
+    """A kernel with warp specialization has the warps that are launched, not those asked for."""
+    entry = cache.entry("specialized")
+    row = rows_by_entry(cache.folder)[entry.name]
+    ptx = (entry / "specialized.ptx").read_text(encoding="utf-8")
+    threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx)
+    assert threads is not None
+    assert row["num_warps"] == int(threads[1]) // 32 > 4
+
+
+def test_a_spill_is_counted_and_advised_against(cache: Cache) -> None:
+    """A kernel that maxnreg makes spill has instructions for it, and is told to drop maxnreg."""
+    row = rows_by_entry(cache.folder)[cache.entry("row_softmax").name]
+    assert row["local_bytes"] > 0
+    assert row["local_accesses"] > 0
+    assert row["gain"] > 1
+    assert row["gain_by"].startswith("without maxnreg=48")
+    assert row["bound"] == "local memory"
+
+
+def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
+    """A kernel that fills the GPU has a gain of 1 and a reason, and one on tensor cores too."""
+    rows = rows_by_entry(cache.folder)
+    full, tensor = (rows[cache.entry(name).name] for name in ("scale", "product"))
+    assert (full["gain"], full["occupancy"], full["next_programs"]) == (1.0, 1.0, None)
+    assert full["next_step"] == "none, warps are full"
+    assert tensor["tensor_instructions"] > 0
+    assert (tensor["gain"], tensor["bound"]) == (1.0, "tensor cores")
+
+
+def test_rows_come_by_what_there_is_to_win(cache: Cache) -> None:
+    """The kernel with most to win is first."""
+    gains = [row["gain"] for row in scan(cache.folder).rows()]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[0] > gains[-1] == 1.0
+
+
+def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
+    """The length of a range that the source calls BLOCK_SIZE is BLOCK_SIZE; FACTOR is left out."""
+    rows = rows_by_entry(cache.folder)
+    assert rows[cache.entry("scale").name]["constexprs"] == {"BLOCK_SIZE": 1024}
+    assert rows[cache.entry("scale", 1).name]["constexprs"] == {"BLOCK_SIZE": 4096}
+    assert rows[cache.entry("product").name]["constexprs"] == {"BLOCK_SIZE": 64}
+
+
+def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
+    """Nothing is taken of a file that was written after the compile, even with the same text."""
+    before = cache.source.stat()
+    try:
+        cache.source.touch()
+        assert not any(row["constexprs"] for row in scan(cache.folder).rows())
+    finally:
+        os.utime(cache.source, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_arguments_and_source_are_recorded(cache: Cache) -> None:
+    """The types of the arguments are as a signature writes them, and the place is its own."""
+    row = rows_by_entry(cache.folder)[cache.entry("scale").name]
+    assert row["arguments"] == "*fp32:16, *fp32:16, i32:16"
+    lines = cache.source.read_text(encoding="utf-8").splitlines()
+    file, _, line = row["source"].rpartition(":")
+    assert Path(file) == cache.source
+    assert lines[int(line) - 1].startswith("def scale(")
+
+
+def test_torchinductors_blocks_are_found_by_the_entry(cache: Cache, copied: Path) -> None:
+    """The blocks of a *.best_config belong to the entry that it names."""
+    name = cache.entry("scale").name
+    best = {"XBLOCK": 64, "num_warps": 4, "configs_hash": "x", "triton_cache_hash": name}
+    (copied / "cabc.best_config").write_text(json.dumps(best), encoding="utf-8")
+    rows = rows_by_entry(copied)
+    assert rows[name]["constexprs"]["XBLOCK"] == 64
+    assert "num_warps" not in rows[name]["constexprs"]
+    assert "XBLOCK" not in rows[cache.entry("scale", 1).name]["constexprs"]
+
+
+def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
+    """Without a GPU each target has its usual one, which the page names."""
+    found = scan(cache.folder)
+    assert {row["target"]: row["gpu"] for row in found.rows()} == {
+        "sm_80": "a100",
+        "sm_100": "b200",
+        "sm_90": "h100",
+        "gfx942": "mi300x",
+    }
+    assert "H100 SXM (4 for sm_90)" in str(found)
+
+
+def test_kernels_for_another_target_say_so(cache: Cache) -> None:
+    """With a GPU only its target's kernels are worked out, and the others are rows that say why."""
+    rows = scan(cache.folder, gpu="h200").rows()
+    assert {row["gpu"] for row in rows if row["target"] == "sm_90"} == {"h200"}
+    others = [row for row in rows if row["target"] != "sm_90"]
+    assert {row["status"] for row in others} == {"other target"}
+    assert all("h200 runs sm_90" in row["reason"] for row in others)
+    assert all(row["n_regs"] for row in others)
+
+
+def test_two_gpus_of_one_target_are_refused(cache: Cache) -> None:
+    """A kernel is worked out for one GPU."""
+    with pytest.raises(InputError, match="h100 and h200 are both sm_90"):
+        scan(cache.folder, gpu="h100,h200")
+
+
+def test_a_kernel_that_is_too_large_does_not_fit(cache: Cache, copied: Path) -> None:
+    """What a GPU cannot hold once is a row with no program, the reason, and what would fit."""
+    file = copied / cache.entry("product").name / "product.json"
+    metadata = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(metadata | {"shared": 240_000}), encoding="utf-8")
+    (row,) = scan(file.parent, gpu="h100").rows()
+    assert (row["status"], row["programs_per_multiprocessor"]) == ("does not fit", 0)
+    assert "more shared memory than H100 SXM gives a program" in row["reason"]
+    assert row["next_step"] == "shared memory 240000 to 232448 (fewer num_stages)"
+    assert (row["gain"], row["next_programs"]) == (None, 1)
+
+
+def damaged(folder: Path, name: str, change: Any) -> dict[str, Any]:
+    """Return the row of an entry after *change* was made of its folder."""
+    change(folder / name)
+    (row,) = (row for row in scan(folder).rows() if Path(row["entry"]).name == name)
+    return row
+
+
+BREAKS = {
+    "no metadata": (lambda at: (at / "scale.json").unlink(), "no .json file"),
+    "half a json": (
+        lambda at: (at / "scale.json").write_text('{"hash": "1', encoding="utf-8"),
+        "cut off or no JSON",
+    ),
+    "a json of something else": (
+        lambda at: (at / "scale.json").write_text("[1]", encoding="utf-8"),
+        "no metadata of a kernel",
+    ),
+    "no cubin": (lambda at: (at / "scale.cubin").unlink(), "the .cubin file is missing"),
+    "half a cubin": (
+        lambda at: os.truncate(at / "scale.cubin", 1000),
+        "cut off or damaged",
+    ),
+    "a cubin that is none": (
+        lambda at: (at / "scale.cubin").write_bytes(b"hello"),
+        "not a cubin",
+    ),
+    "a link that leads to itself": (
+        lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").symlink_to("scale.cubin")),
+        "cannot be read",
+    ),
+    "a pipe": (
+        lambda at: ((at / "scale.cubin").unlink(), os.mkfifo(at / "scale.cubin")),
+        "not a cubin",
+    ),
+    "a folder": (
+        lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").mkdir()),
+        "missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_a_broken_entry_is_a_row_that_says_so(cache: Cache, copied: Path, broken: str) -> None:
+    """Whatever is missing or damaged of an entry is its row's reason; the others are read."""
+    change, reason = BREAKS[broken]
+    row = damaged(copied, cache.entry("scale").name, change)
+    assert row["status"] == "unreadable"
+    assert reason in row["reason"]
+    assert row["n_regs"] is None
+    others = [one for one in scan(copied).rows() if one["entry"] != row["entry"]]
+    assert {one["status"] for one in others} == {"ok"}
+    assert len(others) == len(cache.compiled) - 1
+
+
+def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:
+    """A kernel of another vendor's backend is a row that names it."""
+    file = copied / cache.entry("scale").name / "scale.json"
+    metadata = json.loads(file.read_text(encoding="utf-8"))
+    metadata["target"] = {"backend": "xpu", "arch": "pvc", "warp_size": 32}
+    file.write_text(json.dumps(metadata), encoding="utf-8")
+    (row,) = scan(file.parent).rows()
+    assert row["status"] == "unknown target"
+    assert "'xpu'" in row["reason"]
+
+
+def test_an_unknown_architecture_is_a_row_with_its_registers(cache: Cache, copied: Path) -> None:
+    """Of a target that is not in the table the resources are read all the same."""
+    file = copied / cache.entry("scale").name / "scale.json"
+    metadata = json.loads(file.read_text(encoding="utf-8"))
+    metadata["target"]["arch"] = 999
+    file.write_text(json.dumps(metadata), encoding="utf-8")
+    (row,) = scan(file.parent).rows()
+    assert (row["status"], row["target"]) == ("unknown target", "sm_999")
+    assert row["n_regs"] > 0
+
+
+def test_an_hsaco_alone_says_what_is_missing(cache: Cache, copied: Path) -> None:
+    """The registers of an AMD kernel are read of its assembly; a row says where it lacks."""
+    entry = copied / cache.entry("scale", 2).name
+    (entry / "scale.amdgcn").unlink()
+    (row,) = scan(entry).rows()
+    assert row["status"] == "unreadable"
+    assert row["reason"] == "there is no amdgcn, of which the registers are read"
+
+
+def test_what_is_no_kernel_is_no_row(cache: Cache, tmp_path: Path) -> None:
+    """Launchers and tuning results of Triton are counted, and files of others are not even that."""
+    shutil.copytree(cache.entry("scale"), tmp_path / "A")
+    for name, file in (("B", "cuda_utils.so"), ("C", "scale.autotune.json"), ("D", "notes.txt")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}", encoding="utf-8")
+    (tmp_path / "A" / "tmp.pid_7_x").mkdir()
+    (tmp_path / "A" / "tmp.pid_7_x" / "scale.cubin").write_bytes(b"half")
+    found = scan(tmp_path)
+    assert [row["kernel"] for row in found.rows()] == ["scale"]
+    assert found.others == 2
+
+
+def test_links_that_lead_back_are_followed_once(cache: Cache, tmp_path: Path) -> None:
+    """A folder that is met twice, or contains itself, is read once."""
+    shutil.copytree(cache.entry("scale"), tmp_path / "A")
+    (tmp_path / "back").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "itself").symlink_to("itself")
+    assert len(scan(tmp_path, tmp_path / "A").rows()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_that_may_not_be_read_is_a_row(cache: Cache, copied: Path) -> None:
+    """A folder without permission is a row with the reason."""
+    folder = copied / cache.entry("scale").name
+    folder.chmod(0)
+    try:
+        rows = rows_by_entry(copied)
+    finally:
+        folder.chmod(0o755)
+    assert "Permission denied" in rows[folder.name]["reason"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(data=st.data())
+def test_damage_of_any_kind_is_a_row(cache: Cache, tmp_path: Path, data: st.DataObject) -> None:
+    """Bytes that are cut off or flipped anywhere give a row, never an exception."""
+    name = data.draw(st.sampled_from(sorted(cache.compiled)))
+    entry = tmp_path / "entry"
+    shutil.rmtree(entry, ignore_errors=True)
+    shutil.copytree(cache.folder / name, entry)
+    suffixes = {".json", ".cubin", ".amdgcn", ".source", ".ttgir", ".hsaco"}
+    files = sorted(one for one in entry.iterdir() if one.suffix in suffixes)
+    file = data.draw(st.sampled_from([one for one in files if "__grp__" not in one.name]))
+    content = bytearray(file.read_bytes())
+    place = st.integers(0, len(content) - 1)
+    for at, byte in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), max_size=20)):
+        content[at] = byte
+    if data.draw(st.booleans()):
+        del content[data.draw(place) :]
+    file.write_bytes(content)
+    (row,) = scan(entry).rows()
+    assert row["status"] in {"ok", "unreadable", "unknown target", "does not fit"}
+    str(scan(entry))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(
+            [
+                "name",
+                "target",
+                "num_warps",
+                "shared",
+                "num_stages",
+                "num_ctas",
+                "tmem_size",
+                "maxnreg",
+                "triton_version",
+                "backend",
+                "arch",
+                "warp_size",
+            ]
+        ),
+        VALUES,
+        min_size=1,
+    )
+)
+def test_metadata_of_any_kind_is_a_row(
+    cache: Cache, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Whatever stands in the metadata in place of what Triton writes, the kernel is a row."""
+    entry = tmp_path / "entry"
+    if not entry.exists():
+        shutil.copytree(cache.entry("scale"), entry)
+    source = cache.entry("scale") / "scale.json"
+    metadata = json.loads(source.read_text(encoding="utf-8"))
+    for name, value in changes.items():
+        inner = name in {"backend", "arch", "warp_size"} and isinstance(metadata["target"], dict)
+        (metadata["target"] if inner else metadata)[name] = value
+    (entry / "scale.json").write_text(json.dumps(metadata), encoding="utf-8")
+    (row,) = scan(entry).rows()
+    assert isinstance(row["kernel"], str)
+    json.dumps(row)
+    str(scan(entry))
+
+
+def test_default_caches_are_tritons_and_inductors(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a folder Triton's own cache and torchinductor's for each device are read."""
+    home, inductor = tmp_path / "home", tmp_path / "inductor"
+    shutil.copytree(cache.entry("scale"), home / ".triton" / "cache" / "A")
+    shutil.copytree(cache.entry("product"), inductor / "triton" / "0" / "B")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    monkeypatch.setenv("TRITON_HOME", str(home))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(inductor))
+    assert sorted(row["kernel"] for row in scan().rows()) == ["product", "scale"]
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "gone"))
+    assert [row["kernel"] for row in scan().rows()] == ["product"]
+
+
+def test_the_default_folders_are_tritons_and_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the caches lie is where Triton and torch say that they put them."""
+    cache_dir_utils = pytest.importorskip("torch._inductor.runtime.cache_dir_utils")
+    from triton import knobs
+
+    from occupancy_lab.scanning.cache import default_directories
+
+    for name in ("TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    triton_folder, inductor = default_directories()
+    assert Path(triton_folder) == Path(knobs.cache.dir)
+    assert Path(inductor) == Path(cache_dir_utils.default_cache_dir())
+
+
+def test_a_table_has_every_column(cache: Cache) -> None:
+    """The DataFrame has a row for each kernel and the columns of the rows."""
+    found = occupancy_lab.scan(cache.folder)
+    table = found.table()
+    assert [*table.columns] == [*found.rows()[0]]
+    assert len(table) == len(cache.compiled)
+    assert json.loads(found.to_json()) == found.rows()

@@ -1,0 +1,419 @@
+"""A traced program is as it is without, and what it launched is told at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import occupancy_lab
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.tracing import hook, sitecustomize
+from occupancy_lab.tracing.records import GridLaunches, merged, usual_gpu
+from occupancy_lab.tracing.trace import dry_trace, trace_program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from occupancy_lab.tracing.records import TracedKernel
+    from occupancy_lab.tracing.trace import Trace
+
+PROGRAM = Path(__file__).with_name("traced_program.py")
+TOOL = [sys.executable, "-m", "occupancy_lab", "trace"]
+
+
+def command(what: str) -> list[str]:
+    """Return the command that has the program do *what*."""
+    return [sys.executable, str(PROGRAM), what]
+
+
+def traced(what: str, **asked: Any) -> Trace:
+    """Return the trace of the program that does *what*."""
+    return trace_program(command(what), **asked)
+
+
+def run(
+    asked: Sequence[str], options: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command under the tool."""
+    return subprocess.run(
+        [*TOOL, *options, "--", *asked],
+        capture_output=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def grids(kernel: TracedKernel) -> dict[Any, int]:
+    """Return the launches by their grid."""
+    return {one.grid: one.launches for one in kernel.grids}
+
+
+@pytest.mark.slow
+def test_streams_and_status_are_the_programs() -> None:
+    """Standard output is the same bytes, standard error begins with the program's, status too."""
+    plain = subprocess.run(command("status"), capture_output=True, check=False)
+    found = run(command("status"))
+    assert (plain.returncode, found.returncode) == (7, 7)
+    assert found.stdout == plain.stdout == b"out\n"
+    assert found.stderr.startswith(plain.stderr)
+    told = found.stderr[len(plain.stderr) :].decode()
+    assert "1 launch of 1 kernel in 1 configuration" in told
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_is_told_too() -> None:
+    """The traceback and the status are the program's, and its launches are counted."""
+    found = run(command("fails"))
+    assert found.returncode == 1
+    assert b"ValueError: the program's own" in found.stderr
+    assert b"2 launches of 1 kernel" in found.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_program_ends_us_as_it_ended() -> None:
+    """The signal is passed on, and what was flushed before is told as incomplete."""
+    found = run(command("killed"), ["--json"])
+    assert found.returncode == -signal.SIGKILL
+    told = json.loads(found.stderr.partition(b"err\n")[2])
+    assert told["status"] == -signal.SIGKILL
+    assert [one["ended"] for one in told["processes"]] == [False]
+    assert 50 <= told["kernels"][0]["launches"] <= 153
+    assert "was killed or had not ended" in str(told["document"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_reach_the_program_which_decides(number: int) -> None:
+    """A program that hears a signal and ends by itself has the last word."""
+    with subprocess.Popen(
+        [*TOOL, "--", *command("waits")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert [process.stdout.readline() for _ in range(2)] == [b"out\n", b"ready\n"]
+        process.send_signal(number)
+        assert process.stdout.read() == b"heard\n"
+        assert b"2 launches" in process.stderr.read()
+        assert process.wait(20) == 9
+
+
+IMPORTED = "import sys; print(sorted(sys.modules), sys.path, sys.flags, sys.argv)"
+
+
+def test_a_program_without_triton_imports_nothing_more() -> None:
+    """What is imported, and the path, are the same; and that nothing was launched is said."""
+    asked = [sys.executable, "-c", IMPORTED, ""]
+    plain = subprocess.run(asked, capture_output=True, check=True)
+    found = run(asked)
+    assert found.stdout == plain.stdout
+    assert b"no kernel of Triton was launched" in found.stderr
+
+
+@pytest.mark.parametrize("asked", [[sys.executable, "-S", "-c", ""], ["true"]])
+def test_what_cannot_be_noted_is_said(asked: list[str]) -> None:
+    """A Python without site, and what is no Python, are not said to launch nothing."""
+    found = trace_program(asked)
+    assert "Nothing could be noted" in str(found)
+    assert not found.kernels
+
+
+def test_the_programs_own_sitecustomize_is_run(tmp_path: Path) -> None:
+    """It takes the place of ours: its code has run, and the module is its file."""
+    own = tmp_path / "sitecustomize.py"
+    own.write_text("print('own', __name__, __file__)", encoding="utf-8")
+    code = "import sitecustomize; print(sitecustomize.__file__, sitecustomize.__spec__.origin)"
+    found = run([sys.executable, "-c", code], PYTHONPATH=str(tmp_path))
+    # The tool's own Python runs it as well, first.
+    assert found.stdout.decode().splitlines()[-2:] == [f"own sitecustomize {own}", f"{own} {own}"]
+
+
+@pytest.mark.slow
+def test_configurations_and_grids_are_told_apart() -> None:
+    """A row for each configuration, and of the grids the most frequent first."""
+    found = traced("some")
+    first, second = found.kernels
+    assert grids(first) == {(528,): 5, (4,): 2}
+    assert (first.options["num_warps"], first.constexprs) == (4, {"BLOCK": "256"})
+    assert grids(second) == {(1,): 1}
+    assert (second.options["num_warps"], second.constexprs) == (8, {"BLOCK": "512"})
+    assert first.calculation is not None
+    assert first.calculation.gpu == find_gpu("h100")
+    plan = first.plan((528,))
+    assert plan is not None
+    assert plan.waves == 528 / (132 * 16)
+    assert list(found.table()["launches"]) == [7, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "launches", "processes"),
+    [("threads", 20_001, 1), ("forks", 11, 2), ("spawns", 6, 4), ("empty", 0, 0)],
+)
+def test_launches_are_counted_wherever_they_are_made(
+    what: str, launches: int, processes: int
+) -> None:
+    """In threads, forks, processes of multiprocessing and of subprocess; an empty grid is none."""
+    found = traced(what).found
+    assert sum(one.launches for one in found.kernels) == launches
+    assert len(found.processes) == processes
+    assert all(one.ended for one in found.processes)
+    assert not any(one.errors for one in found.processes)
+
+
+@pytest.mark.slow
+def test_launches_of_an_autotuner_are_counted_apart() -> None:
+    """Each configuration is tried three times, and the first is taken for all four launches."""
+    found = {one.constexprs["BLOCK"]: one for one in traced("tuned").kernels}
+    assert {name: (one.launches, one.tuning) for name, one in found.items()} == {
+        "256": (4, 3),
+        "512": (0, 3),
+    }
+
+
+@pytest.mark.slow
+def test_times_are_those_of_the_kernel_alone() -> None:
+    """A GPU that waits for the host adds nothing to the time: 40 us are 40 us."""
+    (kernel,) = traced("timed").kernels
+    assert kernel.us == pytest.approx(40)
+    assert kernel.samples >= 10
+    assert kernel.total_us == pytest.approx(8000)
+    assert kernel.calculation is not None
+    assert kernel.calculation.gpu == find_gpu("h200")
+
+
+@pytest.mark.slow
+def test_launches_in_a_graph_count_once() -> None:
+    """Those that are captured are counted as such, not timed, and replays are said."""
+    found = traced("graph")
+    (kernel,) = found.kernels
+    assert (kernel.launches, kernel.captured) == (203, 3)
+    assert kernel.total_us == pytest.approx(8000)
+    assert "3 of them captured in CUDA graphs, which were replayed 10 times" in str(found)
+
+
+@pytest.mark.slow
+def test_a_fault_of_the_tool_does_not_reach_the_program() -> None:
+    """All launches are made and the fault is in the page."""
+    found = run(command("hurt"))
+    assert (found.returncode, found.stdout) == (0, b"out\n10\n")
+    assert b"Noting went wrong" in found.stderr
+    assert b"RuntimeError: a fault of" in found.stderr
+
+
+@pytest.mark.slow
+def test_a_block_of_a_process_is_traced() -> None:
+    """Kernels that were launched before are seen, blocks nest, and nothing is left behind."""
+    done = subprocess.run(command("in_block"), capture_output=True, text=True, check=True)
+    page, outer, inner, launched = done.stdout.removeprefix("out\n").rsplit("\n", 4)[:4]
+    assert page.startswith("# trace\n\n- 12 launches of 1 kernel")
+    assert (outer, inner) == ("[((264,), 7), ((528,), 5)]", "[((264,), 7)]")
+    assert launched == "25"
+
+
+def test_a_trace_is_used_once() -> None:
+    """It cannot be asked before its end, or entered again."""
+    trace = occupancy_lab.trace()
+    assert repr(trace) == "<Trace: not ended>"
+    with pytest.raises(InputError, match="has not ended"):
+        str(trace)
+    with trace:
+        pass
+    assert trace.kernels == ()
+    assert "no kernel of Triton was launched" in str(trace)
+    with pytest.raises(InputError, match="used already"), trace:
+        pass
+
+
+@pytest.mark.parametrize("asked", [{"gpu": "h999"}, {"sample": 0}])
+def test_bad_input_is_refused_before_anything_runs(asked: dict[str, Any]) -> None:
+    """An unknown GPU and a sample of none are InputErrors."""
+    with pytest.raises(InputError):
+        occupancy_lab.trace(**asked)
+    with pytest.raises(InputError):
+        trace_program(["false"], **asked)
+
+
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    """The program is not run where its table could not be written."""
+    ran = tmp_path / "ran"
+    found = run(["touch", str(ran)], ["--output", str(tmp_path / "none" / "file")])
+    assert found.returncode == 2
+    assert b"there is no directory" in found.stderr
+    assert not ran.exists()
+
+
+def test_a_command_that_is_not_there_is_refused() -> None:
+    """It is one sentence, and exit 2."""
+    found = run(["no-such-program"])
+    assert found.returncode == 2
+    assert found.stderr.decode().count("\n") == 1
+
+
+@pytest.mark.slow
+def test_processes_are_apart_in_json(tmp_path: Path) -> None:
+    """The file has each process with its launches, and the page their sum."""
+    output = tmp_path / "trace.json"
+    found = run(command("forks"), ["--json", "--output", str(output), "--gpu", "h200"])
+    assert found.stderr == b"err\n"
+    told = json.loads(output.read_text("utf-8"))
+    (kernel,) = told["kernels"]
+    assert kernel["launches"] == 11
+    apart = [sum(grid["launches"] for grid in part["grids"]) for part in kernel["parts"]]
+    assert sorted(apart) == [4, 7]
+    assert kernel["gpu"] == "h200"
+    assert "summed over 2 processes" in told["document"]["answer"][0]
+
+
+SCRIPT = """
+import sys
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x, n, BLOCK: tl.constexpr):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + where, tl.load(x + where, mask=where < n) + 1, mask=where < n)
+
+
+if __name__ == "__main__":
+    x = torch.zeros(int(sys.argv[1]), device="cuda")
+    for _ in range(3):
+        add[(triton.cdiv(x.numel(), 512),)](x, x.numel(), BLOCK=512)
+    {end}
+"""
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
+    """A file is run as a program with its arguments, for a GPU that is not here."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("{end}", "sys.exit()"), encoding="utf-8")
+    asked = ["--dry-run", "--gpu", "h100", "--json"]
+    found = run(["python", str(script), "1024000"], asked)
+    assert (found.returncode, found.stderr) == (0, b"")
+    told = json.loads(found.stdout)
+    (kernel,) = told["kernels"]
+    assert (kernel["grid"], kernel["launches"], kernel["gpu"]) == ("2000", 3, "h100")
+    assert "went no further" not in str(told["document"])
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
+    """What comes after a value is asked for is not there, and that is said."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("{end}", "print(float(x[0]))"), encoding="utf-8")
+    found = dry_trace(["python", str(script), "1024"], gpu="mi300x")
+    assert found.kernels[0].launches == 3
+    assert f"{script.name}:19: float needs the values" in str(found)
+
+
+def test_a_dry_run_takes_a_file() -> None:
+    """Other commands are refused."""
+    with pytest.raises(InputError, match=r"names no FILE\.py"):
+        dry_trace(["python", "-c", "1"], gpu="h100")
+
+
+@given(
+    st.lists(
+        st.builds(
+            GridLaunches,
+            grid=st.sampled_from([(1,), (2, 3), None]),
+            launches=st.integers(0, 100),
+            tuning=st.integers(0, 100),
+            samples=st.integers(1, 9),
+            us=st.floats(0, 1e6),
+        )
+    )
+)
+def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
+    """Nothing is lost, each grid is there once, and its mean lies between those of its parts."""
+    together = merged(found)
+    assert len({one.grid for one in together}) == len(together)
+    for name in ("launches", "tuning", "samples"):
+        assert sum(getattr(one, name) for one in together) == sum(
+            getattr(one, name) for one in found
+        )
+    for one in together:
+        parts = [other.us or 0.0 for other in found if other.grid == one.grid]
+        assert one.us is not None
+        assert min(parts) * 0.999999 <= one.us <= max(parts) * 1.000001
+
+
+def test_the_usual_gpu_of_a_target_is_the_first_of_the_table() -> None:
+    """Each target that a device has stands for one of its own; others stand for themselves."""
+    assert usual_gpu(find_gpu("sm_90").target) == find_gpu("h100")
+    assert usual_gpu(find_gpu("gfx942").target) == find_gpu("mi300x")
+    assert usual_gpu(find_gpu("gfx1030").target) == find_gpu("gfx1030")
+
+
+class Kernel:
+    """A kernel that inductor launches by itself."""
+
+    name, hash, shared, n_regs, n_spills = "triton_poi", "abc", 0, 32, 0
+    function, num_warps, arg_tys = 2, 4, "Oi"
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def run(self, *args: object) -> None:
+        """Launch it."""
+        self.calls.append(args)
+
+
+def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that inductor generates counts, its faster copy too, and both are put back."""
+    import torch
+    from torch._inductor.runtime import triton_heuristics
+
+    config, kernel = triton_heuristics.Config({"XBLOCK": 256}, num_warps=4, num_stages=1), Kernel()
+    meta = {"grid_type": "Grid1D", "use_fast_triton_launcher": True}
+    result = triton_heuristics.CompileResult(kernel, config, {}, meta)
+    session = hook.Session(str(tmp_path))
+    session.install(sitecustomize.imported())
+    launcher = result._gen_launcher_code(
+        {"runner": kernel.run},
+        ["x", "xnumel"],
+        ["grid_0", "grid_1", "grid_2", "stream", "x", "xnumel"],
+    )
+    launcher._is_static, launcher.config = True, config
+    launcher("x", 1000, stream=7)
+    hook.enter("tuning")
+    launcher("x", 2000, stream=7)
+    hook.leave("tuning")
+    fast, launches = None, 1
+    if hasattr(triton_heuristics.CachingAutotuner, "_build_fast_launcher"):  # since torch 2.13
+        made = lambda *_: kernel.run  # noqa: E731 - as the class of C is called
+        monkeypatch.setattr(torch._C, "_FastCudaLauncher", made, raising=False)
+        tuner: Any = SimpleNamespace(inductor_meta=meta, device_props=SimpleNamespace(type="cuda"))
+        fast = triton_heuristics.CachingAutotuner._build_fast_launcher(tuner, launcher)
+        fast("x", 1000, stream=7)
+        launches = 2
+    session.close()
+    for one in filter(None, (launcher, fast)):
+        one("x", 1000, stream=7)
+    assert len(kernel.calls) == 2 * launches + 1
+    assert set(kernel.calls) == {(4, 1, 1, 7, "x", 1000), (8, 1, 1, 7, "x", 2000)}
+    (counted,) = tmp_path.glob("*/counts.json")
+    found = json.loads(counted.read_text("utf-8"))
+    assert not found["errors"]
+    assert [(one["grid"], one["count"], one["tuning"]) for one in found["kernels"]["0"]] == [
+        ([4, 1, 1], launches, 0),
+        ([8, 1, 1], 0, 1),
+    ]

@@ -1,0 +1,326 @@
+"""A program whose GPU is made up: kernels are compiled for sm_90, and their launches only noted.
+
+`python traced_program.py WHAT` does what WHAT says, with any Triton, with or without torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+
+class _NoTorch:
+    """Keeps torch from being imported: Triton does without, and starts sooner."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "torch":
+            raise ModuleNotFoundError(name=name)
+
+
+if __name__ in {"__main__", "__mp_main__"} and sys.argv[1] not in {"timed", "graph", "in_block"}:
+    sys.meta_path.insert(0, _NoTorch)
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import MockTensor
+
+LAUNCHED = []
+"""The grid of each launch that came to the driver."""
+
+
+class Launcher:
+    """Takes launches as Triton's own launchers do."""
+
+    num_ctas = 1
+
+    def __init__(self, _src: Any, _metadata: Any) -> None:
+        pass
+
+    def __call__(
+        self,
+        x: Any,
+        y: Any,
+        z: Any,
+        stream: Any,
+        function: Any,
+        _packed: Any,
+        _metadata: Any,
+        enter: Any,
+        leave: Any,
+        *_args: Any,
+    ) -> Any:
+        assert (stream, function) == (7, 2)
+        LAUNCHED.append((x, y, z))
+
+
+class Utils:
+    """Says what a driver says of a device and of a binary."""
+
+    @staticmethod
+    def load_binary(_name: Any, _binary: Any, _shared: Any, _device: Any) -> Any:
+        return 1, 2, 32, 0, 1024
+
+    @staticmethod
+    def get_device_properties(_device: Any) -> Any:
+        return {"max_shared_mem": 232448, "multiprocessor_count": 132}
+
+
+class Driver:
+    """Triton's driver of a GPU that is not here."""
+
+    utils = Utils()
+    launcher_cls = Launcher
+
+    def get_current_target(self) -> Any:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> Any:
+        return 0
+
+    def get_current_stream(self, _device: Any = None) -> Any:
+        return 7
+
+    def get_device_interface(self) -> Any:
+        return SimpleNamespace(synchronize=lambda: None)
+
+    def get_benchmarker(self) -> Any:
+        def bench(call: Any, quantiles: Any) -> Any:
+            for _ in range(3):
+                call()
+            return [1.0] * len(quantiles)
+
+        return bench
+
+
+driver.set_active(Driver())
+
+
+@triton.jit
+def add(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Add y to x."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    total = tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask)
+    tl.store(x_ptr + offsets, total, mask=mask)
+
+
+tuned = triton.autotune(
+    configs=[triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 512})], key=["n"]
+)(add)
+X = MockTensor(tl.float32, [4096])
+
+
+def launch(times: int, programs: int = 528, block: int = 256, **options: Any) -> None:
+    """Launch the kernel so many times."""
+    for _ in range(times):
+        add[(programs,)](X, X, 4096, BLOCK=block, **options)
+
+
+def fails() -> Any:
+    """Launch, and fail."""
+    launch(2)
+    msg = "the program's own"
+    raise ValueError(msg)
+
+
+def killed(number: int) -> Any:
+    """Launch for longer than a flush takes, and be killed."""
+    launch(3)
+    for _ in range(15):
+        time.sleep(0.1)
+        launch(10)
+    os.kill(os.getpid(), number)
+
+
+def threads() -> Any:
+    """Launch from four threads at a time."""
+    launch(1)
+    several = [threading.Thread(target=launch, args=(5000,)) for _ in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+
+
+def forks() -> Any:
+    """Launch, fork, and launch in both."""
+    launch(3)
+    child = os.fork()
+    launch(4)
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def spawns() -> Any:
+    """Launch in processes of multiprocessing of both kinds, and in a subprocess."""
+    import multiprocessing
+
+    launch(1)
+    for method in ("fork", "spawn"):
+        child = multiprocessing.get_context(method).Process(target=launch, args=(2,))
+        child.start()
+        child.join()
+    subprocess.run([sys.executable, __file__, "once"], check=True)
+
+
+def waits() -> None:
+    """Tell of a signal and go on."""
+
+    def hear(*_: Any) -> None:
+        launch(1)
+        print("heard", flush=True)
+        sys.exit(9)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, hear)
+    launch(1)
+    print("ready", flush=True)
+    time.sleep(30)
+
+
+class Gpu:
+    """A GPU that does one thing after the other, and a host that takes 5 us for each call of it."""
+
+    host = free = 0.0
+
+    @classmethod
+    def does(cls, us: Any) -> Any:
+        """Queue what takes *us*, and return when it ends."""
+        cls.host += 5
+        cls.free = max(cls.host, cls.free) + us
+        return cls.free
+
+
+class Event:
+    """An event of torch, on that GPU."""
+
+    def __init__(self, enable_timing: Any) -> None:
+        assert enable_timing
+
+    def record(self, stream: Any) -> Any:
+        assert stream.cuda_stream == 7
+        self.at = Gpu.does(0)
+
+    def query(self) -> Any:
+        Gpu.host += 5
+        return Gpu.host >= self.at
+
+    def elapsed_time(self, other: Any) -> Any:
+        assert other.query()
+        return (other.at - self.at) / 1000
+
+
+capturing: list[Any] = []
+
+
+def timed() -> None:
+    """Launch 200 kernels of 40 us each; for the first 150 the GPU waits for the host."""
+    import torch
+
+    cuda = torch.cuda
+    cuda.is_initialized = lambda: True
+    cuda.get_device_name = lambda _device: "NVIDIA H200"
+    cuda.current_stream = lambda: SimpleNamespace(cuda_stream=7, device_index=0)
+    cuda.stream = lambda _stream: contextlib.nullcontext()
+    cuda.Event = Event
+    cuda._sleep = lambda cycles: Gpu.does(cycles / 2000)
+    cuda.is_current_stream_capturing = lambda: bool(capturing)
+    call = Launcher.__call__
+    Launcher.__call__ = lambda *args: (Gpu.does(40), call(*args))[1]
+    for number in range(200):
+        launch(1)
+        Gpu.host += 100 if number < 150 else 0  # then it has more to do than it can
+    Gpu.host += 1e6
+
+
+def graph() -> None:
+    """Make 3 launches that a CUDA graph captures, and replay it 10 times."""
+    from torch.cuda import graphs
+
+    base: Any = graphs._CUDAGraph
+    base.__new__ = lambda kind, *_: object.__new__(kind)
+    base.__init__ = lambda *_: None
+    base.capture_begin = lambda *_, **__: capturing.append(capturing)
+    base.capture_end = lambda *_: capturing.clear()
+    base.replay = lambda *_: None
+    timed()
+    made = graphs.CUDAGraph()
+    made.capture_begin()
+    launch(3)
+    made.capture_end()
+    for _ in range(10):
+        made.replay()
+
+
+def hurt() -> None:
+    """Launch where what notes launches fails."""
+
+    def fail(*_: Any) -> None:
+        msg = "a fault of the tool"
+        raise RuntimeError(msg)
+
+    launch(1)
+    sys.modules["_occupancy_lab_trace.hook"].Session._due = fail
+    launch(9)
+    print(len(LAUNCHED))
+
+
+def in_block() -> Any:
+    """Trace a block of this process, whose kernel was launched before, and one inside it."""
+    import occupancy_lab
+
+    launch(2)
+    with occupancy_lab.trace() as outer:
+        launch(5)
+        with occupancy_lab.trace() as inner:
+            launch(7, 264)
+    launch(11)
+    print(outer)
+    print([(one.grid, one.launches) for one in outer.kernels[0].grids])
+    print([(one.grid, one.launches) for one in inner.kernels[0].grids])
+    print(len(LAUNCHED))
+
+
+def speed() -> Any:
+    """Say what a launch takes."""
+    launch(100)
+    start = time.perf_counter_ns()
+    launch(100_000)
+    print((time.perf_counter_ns() - start) / 100_000)
+
+
+WHAT = {
+    "once": lambda: launch(1),
+    "some": lambda: (launch(5), launch(2, 4), launch(1, 1, 512, num_warps=8)),
+    "tuned": lambda: [tuned[(16,)](X, X, 4096) for _ in range(4)],
+    "empty": lambda: add[(0,)](X, X, 4096, BLOCK=256),
+    "fails": fails,
+    "status": lambda: (launch(1), sys.exit(7)),
+    "killed": lambda: killed(signal.SIGKILL),
+    "interrupted": lambda: killed(signal.SIGINT),
+    "threads": threads,
+    "forks": forks,
+    "spawns": spawns,
+    "waits": waits,
+    "timed": timed,
+    "graph": graph,
+    "hurt": hurt,
+    "in_block": in_block,
+    "speed": speed,
+}
+
+if __name__ == "__main__":
+    print("out")
+    print("err", file=sys.stderr)
+    WHAT[sys.argv[1]]()
