@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.records import TracedKernel
 
 NOTHING = "no kernel of Triton was launched"
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+FORWARDED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 """What a terminal sends to the program too."""
 MOST_NAMED = 5
@@ -342,8 +345,9 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
     if words:
         yield (
             "Programs are those of a launch, and of how many that run at once; waves is their"
-            f" quotient; % is the occupancy of each {' or '.join(words)}; local B is local memory"
-            " per thread, register spills among it."
+            " quotient, whose part behind the point is how full the last wave is; % is the"
+            f" occupancy of each {' or '.join(words)}; local B is local memory per thread, register"
+            " spills among it."
         )
 
 
