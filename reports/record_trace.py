@@ -35,6 +35,8 @@ ROOT = Path(__file__).parents[1]
 STEPS = 60
 SETTLED = 6
 """Steps before a block is timed: those in which a trace times the first launches of each kernel."""
+COMPILING = 60.0
+"""Seconds in which all programs fill the caches at the same time."""
 BLOCKS = 10
 BLOCK_SECONDS = 0.4
 NO = False
@@ -470,8 +472,10 @@ def record(work: Path, until: float) -> list[Run]:
         for one in warm:
             one.start()
             Path(f"{one.path}.go").touch()
+        compiled = min(until, time.monotonic() + COMPILING)
         for one in warm:
-            one.wait(min(until, time.monotonic() + 60))
+            one.wait(compiled)
+            one.end()
             print(f"{one.program}: compiled {one.why or 'in time'}", flush=True)
         # Each imports torch while it waits; a few at a time, as each takes some memory.
         for number, one in enumerate(runs):

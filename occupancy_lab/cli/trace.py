@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from occupancy_lab.cli.options import Command, File, Ignored
+
+if TYPE_CHECKING:
+    from occupancy_lab.tracing.trace import Trace
 
 
 @click.command(
@@ -54,19 +58,28 @@ def trace(  # noqa: PLR0913 - an argument for each option
     fits, occupancy, limiter, and the time of each kernel.
     """
     from occupancy_lab.files import check_outputs, export
-    from occupancy_lab.text.printing import print_answer
+    from occupancy_lab.text.printing import print_answer, print_note
     from occupancy_lab.tracing.trace import dry_trace, end_as, trace_program
 
-    check_outputs({"--output": output})
-    if dry_run:
-        found = dry_trace(program, gpu=gpu)
-    else:
-        found = trace_program(program, gpu=gpu, times=not no_times, sample=sample)
-    if output is not None:
-        export(Path(output), found.to_json() + "\n" if as_json else found.to_markdown())
-    else:
+    def write(found: Trace) -> None:
+        if output is not None:
+            export(Path(output), found.to_json() + "\n" if as_json else found.to_markdown())
+            return
         # Standard output is the program's, where one is run.
         with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
             print_answer(found, "json" if as_json else "terminal")
-    if found.outcome is not None and not dry_run:
-        end_as(found.outcome.status)
+
+    check_outputs({"--output": output})
+    if dry_run:
+        write(dry_trace(program, gpu=gpu))
+        return
+    ended: list[int] = []
+    try:
+        write(
+            trace_program(program, gpu=gpu, times=not no_times, sample=sample, ended=ended.append)
+        )
+    except Exception as error:
+        if not ended:
+            raise
+        print_note(f"the program has ended, and what it launched cannot be told: {error}")
+    end_as(ended[0])

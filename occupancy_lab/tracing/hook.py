@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 SAMPLE = 20
 """Of the launches of a kernel over a grid one in so many is timed."""
+UNTIMED = 200
+"""Where none is timed, one in so many is looked at, to write down counts in time."""
 FIRST = 5
 """The launches of a grid that are timed before one in `sample` is."""
 FLUSH_NS, NEW_NS = 1_000_000_000, 50_000_000
@@ -141,12 +143,11 @@ class Session:
         for module in modules:
             self.patch(module.__name__, module)
         with self.guarded():
-            for one in gc.get_objects():
-                kind = type(one).__name__
-                if kind == "CompiledKernel" and getattr(one, "_run", None) is not None:
+            for one in instances(modules, "CompiledKernel"):
+                if one._run is not None:
                     self.wrap_kernel(one)
-                elif kind == "CachingAutotuner":
-                    self._wrap_launchers(one)
+            for one in instances(modules, "CachingAutotuner"):
+                self._wrap_launchers(one)
 
     def _replace(self, holder: Any, name: str, made: Any) -> None:
         """Put *made* in the place of an attribute, until `close`."""
@@ -369,6 +370,8 @@ class Session:
         first = cell.count < FIRST
         # Layers of a network make launches that are alike at a fixed distance.
         cell.due = cell.count + (1 if first else self.sample + cell.samples % 3)
+        if self.timer is None:
+            cell.due = cell.count + UNTIMED
         if self.timer is None or _unusual:  # while a graph is captured nothing may be asked
             return None
         return self.timer.begin(kernel, rest) if self.timer.has_time() or first else None
@@ -481,6 +484,14 @@ def marked(what: str) -> Any:
         return marking
 
     return made
+
+
+def instances(modules: Any, name: str) -> Any:
+    """Return what there is of the class *name* of one of *modules*."""
+    kinds = [vars(one)[name] for one in modules if name in vars(one)]
+    kinds += [below for kind in kinds for below in kind.__subclasses__()]
+    # An object refers to its class, and looking for that is much faster than at each object.
+    return [one for one in gc.get_referrers(*kinds) if type(one) in kinds] if kinds else []
 
 
 def restoring(reference: Any, wrapped: Any) -> Any:

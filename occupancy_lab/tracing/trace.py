@@ -26,7 +26,7 @@ from occupancy_lab.tracing.records import Traced, check_gpu, dry_kernels, read_r
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
 
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.records import TracedKernel
 
 NOTHING = "no kernel of Triton was launched"
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+FORWARDED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 """What a terminal sends to the program too."""
 MOST_NAMED = 5
@@ -178,10 +181,12 @@ def trace_program(
     gpu: str | Gpu | None = None,
     times: bool = True,
     sample: int = hook.SAMPLE,
+    ended: Callable[[int], None] = lambda _status: None,
 ) -> Trace:
     """Run *command*, with this process's standard streams, and return what it launched.
 
-    Signals are passed on to it, and it decides what becomes of them.
+    Signals are passed on to it, and it decides what becomes of them. *ended* is told its status, as
+    an Outcome has it, before anything is read.
 
     Raises InputError where the GPU is not known or the command cannot be run.
     """
@@ -199,6 +204,7 @@ def trace_program(
         path = os.pathsep.join(filter(None, [str(start), before]))
         environment = {**os.environ, sitecustomize.FOLDER: str(folder), "PYTHONPATH": path}
         status = _run(command, environment)
+        ended(status)
         outcome = Outcome(tuple(command), status, (folder / sitecustomize.STARTED).exists())
         return Trace(read_records(folder, asked), outcome)
 
@@ -342,8 +348,9 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
     if words:
         yield (
             "Programs are those of a launch, and of how many that run at once; waves is their"
-            f" quotient; % is the occupancy of each {' or '.join(words)}; local B is local memory"
-            " per thread, register spills among it."
+            " quotient, whose part behind the point is how full the last wave is; % is the"
+            f" occupancy of each {' or '.join(words)}; local B is local memory per thread, register"
+            " spills among it."
         )
 
 

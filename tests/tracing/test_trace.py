@@ -256,6 +256,16 @@ def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> No
     assert not ran.exists()
 
 
+def test_the_status_is_the_programs_whatever_becomes_of_the_table(tmp_path: Path) -> None:
+    """A program that takes away the folder of the table still ends as it ended."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    asked = ["sh", "-c", f"rmdir {folder}; exit 5"]
+    found = run(asked, ["--output", str(folder / "file")])
+    assert found.returncode == 5
+    assert b"what it launched cannot be told" in found.stderr
+
+
 def test_a_command_that_is_not_there_is_refused() -> None:
     """It is one sentence, and exit 2."""
     found = run(["no-such-program"])
