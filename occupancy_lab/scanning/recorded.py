@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-FIRST_PLACE = re.compile(r'#loc = loc\("((?:[^"\\]|\\.)*)":(\d+):\d+')
+FIRST_PLACE = re.compile(r'#loc = loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+"""The function's: its column is 0 or, from Triton 3.8 on, 1, which is where columns begin."""
 PLACE = re.compile(r'loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 NAMED = re.compile(r'loc\("(?:[^"\\]|\\.)*"\((#loc\d*)\)\)')
 RANGE = re.compile(r"tt\.make_range \{end = (\d+) : i32, start = 0 : i32\}[^\n]* loc\((#loc\d*)\)")
@@ -62,7 +63,7 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
         return Recorded(dict(tuned), _arguments(text), "")
     file, line = place[1], int(place[2])
     names = _ranges_of(file, line, compiled)
-    found = dict(_constexprs(text, file, names)) if names else {}
+    found = dict(_constexprs(text, file, names, int(place[3]))) if names else {}
     return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}")
 
 
@@ -96,13 +97,15 @@ def _element(name: str) -> str:
 
 
 def _constexprs(
-    text: str, file: str, names: Mapping[tuple[int, int], str]
+    text: str, file: str, names: Mapping[tuple[int, int], str], first_column: int
 ) -> Iterator[tuple[str, int]]:
     """Return the constexprs that are the lengths of ranges; one with two lengths is left out."""
     found: dict[str, set[int]] = {}
     for end, place in set(RANGE.findall(text)):
         where = _resolved(text, place)
-        name = names.get(where[1:]) if where and where[0] == file else None
+        if where is None or where[0] != file:
+            continue
+        name = names.get((where[1], where[2] - first_column))
         if name is not None:
             found.setdefault(name, set()).add(int(end))
     for name in sorted(found):
