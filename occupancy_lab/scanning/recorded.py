@@ -62,8 +62,9 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
     if place is None:
         return Recorded(dict(tuned), _arguments(text), "")
     file, line = place[1], int(place[2])
-    names = _ranges_of(file, line, compiled)
-    found = dict(_constexprs(text, file, names, int(place[3]))) if names else {}
+    changed, names = _ranges_of(file, line)
+    known = names and changed <= compiled
+    found = dict(_constexprs(text, file, names, int(place[3]))) if known else {}
     return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}")
 
 
@@ -136,33 +137,31 @@ def forget_sources() -> None:
 
 
 @cache
-def _ranges_of(file: str, line: int, compiled: float) -> Mapping[tuple[int, int], str]:
-    """Return each `arange(0, NAME)` of a constexpr in the function at *line* of *file*.
+def _ranges_of(file: str, line: int) -> tuple[float, Mapping[tuple[int, int], str]]:
+    """Return when *file* was changed, and each `arange(0, NAME)` in its function at *line*.
 
-    By the line and column of the call or of NAME, which the texts of Triton's compiler give.
-    Nothing where the file has changed since *compiled*, or has no function there.
+    NAME is a constexpr. A range is found by the line and column of the call or of NAME, which the
+    texts of Triton's compiler give. There are none where the file has no function there.
     """
     changed, functions = _functions(file)
-    function = functions.get(line)
-    unknown = function is None or changed is None or changed > compiled
-    return {} if unknown or function is None else dict(_ranges(function))
+    return changed, dict(_ranges(functions[line])) if line in functions else {}
 
 
 @cache
-def _functions(file: str) -> tuple[float | None, Mapping[int, ast.FunctionDef]]:
+def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
     """Return when *file* was changed, and its functions by their lines.
 
-    None and nothing where there is no such file or it is no Python.
+    There are none where there is no such file, or it is no Python.
     """
     try:
         found = Path(file).stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_FILE:
-            return None, {}
+            return 0.0, {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None, {}
+        return 0.0, {}
     functions = {}
     left: list[ast.AST] = [tree]
     while left:
