@@ -72,7 +72,9 @@ def export(path: Path, content: str | bytes) -> None:
     Raises InputError where it cannot be written.
     """
     with refused(path):
-        write_file(path, content.encode() if isinstance(content, str) else content)
+        # The name of a file may have bytes that are no UTF-8.
+        written = content.encode(errors="replace") if isinstance(content, str) else content
+        write_file(path, written)
 
 
 @contextlib.contextmanager

@@ -124,7 +124,7 @@ def default_directories() -> tuple[str, ...]:
 
     They are where Triton's `knobs.cache` and torch's `cache_dir_utils` put them.
     """
-    home = os.environ.get("TRITON_HOME") or str(Path("~").expanduser())
+    home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")  # noqa: PTH111 - it never raises
     triton = os.environ.get("TRITON_CACHE_DIR") or f"{home}/.triton/cache"
     inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if not inductor:

@@ -43,7 +43,7 @@ LEAST = 1.005
 """A gain below this is none."""
 MEMORY, ISSUE, LOCAL, PROGRAMS = "memory", "issue", "local memory", "programs"
 """What can take a pass longest."""
-TENSOR_WORDS = "tensor cores do its work, and few warps keep them busy"
+TENSOR_WORDS = "tensor cores do its work, which seldom gains by more warps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _of_programs(work: Pass, speeds: Speeds, programs: int, after: int | None, s
     if work.moved and held < speeds.in_flight:
         short = f"{_kib(held)} of the {_kib(speeds.in_flight)} KiB in flight that keep memory busy"
     else:
-        short = f"{programs} of the {enough} programs that hide each other's waits"
+        short = f"{programs} of the {enough} programs that hide waits"
     if after is None:
         return Gain(1.0, f"{step}: {short}", PROGRAMS)
     return Gain(now[PROGRAMS] / work.us(speeds, after), f"{step}: {short}", PROGRAMS)

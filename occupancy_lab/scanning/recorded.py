@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-FIRST_PLACE = re.compile(r'#loc = loc\("((?:[^"\\]|\\.)*)":(\d+):\d+')
+FIRST_PLACE = re.compile(r'#loc = loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+"""The function's: its column is 0 or, from Triton 3.8 on, 1, which is where columns begin."""
 PLACE = re.compile(r'loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 NAMED = re.compile(r'loc\("(?:[^"\\]|\\.)*"\((#loc\d*)\)\)')
 RANGE = re.compile(r"tt\.make_range \{end = (\d+) : i32, start = 0 : i32\}[^\n]* loc\((#loc\d*)\)")
@@ -61,8 +62,9 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
     if place is None:
         return Recorded(dict(tuned), _arguments(text), "")
     file, line = place[1], int(place[2])
-    names = _ranges_of(file, line, compiled)
-    found = dict(_constexprs(text, file, names)) if names else {}
+    changed, names = _ranges_of(file, line)
+    known = names and changed <= compiled
+    found = dict(_constexprs(text, file, names, int(place[3]))) if known else {}
     return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}")
 
 
@@ -96,13 +98,15 @@ def _element(name: str) -> str:
 
 
 def _constexprs(
-    text: str, file: str, names: Mapping[tuple[int, int], str]
+    text: str, file: str, names: Mapping[tuple[int, int], str], first_column: int
 ) -> Iterator[tuple[str, int]]:
     """Return the constexprs that are the lengths of ranges; one with two lengths is left out."""
     found: dict[str, set[int]] = {}
     for end, place in set(RANGE.findall(text)):
         where = _resolved(text, place)
-        name = names.get(where[1:]) if where and where[0] == file else None
+        if where is None or where[0] != file:
+            continue
+        name = names.get((where[1], where[2] - first_column))
         if name is not None:
             found.setdefault(name, set()).add(int(end))
     for name in sorted(found):
@@ -133,33 +137,31 @@ def forget_sources() -> None:
 
 
 @cache
-def _ranges_of(file: str, line: int, compiled: float) -> Mapping[tuple[int, int], str]:
-    """Return each `arange(0, NAME)` of a constexpr in the function at *line* of *file*.
+def _ranges_of(file: str, line: int) -> tuple[float, Mapping[tuple[int, int], str]]:
+    """Return when *file* was changed, and each `arange(0, NAME)` in its function at *line*.
 
-    By the line and column of the call or of NAME, which the texts of Triton's compiler give.
-    Nothing where the file has changed since *compiled*, or has no function there.
+    NAME is a constexpr. A range is found by the line and column of the call or of NAME, which the
+    texts of Triton's compiler give. There are none where the file has no function there.
     """
     changed, functions = _functions(file)
-    function = functions.get(line)
-    unknown = function is None or changed is None or changed > compiled
-    return {} if unknown or function is None else dict(_ranges(function))
+    return changed, dict(_ranges(functions[line])) if line in functions else {}
 
 
 @cache
-def _functions(file: str) -> tuple[float | None, Mapping[int, ast.FunctionDef]]:
+def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
     """Return when *file* was changed, and its functions by their lines.
 
-    None and nothing where there is no such file or it is no Python.
+    There are none where there is no such file, or it is no Python.
     """
     try:
         found = Path(file).stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_FILE:
-            return None, {}
+            return 0.0, {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None, {}
+        return 0.0, {}
     functions = {}
     left: list[ast.AST] = [tree]
     while left:

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 import occupancy_lab
 from occupancy_lab import InputError, find_gpu, scan
 from occupancy_lab.compiling.resources import read_resources
+from occupancy_lab.files import export
 from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.scanning.views import choose, to_csv
 
 if TYPE_CHECKING:
     from conftest import Cache
@@ -423,3 +425,27 @@ def test_a_table_has_every_column(cache: Cache) -> None:
     assert [*table.columns] == [*found.rows()[0]]
     assert len(table) == len(cache.compiled)
     assert json.loads(found.to_json()) == found.rows()
+
+
+def test_constexprs_are_names_of_a_condition(cache: Cache) -> None:
+    """A condition may name a constexpr; rows without it, of which it is not known, are left out."""
+    found = choose(scan(cache.folder), where="BLOCK_SIZE <= 1024 and kernel == 'scale'")
+    assert [row["constexprs"] for row in found.rows()] == [{"BLOCK_SIZE": 1024}] * 2
+    by_size = choose(scan(cache.folder), sort="-BLOCK_SIZE").rows()
+    sizes = [row["constexprs"].get("BLOCK_SIZE", 0) for row in by_size]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 0
+
+
+def test_a_name_that_is_no_unicode_is_a_row(cache: Cache, tmp_path: Path) -> None:
+    """Folders and kernels may have any name; exports have a question mark in its place."""
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    shutil.copytree(cache.entry("scale"), folder)
+    metadata = json.loads((folder / "scale.json").read_text(encoding="utf-8"))
+    text = json.dumps(metadata | {"name": "\ud800"})
+    (folder / "scale.json").write_text(text, encoding="utf-8")
+    (row,) = scan(tmp_path).rows()
+    assert row["status"] == "unreadable"
+    output = tmp_path / "rows.csv"
+    export(output, to_csv(scan(tmp_path)))
+    assert b"?" in output.read_bytes()
