@@ -75,7 +75,7 @@ def points(seed: int, names: tuple[str, ...]) -> Any:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_limits_are_those_of_the_rules(name: str, seed: int) -> None:
     """Every limit of a tree, exact or the tutorial's, is the rule's, whatever is given."""
@@ -109,7 +109,7 @@ def resources(seed: int, architecture: Any) -> Resources:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_steps_start_from_is_the_calculators(name: str, seed: int) -> None:
     """The amounts that are stepped, the option that asks for one, and the failure are the same."""
@@ -136,7 +136,7 @@ def test_what_steps_start_from_is_the_calculators(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1), chosen=st.integers(0, 2**11 - 1))
 def test_terms_hide_what_the_tutorials_hide(name: str, seed: int, chosen: int) -> None:
     """With any of the terms taken out, trees give what the exact formula without them gives."""

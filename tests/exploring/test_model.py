@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
+from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 from occupancy_lab.exploring.model import page_data, read_rows
 from occupancy_lab.exploring.page import bundle, explore, make_page
@@ -109,3 +111,13 @@ def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
 def test_no_address_is_in_the_page() -> None:
     """Nothing in the page names a server, but the name of SVG."""
     assert "://" not in make_page().replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
+    """The command prints the file that it wrote, and a file that cannot be is one sentence."""
+    done = CliRunner().invoke(main, ["explore", "--output", str(tmp_path / "page.html")])
+    assert (done.exit_code, done.output) == (0, f"{tmp_path / 'page.html'}\n")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == make_page()
+    done = CliRunner().invoke(main, ["explore", "--output", str(tmp_path / "no" / "page.html")])
+    assert done.exit_code == 2
+    assert "there is no directory" in done.output

@@ -123,12 +123,11 @@ export function drawChip(place, said, columns) {
   place.replaceChildren(...items);
 }
 
-/** Fill *place* with the next steps: the sentence, the table, and the tutorial's formula. */
+/** Fill *place* with the next steps: the sentence and the table. */
 export function sayNext(place, said) {
   place.replaceChildren(
     html("p", { class: "next-program" }, ...rich(said.nextProgram())),
     scroller("The next steps", table(said.stepHeads(), said.stepRows())),
-    html("p", { class: "verdict" }, html("b", {}, "Tutorial: "), ...rich(said.verdict())),
   );
 }
 

@@ -25,6 +25,8 @@ let state = firstState();
 let sort = { by: "predicted", down: false };
 let playing = null;
 let shownTime = Infinity;
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+let themeTurned = false;
 
 // ---- what changes the state
 
@@ -110,6 +112,7 @@ function makePanels() {
       limits: html("ul", { class: "limitlist", "aria-label": "Limits" }),
       next: html("div"),
       cliffTitle: html("h3"),
+      verdict: html("p", { class: "verdict" }),
       pictures: {},
     };
     const { title, answer, launch, limits, next } = parts;
@@ -122,7 +125,7 @@ function makePanels() {
       cliffs.append(html("div", {}, picture, details));
       parts.pictures[resource] = { picture, details, steps };
     }
-    panels.push({ ...parts, sliders, panel, cliffs: html("div", { class: "side" }, parts.cliffTitle, cliffs) });
+    panels.push({ ...parts, sliders, panel, cliffs: html("div", { class: "side" }, parts.cliffTitle, cliffs, parts.verdict) });
   }
   const two = panels.length > 1 ? "sides two" : "sides one";
   byId("sides").replaceChildren(...panels.map((one) => one.panel));
@@ -148,6 +151,7 @@ function drawSide(place) {
   drawChip(panel.limits, said, columns);
   sayNext(panel.next, said);
   panel.cliffTitle.textContent = title;
+  panel.verdict.replaceChildren(html("b", {}, "The tutorial's formula: "), ...rich(said.verdict()));
   for (const [resource, { picture, details, steps }] of Object.entries(panel.pictures)) {
     const field = resource === "registers" ? "n_regs" : "shared";
     const { exact, tutorial } = drawCliff(picture, said, resource, (amount) => setAmount(place, field, amount));
@@ -406,7 +410,9 @@ function readAddress() {
   return found !== null;
 }
 
-function setTheme(dark) {
+/** Show the colours that the system asks for, or the other ones where the button was pressed. */
+function showTheme() {
+  const dark = prefersDark.matches !== themeTurned;
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   byId("theme").textContent = dark ? "Light" : "Dark";
 }
@@ -430,10 +436,12 @@ function start() {
     writeAddress();
     copy(location.href, "The link");
   });
-  const prefers = matchMedia("(prefers-color-scheme: dark)");
-  setTheme(prefers.matches);
-  prefers.addEventListener("change", () => setTheme(prefers.matches));
-  byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
+  showTheme();
+  prefersDark.addEventListener("change", showTheme);
+  byId("theme").addEventListener("click", () => {
+    themeTurned = !themeTurned;
+    showTheme();
+  });
   byId("play").hidden = matchMedia("(prefers-reduced-motion: reduce)").matches;
   byId("chip-legend").append(chipLegend());
   byId("cliff-legend").append(cliffLegend());

@@ -29,11 +29,12 @@ export function scheduleOf({ rows, programs, multiprocessors, row }) {
 /** Return what the picture shows, in sentences; *word* is what a multiprocessor is called. */
 export function timelineSentences(schedule, word, tooMany) {
   const { rows, programs, multiprocessors: mps, places, full, left, end, timed, persistent } = schedule;
-  const launched = persistent ? Math.min(rows, places) : rows;
   const found = [
-    persistent
-      ? `${launched} programs are launched, ${programs} x ${mps} ${word}s; each takes a row, then the row ${launched} further on.`
-      : `${rows} programs are launched, one per row; ${programs} x ${mps} ${word}s = ${places} run at once, in waves.`,
+    rows <= places
+      ? `${rows} programs are launched, one per row; ${programs} x ${mps} ${word}s = ${places} would run at once.`
+      : persistent
+        ? `${places} programs are launched, ${programs} x ${mps} ${word}s; each takes a row, then the row ${places} further on.`
+        : `${rows} programs are launched, one per row; ${programs} x ${mps} ${word}s = ${places} run at once, in waves.`,
   ];
   if (full && left) {
     const whole = full === 1 ? "1 full pass" : `${full} full passes`;
@@ -56,7 +57,7 @@ export function tooManySentence({ overfull, places, end, persistent, rows, timed
   if (overfull === null) return `All ${rows} rows have a program at once: one more would have nothing to do.`;
   const longer = overfull / 1e3;
   const cost = longer > 0
-    ? `starts when the first of the others ends and does its rows nearly alone: ${microseconds(end)} become ${microseconds(end + longer)} (+${percent(longer / end)})`
+    ? `starts when the first of the others ends, and runs on nearly alone: ${microseconds(end)} become ${microseconds(end + longer)} (+${percent(longer / end)})`
     : "costs nothing here, as the rows come out more evenly";
   return `With ${places + 1} programs, one too many, the last finds no place: it ${cost}.`;
 }
@@ -100,6 +101,7 @@ export function drawTimeline(place, schedule, { word, tooMany, time }) {
     const y = tops[0] + block;
     picture.append(bar(0, end, y, "waits"));
     if (time > end) picture.append(bar(end, last, y, "over"));
+    if (x(last) - x(end) > 60) picture.append(svg("text", { x: x(end) - 4, y: height - EDGES.bottom + 14, class: "tick end" }, microseconds(end)));
   }
   const bottom = height - EDGES.bottom + 14;
   picture.append(
@@ -121,7 +123,7 @@ export function timelineLegend() {
       idle: "no row left: idle",
       launching: "launching",
       waits: "waits for a place",
-      over: "runs nearly alone",
+      over: "runs on, nearly alone",
     }),
   );
 }

@@ -37,9 +37,9 @@ export function microseconds(us) {
   return `${us.toFixed(digits)} us`;
 }
 
-/** Return a whole number with thin spaces between thousands. */
+/** Return a whole number with narrow spaces between thousands. */
 export function grouped(number) {
-  return String(number).replace(/\B(?=(\d{3})+$)/g, "\u2009");
+  return String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
 /** Says of a usage on an architecture what explain says. */
