@@ -38,7 +38,7 @@ SETTLED = 6
 COMPILING = 60.0
 """Seconds in which all programs fill the caches at the same time."""
 BLOCKS = 10
-BLOCK_SECONDS = 0.4
+BLOCK_SECONDS = 1.5
 NO = False
 """What Liger takes by its place."""
 CLOSE = 0.05

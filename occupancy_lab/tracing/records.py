@@ -229,9 +229,9 @@ class Process:
     hot_ns: float | None
     """What noting one took that is not first, not timed and of a grid that was there before."""
     held: int
-    """How often the GPU was kept busy for 50 us, so that a launch could be timed."""
+    """How often the GPU was kept busy for 30 us, so that a launch could be timed."""
     empty_us: float | None
-    """The time of two events with nothing between them, which is taken off each launch's."""
+    """What two events take around a kernel, which is taken off each launch's time."""
     errors: tuple[str, ...]
     """What went wrong in noting."""
 

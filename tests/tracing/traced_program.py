@@ -231,7 +231,9 @@ def timed() -> None:
     cuda = torch.cuda
     cuda.is_initialized = lambda: True
     cuda.get_device_name = lambda _device: "NVIDIA H200"
-    cuda.current_stream = lambda: SimpleNamespace(cuda_stream=7, device_index=0)
+    cuda.current_stream = lambda: SimpleNamespace(
+        cuda_stream=7, device_index=0, query=lambda: Gpu.host >= Gpu.free
+    )
     cuda.stream = lambda _stream: contextlib.nullcontext()
     cuda.Event = Event
     cuda._sleep = lambda cycles: Gpu.does(cycles / 2000)
