@@ -169,7 +169,8 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
 
 def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:
     accesses = mix.local_loads + mix.local_stores
-    rest = Pass(work.moved, 0, work.num_warps, work.instructions - accesses, work.ahead)
+    left = max(work.instructions - accesses, 1)
+    rest = Pass(work.moved, 0, work.num_warps, left, work.ahead)
     factor = work.us(speeds, programs) / rest.us(speeds, programs) if accesses else 1.0
     why = f"{accesses} loads and stores of local memory, {mix.global_accesses} of global"
     return Gain(factor, f"{advice}: {why}", LOCAL)

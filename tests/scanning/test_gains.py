@@ -1,0 +1,99 @@
+"""What there is to win is a bound that follows from one formula, and says why."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.scanning.cache import Mix
+from occupancy_lab.scanning.gains import Gain, find_gain, pass_of, speeds_of
+from occupancy_lab.values import Resources
+
+H200 = find_gpu("h200")
+NUMBERS = st.integers(0, 2000)
+MIXES = st.builds(
+    Mix,
+    instructions=st.integers(10, 100_000),
+    global_accesses=NUMBERS,
+    global_bytes=NUMBERS,
+    local_loads=st.integers(0, 5),
+    local_stores=st.integers(0, 5),
+    local_bytes=NUMBERS,
+    copies=st.integers(0, 2),
+    tensor=st.integers(0, 1),
+)
+STREAMING = Mix(100, 2, 32, 0, 0, 0, 0, 0)
+"""A load and a store of 16 bytes a thread."""
+
+
+def gain_of(mix: Mix, programs: int, after: int | None, num_warps: int = 4) -> Gain:
+    """Return the gain of a kernel on an H200."""
+    resources = Resources(64, num_warps, 32_768)
+    words = {"step": "the step", "spill_advice": "the advice"}
+    return find_gain(mix, resources, H200, programs=programs, after=after, **words)
+
+
+@given(mix=MIXES, programs=st.integers(1, 16), more=st.integers(1, 16))
+def test_no_step_gains_more_than_its_programs(mix: Mix, programs: int, more: int) -> None:
+    """A gain is at least 1, and without spills at most the ratio of the programs."""
+    found = gain_of(mix, programs, programs + more)
+    assert found.factor is not None
+    assert found.factor >= 1
+    assert found.by
+    if found.bound != "local memory":
+        assert found.factor <= (programs + more) / programs + 1e-9
+
+
+@given(mix=MIXES, programs=st.integers(1, 31))
+def test_more_programs_never_take_longer(mix: Mix, programs: int) -> None:
+    """A pass takes the multiprocessor no longer with one program more."""
+    speeds = speeds_of(H200)
+    assert speeds is not None
+    work = pass_of(mix, Resources(64, 4, 32_768), 32)
+    assert work.us(speeds, programs + 1) <= work.us(speeds, programs)
+
+
+@given(mix=MIXES, programs=st.integers(1, 16))
+def test_nothing_is_named_that_cannot_be_had(mix: Mix, programs: int) -> None:
+    """Where nothing brings a further program, only spills have something to win."""
+    found = gain_of(mix, programs, None)
+    assert found.factor == 1 or found.by.startswith("the advice: ")
+
+
+def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
+    """One small program holds less than latency times bandwidth, and twice as many gain twice."""
+    speeds = speeds_of(H200)
+    assert speeds is not None
+    found = gain_of(STREAMING, 1, 2)
+    held = 4 * 32 * 32 / 1024
+    assert found.factor == pytest.approx(2)
+    assert found.bound == "programs"
+    wanted = f"{speeds.in_flight / 1024:.3g}"
+    assert found.by == (f"the step: {held:.3g} of the {wanted} KiB in flight that keep memory busy")
+
+
+def test_many_programs_have_nothing_to_win() -> None:
+    """With as many bytes in flight as the memory takes, a further program brings nothing."""
+    found = gain_of(STREAMING, 16, 32)
+    assert (found.factor, found.bound) == (1.0, "memory")
+
+
+def test_spills_are_worth_their_bytes() -> None:
+    """A kernel that moves more local than global memory is told to stop that first."""
+    spilling = Mix(1000, 2, 32, 200, 200, 4000, 0, 0)
+    found = gain_of(spilling, 16, 32)
+    assert found.factor is not None
+    assert found.factor > 2
+    assert found.by == "the advice: 400 loads and stores of local memory, 2 of global"
+
+
+@pytest.mark.parametrize(("gpu", "mix"), [("sm_90", STREAMING), ("h200", None)])
+def test_what_is_not_known_is_not_a_number(gpu: str, mix: Mix | None) -> None:
+    """Without the speed of the GPU, or the instructions, no gain is known, and that is said."""
+    resources = Resources(64, 4, 0)
+    words = {"step": "the step", "spill_advice": "the advice"}
+    found = find_gain(mix, resources, find_gpu(gpu), programs=1, after=2, **words)
+    assert found.factor is None
+    assert found.by.startswith("not known: ")
