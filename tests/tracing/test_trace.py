@@ -216,9 +216,11 @@ def test_a_fault_of_the_tool_does_not_reach_the_program() -> None:
 
 @pytest.mark.slow
 def test_a_block_of_a_process_is_traced() -> None:
-    """Kernels that were launched before are seen, blocks nest, and nothing is left behind."""
-    done = subprocess.run(command("in_block"), capture_output=True, text=True, check=True)
-    page, outer, inner, launched = done.stdout.removeprefix("out\n").rsplit("\n", 4)[:4]
+    """Kernels that were launched before are seen; blocks nest, within a traced program too."""
+    done = run(command("in_block"))
+    assert b"25 launches of 1 kernel" in done.stderr
+    printed = done.stdout.decode().removeprefix("out\n")
+    page, outer, inner, launched = printed.rsplit("\n", 4)[:4]
     assert page.startswith("# trace\n\n- 12 launches of 1 kernel")
     assert (outer, inner) == ("[((264,), 7), ((528,), 5)]", "[((264,), 7)]")
     assert launched == "25"
@@ -387,6 +389,7 @@ class Kernel:
         self.calls.append(args)
 
 
+@pytest.mark.slow
 def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that inductor generates counts, its faster copy too, and both are put back."""
     import torch

@@ -1,0 +1,64 @@
+"""What is recorded of a trace beside the profiler: which counts are held against which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from record_trace import PROGRAMS, Run, cost_rows, rows_of
+
+
+def kernel(launches: int, us: float | None, **others: Any) -> dict[str, Any]:
+    """Return a kernel as the tool's JSON has it."""
+    return {
+        "kernel": "add",
+        "launched_by": "triton",
+        "launches": launches,
+        "tuning_launches": 0,
+        "captured_launches": 0,
+        "timed_launches": 7,
+        "us": us,
+        "total_us": None if us is None else us * launches,
+        **others,
+    }
+
+
+def runs(name: str, kernels: list[Any], times: list[float], steps: int) -> tuple[Run, Run]:
+    """Return a run under the tool, and one under the profiler."""
+    traced, profile = (Run(name, mode, Path()) for mode in ("trace", "profile"))
+    traced.trace = {"kernels": kernels, "processes": [{"replays": steps}]}
+    profile.facts = {"steps": steps, "kernels": {"add": times}}
+    return traced, profile
+
+
+@pytest.mark.parametrize(("profiled", "equal"), [(20, True), (19, False)])
+def test_launches_of_unprofiled_steps_are_taken_off(profiled: int, *, equal: bool) -> None:
+    """Of 11 steps of 2 launches each the profiler saw 10; times are means over configurations."""
+    assert PROGRAMS["liger"].unprofiled == 1
+    found = [kernel(11, 20.0), kernel(11, 40.0), kernel(0, None, tuning_launches=9)]
+    (row,) = rows_of("liger", *runs("liger", found, [25.0] * profiled, 10))
+    assert (row["expected"], row["profiled"], row["counts_equal"]) == (20, profiled, equal)
+    assert (row["configurations"], row["tuning"], row["timed"]) == (3, 9, 21)
+    assert row["us"] == pytest.approx(30)
+    assert row["off"] == pytest.approx(0.2)
+
+
+def test_launches_of_a_graph_are_those_of_its_replays() -> None:
+    """2 captured launches that are replayed 10 times are 20 for the profiler."""
+    found = [kernel(4, None, captured_launches=2)]
+    (row,) = rows_of("graph", *runs("graph", found, [30.0] * 20, 10))
+    assert (row["expected"], row["counts_equal"], row["off"]) == (20, True, None)
+
+
+def test_costs_are_of_blocks_and_of_whole_programs() -> None:
+    """Blocks come as they were timed, and programs with the seconds of their own steps."""
+    blocks, plain, traced = (Run("compiled", mode, Path()) for mode in ("costs", "plain", "trace"))
+    blocks.facts = {"rows": [{"run": 0, "traced": True, "seconds_per_step": 0.2}]}
+    plain.facts, traced.facts = {"seconds_per_step": 0.1}, {"seconds_per_step": 0.3}
+    rows = cost_rows([blocks, plain, traced, Run("liger", "trace", Path())])
+    assert [(one["how"], one["traced"], one["seconds_per_step"]) for one in rows] == [
+        ("blocks", True, 0.2),
+        ("program", False, 0.1),
+        ("program", True, 0.3),
+    ]
