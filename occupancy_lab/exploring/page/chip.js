@@ -58,7 +58,12 @@ export function drawPool(pool, programs, width) {
   const row = pool.parts > 1 ? ROW - 3 : ROW + 3;
   const height = pool.parts * (row + GAP) - GAP;
   const scale = (width * FULL) / pool.size;
-  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": true });
+  const picture = svg("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    "aria-hidden": true,
+  });
   const filled = new Array(pool.parts).fill(0);
   for (let part = 0; part < pool.parts; part += 1) {
     const box = { x: 0, y: part * (row + GAP), width: width * FULL, height: row };
@@ -101,7 +106,8 @@ export function drawChip(place, said, columns) {
   const items = occupancy.limits.map((limit) => {
     const limiter = occupancy.limiters.includes(limit.resource);
     const name = architecture.resources[limit.resource];
-    const allowed = limit.programs === null ? "no limit" : `allows ${count(limit.programs, "program")}`;
+    const allowed =
+      limit.programs === null ? "no limit" : `allows ${count(limit.programs, "program")}`;
     const head = html(
       "h4",
       {},
@@ -116,7 +122,11 @@ export function drawChip(place, said, columns) {
       { class: limiter ? "limit limits" : "limit", "data-resource": limit.resource },
       head,
       known ? drawPool(pool, occupancy.programs, width) : null,
-      html("p", { class: "left" }, known ? leftOver(pool, occupancy.programs, limit.resource === "shared" ? " B" : "") : ""),
+      html(
+        "p",
+        { class: "left" },
+        known ? leftOver(pool, occupancy.programs, limit.resource === "shared" ? " B" : "") : "",
+      ),
       html("p", { class: "because" }, known ? limit.steps.join("; ") : said.sentence("no limit")),
     );
   });
