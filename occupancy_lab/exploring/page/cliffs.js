@@ -59,11 +59,15 @@ export function drawCliff(place, said, resource, choose) {
   const share = (programs) => (programs * usage.num_warps) / occupancy.maxWarps;
   const y = (programs) =>
     EDGES.top + inner.height * (1 - Math.min(share(programs), TOP + 0.2) / TOP);
-  const { exact, tutorial } = stairsOf(place, said, resource, most);
+  const stairs = stairsOf(place, said, resource, most);
+  const { exact, tutorial } = stairs;
   const now = resource === "registers" ? usage.n_regs : usage.shared;
   const step = said.steps.find((one) => one.resource === resource);
   const unit = architecture.units[resource];
   const label = `${architecture.resources[resource]} of ${now}: ${said.answer()}`;
+  const key = JSON.stringify([width, unit, label, step]);
+  if (stairs.drawn === key) return stairs;
+  stairs.drawn = key;
   const picture = svg("svg", {
     width,
     height: HEIGHT,

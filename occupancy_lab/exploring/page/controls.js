@@ -1,7 +1,7 @@
 /** The sliders of a usage: each a range and a number, which say what they count. */
 
 import { amountsOf } from "./evaluate.js";
-import { html } from "./dom.js";
+import { html, setText } from "./dom.js";
 import { FIELDS } from "./state.js";
 
 const WARPS = [1, 2, 4, 8, 16, 32];
@@ -67,7 +67,7 @@ class Slider {
     const amount = usage[this.field];
     const isWarps = this.field === "num_warps";
     const lastWarps = WARPS.findLastIndex((warps) => warps <= to);
-    this.label.textContent = label;
+    setText(this.label, label);
     this.number.setAttribute("aria-label", label);
     this.number.min = from;
     this.range.min = isWarps ? 0 : from;

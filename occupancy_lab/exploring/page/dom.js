@@ -79,3 +79,17 @@ export function scroller(label, ...children) {
     ...children,
   );
 }
+
+/** Set the text of an element; the same text costs no layout. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+const drawnKeys = new WeakMap();
+
+/** Fill *place* with what *draw* returns, unless it was drawn of the same *key*. */
+export function fillOnce(place, key, draw) {
+  if (drawnKeys.get(place) === key) return;
+  drawnKeys.set(place, key);
+  place.replaceChildren(...draw());
+}

@@ -2,7 +2,7 @@
 
 import { chipLegend } from "./chip.js";
 import { cliffLegend } from "./cliffs.js";
-import { byId, forgetWidths, html } from "./dom.js";
+import { byId, fillOnce, forgetWidths, html } from "./dom.js";
 import { occupancyOf } from "./evaluate.js";
 import { drawLesson } from "./guide.js";
 import {
@@ -39,9 +39,10 @@ function render() {
   byId("too-many").checked = page.state.overfull;
   for (const place of page.state.sides.keys()) drawSide(place);
   const [{ gpu, usage }] = page.state.sides;
+  const { programs } = occupancyOf(architectureOf(gpu), usage);
   const keys = {
     kernels: JSON.stringify([gpu, page.state.kernel, page.sort]),
-    time: JSON.stringify([gpu, usage, page.state.kernel, page.state.overfull]),
+    time: JSON.stringify([gpu, programs, stands(0), page.state.kernel, page.state.overfull]),
     lesson: String(page.state.lesson),
   };
   const draw = { kernels: drawKernels, time: drawTime, lesson: drawLesson };
@@ -52,9 +53,8 @@ function render() {
   }
   const compiled = page.state.sides.every((_, place) => stands(place));
   const command = commandOf(page.state, compiled, (gpu) => architectureOf(gpu).family.optional);
-  byId("command").replaceChildren(
-    ...command.split(/(?= --| &&)/).map((part) => html("span", {}, part)),
-  );
+  const parts = command.split(/(?= --| &&)/);
+  fillOnce(byId("command"), command, () => parts.map((part) => html("span", {}, part)));
 }
 
 /** Draw everything anew, as after a change of width or colours. */

@@ -3,7 +3,7 @@
 import { drawChip, sayNext } from "./chip.js";
 import { drawCliff, tabulateCliff } from "./cliffs.js";
 import { slidersOf } from "./controls.js";
-import { byId, forgetWidths, html, rich, scroller } from "./dom.js";
+import { byId, fillOnce, forgetWidths, html, rich, scroller, setText } from "./dom.js";
 import { data, gpus, page, saidOf, schedule, setAmount, setGpus } from "./page.js";
 
 const panels = [];
@@ -73,16 +73,21 @@ export function drawSide(place) {
   const columns = panels.length === 1 && wide.matches ? 2 : 1;
   const { mp } = said.named;
   const { programs } = said.occupancy;
-  panel.title.textContent = title;
+  setText(panel.title, title);
   panel.sliders.show(said.architecture, usage);
-  panel.answer.textContent = `${said.answer()}.`;
-  panel.launch.textContent = multiprocessors
+  setText(panel.answer, `${said.answer()}.`);
+  const launch = multiprocessors
     ? `num_programs that fill the GPU: ${programs} x ${multiprocessors} ${mp}s = ${programs * multiprocessors}.`
     : `How many ${mp}s it has is not known: this is an architecture.`;
+  setText(panel.launch, launch);
   drawChip(panel.limits, said, columns);
   sayNext(panel.next, said);
-  panel.cliffTitle.textContent = title;
-  panel.verdict.replaceChildren(html("b", {}, "The tutorial's formula: "), ...rich(said.verdict()));
+  setText(panel.cliffTitle, title);
+  const verdict = said.verdict();
+  fillOnce(panel.verdict, verdict, () => [
+    html("b", {}, "The tutorial's formula: "),
+    ...rich(verdict),
+  ]);
   for (const [resource, { picture, details, steps }] of Object.entries(panel.pictures)) {
     const field = resource === "registers" ? "n_regs" : "shared";
     const { exact, tutorial } = drawCliff(picture, said, resource, (amount) =>
