@@ -194,7 +194,7 @@ export function ownTable(rows, architectureOf, choose) {
       { type: "button", onclick: () => choose(row, usage) },
       row.kernel,
     );
-    const details = ["cols", "dtype", "num_stages"]
+    const details = ["cols", "dtype", "num_stages", "constexprs"]
       .filter((name) => row[name])
       .map((name) => `${name} ${row[name]}`);
     return [
