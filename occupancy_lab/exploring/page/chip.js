@@ -92,6 +92,8 @@ export function drawPool(pool, programs, width) {
       picture.append(svg("text", at, String(program + 1)));
     }
   }
+  const end = width * FULL;
+  picture.append(svg("line", { x1: end, x2: end, y1: 0, y2: height, class: "end" }));
   return picture;
 }
 
