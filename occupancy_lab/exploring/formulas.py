@@ -14,7 +14,7 @@ import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.occupancy.exact import amounts, exact_rules, option
+from occupancy_lab.occupancy.exact import exact_rules, option_for, stepped_amounts
 from occupancy_lab.occupancy.rule import UNLIMITED
 from occupancy_lab.occupancy.tutorial import (
     Rocm,
@@ -172,11 +172,11 @@ def formulas(architecture: Architecture) -> dict[str, Any]:
         "amounts": {
             way: {
                 name: _places(pair, nodes)
-                for name, pair in amounts(usage, symbolic, _where).items()
+                for name, pair in stepped_amounts(usage, symbolic, _where).items()
             }
             for way, usage in ways.items()
         },
-        "option": option(symbolic, "registers", Symbol(nodes, "u.n_regs")),  # type: ignore[arg-type]
+        "option": option_for(symbolic, "registers", Symbol(nodes, "u.n_regs")),  # type: ignore[arg-type]
         "tutorial": _rules(
             tutorial_rules(architecture, Rocm.CURRENT), {"": plain}, symbolic, nodes
         ),

@@ -94,8 +94,9 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-_SHOWN = ("kernel", "gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_stages")
+_SHOWN = ("kernel", "gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_stages", "constexprs")
 """Columns of a file of rows that the page shows, where there are such."""
+_NEEDED = ("n_regs", "shared", "num_warps")
 _TIMES = ("predicted_us", "us")
 _NAMES = ("kernel", "function", "name")
 
@@ -145,9 +146,10 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _row(cells: Mapping[str, Any], path: Path, place: int) -> dict[str, Any] | None:
-    """Return what the page takes of a row; None where it has no resources."""
+    """Return what the page takes of a row; None where it has no resources that were read."""
     name = cells.get("gpu") or cells.get("target")
-    if not name or not all(_is_given(cells, one) for one in ("n_regs", "shared", "num_warps")):
+    was_read = (cells.get("status") or "ok") in {"ok", "does not fit"}
+    if not name or not was_read or not all(_is_given(cells, one) for one in _NEEDED):
         return None
     try:
         gpu = find_gpu(str(name))
@@ -164,8 +166,15 @@ def _row(cells: Mapping[str, Any], path: Path, place: int) -> dict[str, Any] | N
         msg = f"{path}, row {place}: num_warps is {numbers['num_warps']}; a program has 1 or more"
         raise InputError(msg)
     label = next((str(cells[one]) for one in _NAMES if cells.get(one)), "kernel")
-    shown = {one: str(cells[one])[:LONGEST_LABEL] for one in _SHOWN if cells.get(one)}
+    shown = {one: _text(cells[one])[:LONGEST_LABEL] for one in _SHOWN if cells.get(one)}
     return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **times}
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as text; the constexprs of a row of JSON are a mapping."""
+    if isinstance(cell, dict):
+        return ", ".join(f"{name}={value}" for name, value in cell.items())
+    return str(cell)
 
 
 def _is_given(cells: Mapping[str, Any], name: str) -> bool:

@@ -40,24 +40,24 @@ MAX_SGPRS = 108
 FIELDS = tuple(field.name for field in dataclasses.fields(Resources))
 
 
-def amounts(
+def stepped_amounts(
     resources: Resources, architecture: Architecture, where: Where = scalar_where
 ) -> dict[str, tuple[int, int]]:
     """Return each resource that a kernel can use less or more of: what it uses and the most."""
     if isinstance(architecture, CudaArchitecture):
         n_regs = (resources.n_regs, architecture.max_registers_per_thread)
-        found = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
+        amounts = {"registers": n_regs, "shared": (resources.shared, architecture.max_shared)}
         if resources.tensor_memory and architecture.tensor_memory is not None:
-            found["tensor_memory"] = (resources.tensor_memory, architecture.tensor_memory)
-        return found
+            amounts["tensor_memory"] = (resources.tensor_memory, architecture.tensor_memory)
+        return amounts
     vgprs = needed_vgprs(resources, architecture, where)
-    found = {"registers": (vgprs, architecture.max_vgprs)}
+    amounts = {"registers": (vgprs, architecture.max_vgprs)}
     if resources.sgprs is not None and architecture.sgprs_per_simd is not None:
-        found["sgprs"] = (resources.sgprs, MAX_SGPRS)
-    return {**found, "shared": (resources.shared, architecture.max_shared)}
+        amounts["sgprs"] = (resources.sgprs, MAX_SGPRS)
+    return {**amounts, "shared": (resources.shared, architecture.max_shared)}
 
 
-def option(architecture: Architecture, resource: str, amount: int | None) -> str | None:
+def option_for(architecture: Architecture, resource: str, amount: int | None) -> str | None:
     """Return the option of a launch that asks the compiler for at most *amount* of *resource*."""
     if resource != "registers" or amount is None:
         return None
@@ -108,7 +108,8 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
     amount of anything gives a program more.
     """
     rules = {rule.resource: rule for rule in exact_rules(architecture)}
-    allowed_now, amounts_of = limiting(resources, architecture), amounts(resources, architecture)
+    allowed_now = limiting(resources, architecture)
+    amounts_of = stepped_amounts(resources, architecture)
     now = min(allowed_now.values())
     full = any(allowed_now[resource] == now for resource in allowed_now.keys() - amounts_of.keys())
     steps = []
@@ -121,11 +122,11 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
             return -int(programs((rules[resource],), usage, architecture)[resource])
 
         # A limit never rises with the amount, so its negative is sorted and can be bisected.
-        choices = range(1 if resource == "registers" else 0, most + 1)
-        allow_one_more = bisect.bisect_right(choices, -(now + 1), key=allowed)
-        allow_as_many = bisect.bisect_right(choices, -now, key=allowed)
-        more = choices[allow_one_more - 1] if allow_one_more and not full else None
-        fewer = choices[allow_as_many] if allow_as_many < len(choices) else None
-        asked = option(architecture, resource, more if more is None or more < used else None)
-        steps.append(NextStep(resource, used, more, fewer, asked))
+        amounts = range(1 if resource == "registers" else 0, most + 1)
+        allow_one_more = bisect.bisect_right(amounts, -(now + 1), key=allowed)
+        allow_as_many = bisect.bisect_right(amounts, -now, key=allowed)
+        more = amounts[allow_one_more - 1] if allow_one_more and not full else None
+        fewer = amounts[allow_as_many] if allow_as_many < len(amounts) else None
+        option = option_for(architecture, resource, more if more is None or more < used else None)
+        steps.append(NextStep(resource, used, more, fewer, option))
     return tuple(steps)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.exploring.formulas import OPTIONAL, Nodes, Symbol, formulas, optional_of
 from occupancy_lab.gpus.table import architectures
-from occupancy_lab.occupancy.exact import amounts, exact_rules, next_steps, option
+from occupancy_lab.occupancy.exact import exact_rules, next_steps, option_for, stepped_amounts
 from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.occupancy.tutorial import (
     Rocm,
@@ -123,12 +123,12 @@ def test_what_steps_start_from_is_the_calculators(name: str, seed: int) -> None:
 
     way = "+".join(optional_of(architecture))
     found = {name: tuple(map(number, pair)) for name, pair in data["amounts"][way].items()}
-    assert found == amounts(usage, architecture)
+    assert found == stepped_amounts(usage, architecture)
     assert set(found) == {step.resource for step in next_steps(usage, architecture)}
     if usage.n_regs:
         template, _, place = data["option"].partition("{")
         asked = f"{template}{number(int(place.rstrip('}')))}"
-        assert asked == option(architecture, "registers", usage.n_regs)
+        assert asked == option_for(architecture, "registers", usage.n_regs)
     fails = number(data["tutorial_fails"])
     assert bool(fails) == (usage.shared == 0 or usage.n_regs == 0)
     if fails:

@@ -74,6 +74,14 @@ def test_rows_of_json_are_read_with_targets(tmp_path: Path) -> None:
         assert found == {"gpu": "sm_90", "kernel": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
 
 
+def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
+    """A kernel of a scan whose target nobody knows does not keep the others from the page."""
+    other = {**ROW, "gpu": "", "target": "sm_61", "status": "unknown target"}
+    rows = [other, {**ROW, "status": "ok", "constexprs": {"BLOCK": 64}}]
+    (found,) = read_rows(write(tmp_path / "rows.json", rows))
+    assert found == {**ROW, "kernel": "kernel", "constexprs": "BLOCK=64"}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -1,6 +1,6 @@
 /** Draws an SM or CU: each pool to scale, the programs in it, what is left over, and what is full. */
 
-import { html, rich, scroller, svg, swatches, table, widthOf } from "./dom.js";
+import { fillOnce, html, rich, scroller, svg, swatches, table, widthOf } from "./dom.js";
 import { count, grouped } from "./words.js";
 
 /** How much of a picture's width a full pool takes; beyond it is the program that does not fit. */
@@ -58,7 +58,12 @@ export function drawPool(pool, programs, width) {
   const row = pool.parts > 1 ? ROW - 3 : ROW + 3;
   const height = pool.parts * (row + GAP) - GAP;
   const scale = (width * FULL) / pool.size;
-  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": true });
+  const picture = svg("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    "aria-hidden": true,
+  });
   const filled = new Array(pool.parts).fill(0);
   for (let part = 0; part < pool.parts; part += 1) {
     const box = { x: 0, y: part * (row + GAP), width: width * FULL, height: row };
@@ -87,6 +92,8 @@ export function drawPool(pool, programs, width) {
       picture.append(svg("text", at, String(program + 1)));
     }
   }
+  const end = width * FULL;
+  picture.append(svg("line", { x1: end, x2: end, y1: 0, y2: height, class: "end" }));
   return picture;
 }
 
@@ -98,37 +105,64 @@ export function drawChip(place, said, columns) {
   const { occupancy, architecture } = said;
   const { vendor } = architecture.words;
   const width = widthOf(place) / columns - PADDING;
-  const items = occupancy.limits.map((limit) => {
-    const limiter = occupancy.limiters.includes(limit.resource);
-    const name = architecture.resources[limit.resource];
-    const allowed = limit.programs === null ? "no limit" : `allows ${count(limit.programs, "program")}`;
-    const head = html(
+  const before = shown.get(place) ?? new Map();
+  const items = new Map();
+  for (const limit of occupancy.limits) {
+    const { programs, steps, numbers } = limit;
+    const pool = poolOf(vendor, limit);
+    const binds = occupancy.limiters.includes(limit.resource);
+    const key = JSON.stringify([
+      width,
+      occupancy.programs,
+      numbers.num_warps,
+      programs,
+      steps,
+      pool,
+      binds,
+    ]);
+    const same = before.get(limit.resource);
+    items.set(
+      limit.resource,
+      same?.key === key ? same : { key, element: limitItem(limit, pool, binds, said, width) },
+    );
+  }
+  const changed = [...items.values()].some((item) => ![...before.values()].includes(item));
+  shown.set(place, items);
+  if (changed || before.size !== items.size) {
+    place.replaceChildren(...[...items.values()].map((item) => item.element));
+  }
+}
+
+/** What each list of limits shows, so that a drag draws anew only what it changes. */
+const shown = new WeakMap();
+
+function limitItem(limit, pool, binds, said, width) {
+  const { occupancy, architecture } = said;
+  const known = limit.programs !== null;
+  const unit = limit.resource === "shared" ? " B" : "";
+  return html(
+    "li",
+    { class: binds ? "limit limits" : "limit", "data-resource": limit.resource },
+    html(
       "h4",
       {},
-      html("span", { class: "name" }, name),
-      ` ${allowed}`,
-      limiter ? html("strong", { class: "limiter" }, "limiter") : null,
-    );
-    const known = limit.programs !== null;
-    const pool = poolOf(vendor, limit);
-    return html(
-      "li",
-      { class: limiter ? "limit limits" : "limit", "data-resource": limit.resource },
-      head,
-      known ? drawPool(pool, occupancy.programs, width) : null,
-      html("p", { class: "left" }, known ? leftOver(pool, occupancy.programs, limit.resource === "shared" ? " B" : "") : ""),
-      html("p", { class: "because" }, known ? limit.steps.join("; ") : said.sentence("no limit")),
-    );
-  });
-  place.replaceChildren(...items);
+      html("span", { class: "name" }, architecture.resources[limit.resource]),
+      known ? ` allows ${count(limit.programs, "program")}` : " no limit",
+      binds ? html("strong", { class: "limiter" }, "limiter") : null,
+    ),
+    known ? drawPool(pool, occupancy.programs, width) : null,
+    html("p", { class: "left" }, known ? leftOver(pool, occupancy.programs, unit) : ""),
+    html("p", { class: "because" }, known ? limit.steps.join("; ") : said.sentence("no limit")),
+  );
 }
 
 /** Fill *place* with the next steps: the sentence and the table. */
 export function sayNext(place, said) {
-  place.replaceChildren(
-    html("p", { class: "next-program" }, ...rich(said.nextProgram())),
-    scroller("The next steps", table(said.stepHeads(), said.stepRows())),
-  );
+  const [sentence, heads, rows] = [said.nextProgram(), said.stepHeads(), said.stepRows()];
+  fillOnce(place, JSON.stringify([sentence, heads, rows]), () => [
+    html("p", { class: "next-program" }, ...rich(sentence)),
+    scroller("The next steps", table(heads, rows)),
+  ]);
 }
 
 /** Return what the marks of the pictures are. */

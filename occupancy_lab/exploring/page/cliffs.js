@@ -37,7 +37,11 @@ function stairsOf(place, said, resource, most) {
   if (known.get(place)?.key !== key) {
     const says = (one, asked) => tutorialPrograms(one, asked) ?? 0;
     const exact = staircase(architecture, usage, resource, most);
-    known.set(place, { key, exact, tutorial: staircase(architecture, usage, resource, most, says) });
+    known.set(place, {
+      key,
+      exact,
+      tutorial: staircase(architecture, usage, resource, most, says),
+    });
   }
   return known.get(place);
 }
@@ -47,15 +51,23 @@ export function drawCliff(place, said, resource, choose) {
   const { architecture, usage, occupancy } = said;
   const most = mostOf(said, resource);
   const width = widthOf(place);
-  const inner = { width: width - EDGES.left - EDGES.right, height: HEIGHT - EDGES.top - EDGES.bottom };
+  const inner = {
+    width: width - EDGES.left - EDGES.right,
+    height: HEIGHT - EDGES.top - EDGES.bottom,
+  };
   const x = (amount) => EDGES.left + (inner.width * amount) / most;
   const share = (programs) => (programs * usage.num_warps) / occupancy.maxWarps;
-  const y = (programs) => EDGES.top + inner.height * (1 - Math.min(share(programs), TOP + 0.2) / TOP);
-  const { exact, tutorial } = stairsOf(place, said, resource, most);
+  const y = (programs) =>
+    EDGES.top + inner.height * (1 - Math.min(share(programs), TOP + 0.2) / TOP);
+  const stairs = stairsOf(place, said, resource, most);
+  const { exact, tutorial } = stairs;
   const now = resource === "registers" ? usage.n_regs : usage.shared;
   const step = said.steps.find((one) => one.resource === resource);
   const unit = architecture.units[resource];
   const label = `${architecture.resources[resource]} of ${now}: ${said.answer()}`;
+  const key = JSON.stringify([width, unit, label, step]);
+  if (stairs.drawn === key) return stairs;
+  stairs.drawn = key;
   const picture = svg("svg", {
     width,
     height: HEIGHT,
@@ -66,12 +78,38 @@ export function drawCliff(place, said, resource, choose) {
   });
   const clip = `clip-${place.id}`;
   picture.append(
-    svg("clipPath", { id: clip }, svg("rect", { x: EDGES.left, y: EDGES.top - 6, width: inner.width, height: HEIGHT - EDGES.top - EDGES.bottom + 8 })),
-    ...axes({ width, inner, most, x, unit, share: (one) => EDGES.top + inner.height * (1 - one / TOP) }),
-    svg("path", { d: pathOf(tutorial, most, x, y), class: "tutorial", "clip-path": `url(#${clip})` }),
+    svg(
+      "clipPath",
+      { id: clip },
+      svg("rect", {
+        x: EDGES.left,
+        y: EDGES.top - 6,
+        width: inner.width,
+        height: HEIGHT - EDGES.top - EDGES.bottom + 8,
+      }),
+    ),
+    ...axes({
+      width,
+      inner,
+      most,
+      x,
+      unit,
+      share: (one) => EDGES.top + inner.height * (1 - one / TOP),
+    }),
+    svg("path", {
+      d: pathOf(tutorial, most, x, y),
+      class: "tutorial",
+      "clip-path": `url(#${clip})`,
+    }),
     svg("path", { d: pathOf(exact, most, x, y), class: "exact", "clip-path": `url(#${clip})` }),
     ...stepMarks({ said, step, x, y, resource, width }),
-    svg("line", { x1: x(now), x2: x(now), y1: EDGES.top, y2: HEIGHT - EDGES.bottom, class: "here" }),
+    svg("line", {
+      x1: x(now),
+      x2: x(now),
+      y1: EDGES.top,
+      y2: HEIGHT - EDGES.bottom,
+      class: "here",
+    }),
     svg("circle", { cx: x(now), cy: y(occupancy.programs), r: 6, class: "here" }),
   );
   const at = (event) => {
@@ -91,16 +129,28 @@ export function drawCliff(place, said, resource, choose) {
 function axes({ width, inner, most, x, unit, share }) {
   const bottom = HEIGHT - EDGES.bottom;
   const parts = [0, 0.25, 0.5, 0.75, 1].flatMap((one) => [
-    svg("line", { x1: EDGES.left, x2: EDGES.left + inner.width, y1: share(one), y2: share(one), class: "grid" }),
+    svg("line", {
+      x1: EDGES.left,
+      x2: EDGES.left + inner.width,
+      y1: share(one),
+      y2: share(one),
+      class: "grid",
+    }),
     svg("text", { x: EDGES.left - 6, y: share(one), class: "tick end" }, percent(one)),
   ]);
-  const ticks = [16, 32, 64, 128, 256, 16384, 32768, 65536].find((one) => most / one <= (width < 420 ? 4 : 8));
+  const ticks = [16, 32, 64, 128, 256, 16384, 32768, 65536].find(
+    (one) => most / one <= (width < 420 ? 4 : 8),
+  );
   for (let tick = 0; tick <= most; tick += ticks) {
     const text = tick >= 1024 ? `${tick / 1024} KiB` : String(tick);
     parts.push(svg("text", { x: x(tick), y: bottom + 14, class: "tick middle" }, text));
   }
   const title = { x: EDGES.left + inner.width / 2, y: HEIGHT - 7, class: "title middle" };
-  return [...parts, svg("text", title, unit), svg("text", { x: 4, y: 12, class: "title" }, "occupancy")];
+  return [
+    ...parts,
+    svg("text", title, unit),
+    svg("text", { x: 4, y: 12, class: "title" }, "occupancy"),
+  ];
 }
 
 /** Return the marks of the next step on either side, each with its amount and its programs. */
@@ -153,4 +203,3 @@ export function cliffLegend() {
     }),
   );
 }
-

@@ -36,7 +36,12 @@ export function rich(text) {
 export function table(heads, rows, attributes = {}) {
   const head = heads.map((text) => html(text ? "th" : "td", text ? { scope: "col" } : {}, text));
   const body = rows.map(([first, ...cells]) =>
-    html("tr", {}, html("th", { scope: "row" }, first), ...cells.map((cell) => html("td", {}, cell))),
+    html(
+      "tr",
+      {},
+      html("th", { scope: "row" }, first),
+      ...cells.map((cell) => html("td", {}, cell)),
+    ),
   );
   return html(
     "table",
@@ -68,5 +73,23 @@ export function swatches(kinds) {
 
 /** Return a part that scrolls sideways by itself, with the keyboard too. */
 export function scroller(label, ...children) {
-  return html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label }, ...children);
+  return html(
+    "div",
+    { class: "scroll", tabindex: 0, role: "group", "aria-label": label },
+    ...children,
+  );
+}
+
+/** Set the text of an element; the same text costs no layout. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+const drawnKeys = new WeakMap();
+
+/** Fill *place* with what *draw* returns, unless it was drawn of the same *key*. */
+export function fillOnce(place, key, draw) {
+  if (drawnKeys.get(place) === key) return;
+  drawnKeys.set(place, key);
+  place.replaceChildren(...draw());
 }

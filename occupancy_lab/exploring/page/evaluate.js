@@ -93,7 +93,14 @@ export function occupancyOf(architecture, usage) {
   const programs = Math.min(...limits.map((one) => one.programs ?? Infinity));
   const limiters = limits.filter((one) => one.programs === programs).map((one) => one.resource);
   const warps = programs * usage.num_warps;
-  return { programs, limits, limiters, warps, maxWarps: numbers.max_warps, numWarps: usage.num_warps };
+  return {
+    programs,
+    limits,
+    limiters,
+    warps,
+    maxWarps: numbers.max_warps,
+    numWarps: usage.num_warps,
+  };
 }
 
 /** Return *usage* with *amount* of *resource*. */

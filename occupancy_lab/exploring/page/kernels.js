@@ -25,7 +25,9 @@ export class Kernels {
     const own = this.rows.filter((row) => row.gpu === gpu);
     if (own.length) return own;
     const { architecture } = this.gpus.get(gpu);
-    const twin = this.known.names.gpu.find((key) => this.gpus.get(key).architecture === architecture);
+    const twin = this.known.names.gpu.find(
+      (key) => this.gpus.get(key).architecture === architecture,
+    );
     const untimed = { predicted_ns: null, measured_ns: null, overfull_ns: null, bound: null };
     return this.rows.filter((row) => row.gpu === twin).map((row) => ({ ...row, ...untimed }));
   }
@@ -78,7 +80,11 @@ export function rowsShown(kernels, architecture, { gpu, cols, dtype }, sort) {
     .filter((row) => row.cols === cols && row.dtype === dtype)
     .map((row) => {
       const programs = programsOf(architecture, row.usage);
-      return { ...row, programs, occupancy: (programs * row.num_warps) / architecture.numbers.max_warps };
+      return {
+        ...row,
+        programs,
+        occupancy: (programs * row.num_warps) / architecture.numbers.max_warps,
+      };
     });
   const [, value] = COLUMNS.find(([name]) => name === sort.by);
   const order = (one, other) => {
@@ -91,14 +97,21 @@ export function rowsShown(kernels, architecture, { gpu, cols, dtype }, sort) {
 }
 
 const isSame = (row, kernel) =>
-  kernel && ["kernel", "num_warps", "num_stages", "cols", "dtype"].every((name) => row[name] === kernel[name]);
+  kernel &&
+  ["kernel", "num_warps", "num_stages", "cols", "dtype"].every(
+    (name) => row[name] === kernel[name],
+  );
 
 /** Return the table of *rows*; a row's button calls *choose*, a head calls *sortBy*. */
 export function kernelTable(rows, kernel, sort, { choose, sortBy }) {
   const heads = COLUMNS.map(([name]) => {
     const sorted = sort.by === name ? (sort.down ? "descending" : "ascending") : null;
     const mark = sorted ? (sort.down ? " ↓" : " ↑") : "";
-    const button = html("button", { type: "button", class: "sort", onclick: () => sortBy(name) }, name + mark);
+    const button = html(
+      "button",
+      { type: "button", class: "sort", onclick: () => sortBy(name) },
+      name + mark,
+    );
     return html("th", { scope: "col", "aria-sort": sorted }, button);
   });
   const body = rows.map((row) => {
@@ -107,12 +120,27 @@ export function kernelTable(rows, kernel, sort, { choose, sortBy }) {
     const name = `${row.kernel}, num_warps ${row.num_warps}, num_stages ${row.num_stages}`;
     const button = html(
       "button",
-      { type: "button", "aria-pressed": String(Boolean(current)), "aria-label": `Set the sliders to ${name}`, onclick: () => choose(row) },
+      {
+        type: "button",
+        "aria-pressed": String(Boolean(current)),
+        "aria-label": `Set the sliders to ${name}`,
+        onclick: () => choose(row),
+      },
       row.kernel,
     );
-    return html("tr", { class: current ? "current" : null }, html("th", { scope: "row" }, button), ...cells);
+    return html(
+      "tr",
+      { class: current ? "current" : null },
+      html("th", { scope: "row" }, button),
+      ...cells,
+    );
   });
-  return html("table", { class: "kernels" }, html("thead", {}, html("tr", {}, ...heads)), html("tbody", {}, ...body));
+  return html(
+    "table",
+    { class: "kernels" },
+    html("thead", {}, html("tr", {}, ...heads)),
+    html("tbody", {}, ...body),
+  );
 }
 
 /** The shades of a heat map, cividis: it reads the same with any colour vision. */
@@ -123,7 +151,8 @@ export function heatMap(rows, kernel, choose) {
   const speeds = rows.map((row) => gbs(row)).filter((speed) => speed !== null);
   if (!speeds.length) return null;
   const [least, most] = [Math.min(...speeds), Math.max(...speeds)];
-  const shade = (speed) => Math.min(SHADES - 1, Math.floor(((speed - least) / (most - least || 1)) * SHADES));
+  const shade = (speed) =>
+    Math.min(SHADES - 1, Math.floor(((speed - least) / (most - least || 1)) * SHADES));
   const columns = [...new Set(rows.map((row) => `${row.kernel} ${row.num_stages}`))].sort();
   const warps = [...new Set(rows.map((row) => row.num_warps))].sort((a, b) => a - b);
   const cell = (row) => {
@@ -142,7 +171,9 @@ export function heatMap(rows, kernel, choose) {
   const body = warps.map((one) => [
     String(one),
     ...columns.map((column) =>
-      cell(rows.find((row) => row.num_warps === one && `${row.kernel} ${row.num_stages}` === column)),
+      cell(
+        rows.find((row) => row.num_warps === one && `${row.kernel} ${row.num_stages}` === column),
+      ),
     ),
   ]);
   const heads = columns.map((column) => {
@@ -158,8 +189,14 @@ export function ownTable(rows, architectureOf, choose) {
     const usage = usageOf(row);
     const architecture = architectureOf(row.gpu);
     const programs = programsOf(architecture, usage);
-    const button = html("button", { type: "button", onclick: () => choose(row, usage) }, row.kernel);
-    const details = ["cols", "dtype", "num_stages"].filter((name) => row[name]).map((name) => `${name} ${row[name]}`);
+    const button = html(
+      "button",
+      { type: "button", onclick: () => choose(row, usage) },
+      row.kernel,
+    );
+    const details = ["cols", "dtype", "num_stages", "constexprs"]
+      .filter((name) => row[name])
+      .map((name) => `${name} ${row[name]}`);
     return [
       button,
       row.gpu,
@@ -173,6 +210,17 @@ export function ownTable(rows, architectureOf, choose) {
       row.us ? microseconds(row.us) : "-",
     ];
   });
-  const heads = ["kernel", "GPU", "of", "registers", "shared, B", "num_warps", "programs", "occupancy", "predicted", "measured"];
+  const heads = [
+    "kernel",
+    "GPU",
+    "of",
+    "registers",
+    "shared, B",
+    "num_warps",
+    "programs",
+    "occupancy",
+    "predicted",
+    "measured",
+  ];
   return table(heads, body, { class: "kernels own" });
 }

@@ -62,7 +62,13 @@ export const STEPS = [
       const parts = [4, 8, 16].map((warps) => {
         const one = row("h100", { ...TUTORIAL, num_warps: warps });
         const found = said("h100", one.usage).occupancy;
-        return [String(warps), String(one.usage.n_regs), String(found.programs), percent(found.warps / found.maxWarps), time(one)];
+        return [
+          String(warps),
+          String(one.usage.n_regs),
+          String(found.programs),
+          percent(found.warps / found.maxWarps),
+          time(one),
+        ];
       });
       const fine = said("h100", { ...row("h100", TUTORIAL).usage, n_regs: 32 });
       const edge = fine.steps.find((one) => one.resource === "registers").fewer;
@@ -83,10 +89,17 @@ export const STEPS = [
         [1, 2, 3, 4].map((stages) => {
           const one = row(gpu, { ...TUTORIAL, num_stages: stages });
           const found = said(gpu, one.usage).occupancy;
-          return [stages, one.usage.n_regs, one.usage.shared, found.programs].map(String).concat(time(one));
+          return [stages, one.usage.n_regs, one.usage.shared, found.programs]
+            .map(String)
+            .concat(time(one));
         });
-      const step = (gpu, name) => row(gpu, { ...TUTORIAL, num_stages: 4 }).usage[name] - row(gpu, { ...TUTORIAL, num_stages: 3 }).usage[name];
-      const limits = (gpu) => listed(said(gpu, row(gpu, TUTORIAL).usage).occupancy.limiters.map((name) => resource(gpu, name)));
+      const step = (gpu, name) =>
+        row(gpu, { ...TUTORIAL, num_stages: 4 }).usage[name] -
+        row(gpu, { ...TUTORIAL, num_stages: 3 }).usage[name];
+      const limits = (gpu) =>
+        listed(
+          said(gpu, row(gpu, TUTORIAL).usage).occupancy.limiters.map((name) => resource(gpu, name)),
+        );
       return [
         `num_stages copies rows ahead. On an H100 the rows ahead wait in shared memory. A fourth stage costs ${step("h100", "shared")} B and ${step("h100", "n_regs")} registers more than three.`,
         [["stages", "registers", "shared, B", "programs", "time"], list("h100")],

@@ -23,12 +23,35 @@ export function scheduleOf({ rows, programs, multiprocessors, row }) {
   }
   if (left) passes.push({ from: start + full * length, to: end, rows: left });
   const persistent = row === null || row.kernel !== "softmax_row";
-  return { rows, programs, multiprocessors, places, full, left, start, end, passes, timed, persistent, overfull: timed ? row.overfull_ns : null };
+  return {
+    rows,
+    programs,
+    multiprocessors,
+    places,
+    full,
+    left,
+    start,
+    end,
+    passes,
+    timed,
+    persistent,
+    overfull: timed ? row.overfull_ns : null,
+  };
 }
 
 /** Return what the picture shows, in sentences; *word* is what a multiprocessor is called. */
 export function timelineSentences(schedule, word, tooMany) {
-  const { rows, programs, multiprocessors: mps, places, full, left, end, timed, persistent } = schedule;
+  const {
+    rows,
+    programs,
+    multiprocessors: mps,
+    places,
+    full,
+    left,
+    end,
+    timed,
+    persistent,
+  } = schedule;
   const found = [
     rows <= places
       ? `${rows} programs are launched, one per row; ${programs} x ${mps} ${word}s = ${places} would run at once.`
@@ -38,34 +61,43 @@ export function timelineSentences(schedule, word, tooMany) {
   ];
   if (full && left) {
     const whole = full === 1 ? "1 full pass" : `${full} full passes`;
-    found.push(`${whole}, then a tail: ${left} of ${places} programs (${percent(left / places)}) have a last row, and the other places are idle.`);
+    found.push(
+      `${whole}, then a tail: ${left} of ${places} programs (${percent(left / places)}) have a last row, and the other places are idle.`,
+    );
   } else if (left) {
-    found.push(`There are fewer rows than places: ${left} of ${places} (${percent(left / places)}) are taken.`);
+    found.push(
+      `There are fewer rows than places: ${left} of ${places} (${percent(left / places)}) are taken.`,
+    );
   } else {
     found.push(`The rows come out even: every pass is full, and there is no tail.`);
   }
   if (timed) found.push(`The model predicts ${microseconds(end)} for the launch.`);
-  else found.push("Widths are passes, not time: choose a compiled configuration above for its times.");
+  else
+    found.push("Widths are passes, not time: choose a compiled configuration above for its times.");
   if (tooMany) found.push(tooManySentence(schedule));
   return found;
 }
 
 /** Return what one program more than fit costs. */
 export function tooManySentence({ overfull, places, end, persistent, rows, timed }) {
-  if (!persistent) return "A launch of one program per row has none too many: a program starts when a place is free.";
+  if (!persistent)
+    return "A launch of one program per row has none too many: a program starts when a place is free.";
   if (!timed) return "What one program too many costs is known for compiled configurations alone.";
-  if (overfull === null) return `All ${rows} rows have a program at once: one more would have nothing to do.`;
+  if (overfull === null)
+    return `All ${rows} rows have a program at once: one more would have nothing to do.`;
   const longer = overfull / 1e3;
-  const cost = longer > 0
-    ? `starts when the first of the others ends, and runs on nearly alone: ${microseconds(end)} become ${microseconds(end + longer)} (+${percent(longer / end)})`
-    : "costs nothing here, as the rows come out more evenly";
+  const cost =
+    longer > 0
+      ? `starts when the first of the others ends, and runs on nearly alone: ${microseconds(end)} become ${microseconds(end + longer)} (+${percent(longer / end)})`
+      : "costs nothing here, as the rows come out more evenly";
   return `With ${places + 1} programs, one too many, the last finds no place: it ${cost}.`;
 }
 
 /** Draw the schedule up to *time* us, the whole of it for Infinity; return the time that it ends. */
 export function drawTimeline(place, schedule, { word, tooMany, time }) {
   const { programs, multiprocessors, rows, start, passes, end, timed, overfull } = schedule;
-  const extra = tooMany && schedule.persistent && overfull !== null ? Math.max(overfull / 1e3, 0) : 0;
+  const extra =
+    tooMany && schedule.persistent && overfull !== null ? Math.max(overfull / 1e3, 0) : 0;
   const last = end + extra;
   const width = widthOf(place);
   const lane = Math.max(4, Math.min(16, Math.floor(130 / programs)));
@@ -75,7 +107,13 @@ export function drawTimeline(place, schedule, { word, tooMany, time }) {
   const height = tops[1] + block + EDGES.bottom;
   const x = (at) => EDGES.left + ((width - EDGES.left - EDGES.right) * at) / last;
   const bar = (from, to, y, kind) =>
-    svg("rect", { x: x(from), y, width: Math.max(x(Math.min(to, time)) - x(from) - 1, 0), height: lane, class: kind });
+    svg("rect", {
+      x: x(from),
+      y,
+      width: Math.max(x(Math.min(to, time)) - x(from) - 1, 0),
+      height: lane,
+      class: kind,
+    });
   const picture = svg("svg", {
     width,
     height,
@@ -85,7 +123,13 @@ export function drawTimeline(place, schedule, { word, tooMany, time }) {
   });
   const shown = [0, multiprocessors - 1];
   shown.forEach((mp, group) => {
-    picture.append(svg("text", { x: EDGES.left, y: tops[group] - 7, class: "title" }, `${word} ${mp + 1} of ${multiprocessors}: its ${count(programs, "place")}`));
+    picture.append(
+      svg(
+        "text",
+        { x: EDGES.left, y: tops[group] - 7, class: "title" },
+        `${word} ${mp + 1} of ${multiprocessors}: its ${count(programs, "place")}`,
+      ),
+    );
     for (let slot = 0; slot < programs; slot += 1) {
       const y = tops[group] + slot * (lane + 1);
       if (start && time > 0) picture.append(bar(0, start, y, "launching"));
@@ -101,14 +145,28 @@ export function drawTimeline(place, schedule, { word, tooMany, time }) {
     const y = tops[0] + block;
     picture.append(bar(0, end, y, "waits"));
     if (time > end) picture.append(bar(end, last, y, "over"));
-    if (x(last) - x(end) > 60) picture.append(svg("text", { x: x(end) - 4, y: height - EDGES.bottom + 14, class: "tick end" }, microseconds(end)));
+    if (x(last) - x(end) > 60)
+      picture.append(
+        svg(
+          "text",
+          { x: x(end) - 4, y: height - EDGES.bottom + 14, class: "tick end" },
+          microseconds(end),
+        ),
+      );
   }
   const bottom = height - EDGES.bottom + 14;
   picture.append(
     svg("text", { x: EDGES.left, y: bottom, class: "tick" }, timed ? "0 us" : "pass 1"),
-    svg("text", { x: width - EDGES.right, y: bottom, class: "tick end" }, timed ? microseconds(last) : `pass ${passes.length}`),
+    svg(
+      "text",
+      { x: width - EDGES.right, y: bottom, class: "tick end" },
+      timed ? microseconds(last) : `pass ${passes.length}`,
+    ),
   );
-  if (Number.isFinite(time)) picture.append(svg("line", { x1: x(time), x2: x(time), y1: 8, y2: height - 20, class: "here" }));
+  if (Number.isFinite(time))
+    picture.append(
+      svg("line", { x1: x(time), x2: x(time), y1: 8, y2: height - 20, class: "here" }),
+    );
   place.replaceChildren(picture);
   return last;
 }

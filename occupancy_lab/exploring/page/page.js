@@ -1,0 +1,102 @@
+/** What the page knows, what it shows, and what changes that. */
+
+import { byId } from "./dom.js";
+import { Kernels } from "./kernels.js";
+import { FIELDS, addressOf, firstState } from "./state.js";
+import { Said } from "./words.js";
+
+export const data = JSON.parse(byId("data").textContent);
+for (const architecture of Object.values(data.architectures)) {
+  architecture.family = data.families[architecture.family];
+}
+export const gpus = new Map(data.gpus.map((gpu) => [gpu.key, gpu]));
+export const kernels = new Kernels(data.kernels, gpus);
+
+/** The rows of the matrix of every compiled kernel. */
+export const ROWS = data.kernels.rows;
+
+/** The state, what is not in the address, and the function that draws, which main.js sets. */
+export const page = {
+  state: firstState(),
+  sort: { by: "predicted", down: false },
+  time: Infinity,
+  render() {},
+};
+
+/** Return the architecture of a GPU. */
+export function architectureOf(gpu) {
+  return data.architectures[gpus.get(gpu).architecture];
+}
+
+/** Return what is said of a usage on a GPU or an architecture. */
+export function saidOf(gpu, usage) {
+  return new Said(data, architectureOf(gpu), usage);
+}
+
+/** Make *changes* and draw at the next frame; the address follows when nothing moves. */
+export function change(changes) {
+  page.state = { ...page.state, ...changes };
+  schedule();
+}
+
+let frame = 0;
+let writing = 0;
+
+/** Draw at the next frame, and write the address when nothing moves any more. */
+export function schedule() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    page.render();
+  });
+  clearTimeout(writing);
+  writing = setTimeout(writeAddress, 150);
+}
+
+/** Write what the page shows into the address. */
+export function writeAddress() {
+  history.replaceState(null, "", `#${addressOf(page.state)}`);
+}
+
+/** Set one amount of one side, or of both. */
+export function setAmount(place, field, amount) {
+  const sides = page.state.sides.map((side, at) => {
+    if (at !== place && !page.state.together) return side;
+    const padded = field === "n_regs" ? { allocated_vgprs: null } : {};
+    return { ...side, usage: { ...side.usage, ...padded, [field]: amount } };
+  });
+  change({ sides });
+}
+
+/** Return the usage of a GPU with the kernel that is chosen, or as its sliders stood. */
+function usageFor(gpu, kernel, usage) {
+  return kernels.find(gpu, kernel)?.usage ?? usage;
+}
+
+/** Show these GPUs; where the sliders stand at a kernel, each gets what it compiles to there. */
+export function setGpus(keys) {
+  const standing = stands(0);
+  const sides = keys.map((gpu, place) => {
+    const { usage } = page.state.sides[place] ?? page.state.sides[0];
+    return { gpu, usage: standing ? usageFor(gpu, page.state.kernel, usage) : usage };
+  });
+  change({ sides });
+}
+
+/** Set the sliders of every side to a compiled kernel. */
+export function setKernel(kernel, others = {}) {
+  const { kernel: name, cols, dtype, num_warps: warps, num_stages: stages } = kernel;
+  const chosen = { kernel: name, cols, dtype, num_warps: warps, num_stages: stages };
+  const sides = (others.sides ?? page.state.sides).map((side) => ({
+    ...side,
+    usage: usageFor(side.gpu, chosen, side.usage),
+  }));
+  page.time = Infinity;
+  change({ ...others, kernel: chosen, sides });
+}
+
+/** Return whether the sliders of a side stand where its compiled kernel stands. */
+export function stands(place) {
+  const { gpu, usage } = page.state.sides[place];
+  const row = kernels.find(gpu, page.state.kernel);
+  return row !== null && Object.keys(FIELDS).every((name) => row.usage[name] === usage[name]);
+}
