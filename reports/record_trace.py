@@ -39,6 +39,10 @@ COMPILING = 60.0
 """Seconds in which all programs fill the caches at the same time."""
 BLOCKS = 10
 BLOCK_SECONDS = 1.5
+PAIRS = 3
+"""Whole programs with and without a trace."""
+FIRST = 5
+"""Launches at the beginning of a program, in which the GPU has not yet grown warm."""
 NO = False
 """What Liger takes by its place."""
 CLOSE = 0.05
@@ -46,7 +50,8 @@ LONG_US = 10.0
 """Times of kernels above LONG_US are to be within CLOSE of the profiler's."""
 COLUMNS = (
     *("program", "kernel", "configurations", "launched_by", "launches", "tuning", "captured"),
-    *("replays", "expected", "profiled", "counts_equal", "timed", "us", "profiled_us", "off"),
+    *("replays", "expected", "profiled", "counts_equal", "timed", "us", "profiled_us"),
+    *("off", "profiled_first_us"),
 )
 COSTS = ("program", "how", "run", "traced", "seconds_per_step", "launches_per_step", "noted_us")
 
@@ -398,11 +403,13 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
     why: str = "not tried: no time was left"
+    number: int = 0
+    """Which of several runs of one program and mode it is."""
 
     @property
     def path(self) -> Path:
         """What the names of its files begin with."""
-        return self.work / f"{self.program.replace(' ', '-')}-{self.mode}"
+        return self.work / f"{self.program.replace(' ', '-')}-{self.mode}-{self.number}"
 
     def start(self) -> None:
         """Start it; it does nothing before its turn."""
@@ -466,6 +473,11 @@ def record(work: Path, until: float) -> list[Run]:
         runs += [Run(name, mode, work) for mode in modes]
         if name == COSTED[0]:
             runs.append(Run(name, "costs", work))
+            runs += [
+                Run(name, mode, work, number=number)
+                for number in range(1, PAIRS)
+                for mode in ("plain", "trace")
+            ]
     runs += [Run(name, "costs", work) for name in COSTED[1:]]
     runs.append(Run("example", "page", work))
     try:
@@ -530,6 +542,7 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
                 "us": us,
                 "profiled_us": mean,
                 "off": us / mean - 1 if us is not None and mean else None,
+                "profiled_first_us": statistics.fmean(times[:FIRST]) if times else None,
             }
         )
     return rows
@@ -569,16 +582,19 @@ def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> N
 def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: list[Run]) -> None:
     """Print what agrees, and what the trace costs."""
     print(
-        f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}"
+        f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}{'first':>8}"
     )
     for row in rows:
         us, mean, off = (row[name] for name in ("us", "profiled_us", "off"))
         cells = [f"{row['expected']:g}", str(row["profiled"])]
         cells += ["-" if one is None else f"{one:.2f}" for one in (us, mean)]
         cells.append("-" if off is None else f"{off:+.1%}")
+        cells.append("-" if mean is None else f"{row['profiled_first_us']:.2f}")
         print(
             f"{row['program']:14}{row['kernel'][:43]:44}"
-            + "".join(f"{one:>{width}}" for one, width in zip(cells, (9, 9, 9, 9, 8), strict=True))
+            + "".join(
+                f"{one:>{width}}" for one, width in zip(cells, (9, 9, 9, 9, 8, 8), strict=True)
+            )
             + ("" if row["counts_equal"] else "  ! counts differ")
         )
     equal = sum(row["counts_equal"] for row in rows)
@@ -594,7 +610,7 @@ def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: lis
                 for traced in (False, True)
             )
             if without and with_:
-                a, b = statistics.median(without), statistics.median(with_)
+                a, b = statistics.fmean(without), statistics.fmean(with_)
                 launches = next(
                     (row["launches_per_step"] for row in found if row.get("launches_per_step")), 0
                 )
@@ -641,7 +657,7 @@ def main() -> None:
                 (asked.output / f"trace-{log.name}").write_bytes(log.read_bytes()[-20000:])
     gpus = {one.facts["gpu"].split()[-1].lower() for one in runs if "gpu" in one.facts}
     gpu = next(iter(gpus), "unknown")
-    by = {(one.program, one.mode): one for one in runs}
+    by = {(one.program, one.mode): one for one in reversed(runs)}
     rows = [
         row for name in PROGRAMS for row in rows_of(name, by[name, "trace"], by[name, "profile"])
     ]

@@ -22,10 +22,8 @@ HOLD_NS, HOLD_CYCLES = 30_000, 60_000
 """How long the GPU is kept busy where it would else wait for the launch that is timed."""
 SHARE, SAVED_NS = 0.01, 5_000_000
 """The share of the time that timing launches may take, and how much of that may be saved up."""
-EMPTY_PAIRS, EMPTY_NS = 5, 670
-"""Pairs of events around a kernel that does nothing, and what that takes by itself. On an H200
-(2026-11-22) a pair takes 2.85 us around a kernel that takes 0.67 us by torch.profiler, 12.90 us
-around one of 10.72 us, and 1.25 us around nothing, which says too little."""
+EMPTY_PAIRS = 5
+"""Pairs of events with nothing between them."""
 MOST_PENDING = 64
 """Pairs of events that wait to be read."""
 KEPT = frozenset({".json", ".cubin", ".ptx", ".ttgir", ".hsaco", ".amdgcn"})
@@ -99,8 +97,6 @@ class Timer:
             pair = self._pair(torch, device)
             self._hold(torch, stream)
             pair[0].record(stream)
-            with torch.cuda.stream(stream):
-                torch.cuda._sleep(0)
             pair[1].record(stream)
             self._pending.append((None, device, *pair))
         # A launch right behind others is timed there: they leave it the caches as they do untimed.
@@ -160,7 +156,7 @@ class Timer:
                 continue
             ns = first.elapsed_time(second) * 1e6
             if cell is None:
-                self.empty.append(max(ns - EMPTY_NS, 0.0))
+                self.empty.append(ns)
             else:
                 cell.ns += ns
                 cell.samples += 1
