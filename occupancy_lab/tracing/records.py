@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from occupancy_lab.values import LaunchPlan
 
 AROUND_NS = 930
-"""What a pair of events takes more around a kernel than around nothing. On an H200 (2026-11-22) it takes
-1.25 us around nothing, 2.85 us around a kernel of 0.67 us by torch.profiler, and 12.90 us around
-one of 10.72 us."""
+"""What a pair of events takes more around a kernel than around nothing. On an H200 (2026-11-22) it
+takes 1.25 us around nothing, 2.85 us around a kernel of 0.67 us by torch.profiler, and 12.90 us
+around one of 10.72 us."""
 _TEXTS = ("ttgir", "ptx", "amdgcn")
 _BINARIES = ("cubin", "hsaco")
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu")
