@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[1]
-STEPS = 60
+STEPS = 300
 SETTLED = 6
 """Steps before a block is timed: those in which a trace times the first launches of each kernel."""
 COMPILING = 60.0

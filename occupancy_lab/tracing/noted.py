@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 MOST_GRIDS = 256
 """The grids of a kernel that are counted apart."""
-HOLD_NS, HOLD_CYCLES = 30_000, 60_000
+HOLD_NS, HOLD_CYCLES = 50_000, 100_000
 """How long the GPU is kept busy where it would else wait for the launch that is timed."""
-SHARE, SAVED_NS = 0.01, 5_000_000
+SHARE, SAVED_NS = 0.005, 5_000_000
 """The share of the time that timing launches may take, and how much of that may be saved up."""
 EMPTY_PAIRS = 5
 """Pairs of events with nothing between them."""
@@ -98,7 +98,10 @@ class Timer:
             self._hold(torch, stream)
             pair[0].record(stream)
             pair[1].record(stream)
-            self._pending.append((None, device, *pair))
+            if pair[0].query():
+                self._free.setdefault(device, []).append(pair)
+            else:
+                self._pending.append((None, device, *pair))
         # A launch right behind others is timed there: they leave it the caches as they do untimed.
         if kernel.waits or stream.query():
             kernel.waits = False

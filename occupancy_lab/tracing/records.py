@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan
 
-AROUND_NS = 930
-"""What a pair of events takes more around a kernel than around nothing. On an H200 (2026-11-22) it
-takes 1.25 us around nothing, 2.85 us around a kernel of 0.67 us by torch.profiler, and 12.90 us
-around one of 10.72 us."""
+EMPTY_NS, AROUND_NS = 1250, 930
+"""What a pair of events takes around nothing, where that was not measured, and what more around a
+kernel. On an H200 (2026-11-22) it takes 1.25 us around nothing, 2.85 us around a kernel of 0.67 us
+by torch.profiler, and 12.90 us around one of 10.72 us."""
 _TEXTS = ("ttgir", "ptx", "amdgcn")
 _BINARIES = ("cubin", "hsaco")
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu")
@@ -232,8 +232,8 @@ class Process:
     hot_ns: float | None
     """What noting one took that is not first, not timed and of a grid that was there before."""
     held: int
-    """How often the GPU was kept busy for 30 us, so that a launch could be timed."""
-    empty_us: float | None
+    """How often the GPU was kept busy for 50 us, so that a launch could be timed."""
+    empty_us: float
     """What two events take around a kernel, which is taken off each launch's time."""
     errors: tuple[str, ...]
     """What went wrong in noting."""
@@ -289,8 +289,7 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
     except (OSError, ValueError):  # killed before the first flush
         counted = {"kernels": {}}
     empty = counted.get("empty_ns") or []
-    # The least: where Python was late, the GPU waited between the events.
-    empty_ns = min(empty) + AROUND_NS if empty else 0.0
+    empty_ns = min(empty, default=EMPTY_NS) + AROUND_NS
     launches = 0
     for kernel in kernels:
         cells = counted["kernels"].get(str(kernel["kernel"]), [])
@@ -309,7 +308,7 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
         overhead_ns=counted.get("spent_ns", 0) + launches * counted.get("hot_ns", 0.0),
         hot_ns=counted.get("hot_ns"),
         held=counted.get("held", 0),
-        empty_us=empty_ns / 1000 if empty else None,
+        empty_us=empty_ns / 1000,
         errors=tuple(counted.get("errors", ())),
     )
     return process, kernels

@@ -428,8 +428,8 @@ def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
     seconds = sum(one.seconds or 0.0 for one in found.processes)
     if total is not None:
         timed = sum(one.samples for one in found.kernels)
-        empty = [one.empty_us for one in found.processes if one.empty_us is not None]
-        less = f", less the {max(empty):.2f} us that the events take" if empty else ""
+        events = max(one.empty_us for one in found.processes)
+        less = f", less the {events:.2f} us that the events take"
         yield (
             f"{total / 1000:.3g} ms in kernels of Triton"
             + (f", {percent(total / 1e6 / seconds)} of {seconds:.3g} s" if seconds else "")
@@ -439,7 +439,7 @@ def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
     launches = sum(one.launches for one in found.processes)
     if launches and overhead and seconds:
         held = sum(one.held for one in found.processes)
-        words = f" The GPU was held {held} times for 30 us, to time a launch." if held else ""
+        words = f" The GPU was held {held} times for 50 us, to time a launch." if held else ""
         hot = [one.hot_ns for one in found.processes if one.hot_ns is not None]
         each = f", {max(hot) / 1000:.2f} us of a usual launch" if hot else ""
         yield (
