@@ -240,8 +240,8 @@ def ask_driver(rows: list[dict[str, Any]], until: float) -> None:
 def origin(row: dict[str, Any]) -> str:
     """Return the package that a kernel's source is from, with its version."""
     path = row["source"]
-    package = re.search(r"(?:site|dist)-packages/(\w+)/", path)
-    name = package[1] if package else "triton" if "tutorials" in path else "torch"
+    package = re.search(r"/(liger_kernel|fla|triton|tutorials)/", path)
+    name = package[1].replace("tutorials", "triton") if package else "torch"
     with contextlib.suppress(ImportError):
         return f"{ORIGINS[name]} {version(ORIGINS[name])}" if name in ORIGINS else name
     return name

@@ -25,7 +25,6 @@ MOST_ANNOTATIONS = 10
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """The characters that XML 1.0 has no way to write."""
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_SITE = "https://pypi.org/project/occupancy-lab/"
 
 
 _FUNCTION = re.compile(
@@ -200,7 +199,6 @@ def to_sarif(checked: Checked) -> str:
     driver = {
         "name": "occupancy-lab",
         "semanticVersion": __version__,
-        "informationUri": _SITE,
         "rules": rules,
     }
     log = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,17 @@ def test_costs_are_of_blocks_and_of_whole_programs() -> None:
         ("program", False, 0.1),
         ("program", True, 0.3),
     ]
+
+
+def test_the_documents_figures_are_those_recorded() -> None:
+    """docs/trace.md says of how many kernels counts and times agree with the profiler."""
+    root = Path(__file__).parents[2]
+    with (root / "reports" / "data" / "trace-h200.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    equal = sum(row["counts_equal"] == "True" for row in rows)
+    off = [float(row["off"]) for row in rows if row["off"] and float(row["profiled_us"]) > 10]
+    close = sum(abs(one) <= 0.05 for one in off)
+    text = " ".join((root / "docs" / "trace.md").read_text(encoding="utf-8").split())
+    assert f"Launches are the profiler's for {equal} of {len(rows)} kernels" in text
+    assert f"within 5% of the profiler's for {close} of the {len(off)} kernels" in text
+    assert f"within {max(map(abs, off)):.0%} for all" in text
