@@ -10,6 +10,7 @@ from occupancy_lab.gpus.table import (
     find_device,
     find_gpu,
     find_gpus,
+    usual_gpus,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "find_gpu",
     "find_gpus",
     "present_gpus",
+    "usual_gpus",
 ]

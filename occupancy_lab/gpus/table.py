@@ -61,6 +61,18 @@ def devices() -> Mapping[str, Gpu]:
 
 
 @functools.cache
+def usual_gpus() -> Mapping[str, Gpu]:
+    """Return by the name of each target the GPU that stands for it where none is named.
+
+    It is the first that the table has, and the bare architecture where it has none.
+    """
+    found: dict[str, Gpu] = {}
+    for gpu in (*devices().values(), *bare_gpus().values()):
+        found.setdefault(gpu.target.name, gpu)
+    return MappingProxyType(found)
+
+
+@functools.cache
 def aliases() -> Mapping[str, tuple[str, ...]]:
     """Return the other names of each device by its key, those that drivers report included."""
     return MappingProxyType({row["device"]: _split(row["aliases"]) for row in _rows("devices.csv")})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.gpus import CudaArchitecture, bare_gpus, devices
+from occupancy_lab.gpus import CudaArchitecture, usual_gpus
 from occupancy_lab.inputs import asked_gpus
 from occupancy_lab.occupancy import next_steps, programs_after
 from occupancy_lab.occupancy.exact import limiting
@@ -116,16 +116,7 @@ def _by_target(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
 
 
 def _gpu_for(target: str, asked: Mapping[str, Gpu] | None) -> Gpu | None:
-    return _usual_gpus().get(target) if asked is None else asked.get(target)
-
-
-@cache
-def _usual_gpus() -> dict[str, Gpu]:
-    """Return the first GPU of the table for each target; the architecture where there is none."""
-    found: dict[str, Gpu] = {}
-    for gpu in (*devices().values(), *bare_gpus().values()):
-        found.setdefault(gpu.target.name, gpu)
-    return found
+    return usual_gpus().get(target) if asked is None else asked.get(target)
 
 
 def _rank(one: ScannedKernel) -> tuple[bool, float, float, str]:

@@ -17,7 +17,7 @@ from occupancy_lab.compiling.cubin import read_cubin
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError
-from occupancy_lab.gpus import bare_gpus, devices, find_device, find_gpu, present_gpus
+from occupancy_lab.gpus import bare_gpus, find_device, find_gpu, present_gpus, usual_gpus
 from occupancy_lab.inputs import check_fits
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_grid
@@ -486,13 +486,7 @@ def _gpu_of(
         return dataclasses.replace(
             bare, title=name, multiprocessors=size
         ), "as the program named it"
-    return usual_gpu(target), f"the usual GPU of {target.name}, as none was named"
-
-
-def usual_gpu(target: Target) -> Gpu:
-    """Return the GPU that stands for *target* where none is named: the first of the table."""
-    found = (one for one in devices().values() if one.target.name == target.name)
-    return next(found, bare_gpus()[target.name])
+    return usual_gpus()[target.name], f"the usual GPU of {target.name}, as none was named"
 
 
 def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:

@@ -21,6 +21,7 @@ from occupancy_lab.gpus import (
     devices,
     find_gpu,
     find_gpus,
+    usual_gpus,
 )
 from occupancy_lab.gpus.table import citations, find_device, pci_ids
 
@@ -267,3 +268,10 @@ def test_a_list_with_an_empty_part_is_refused(text: str) -> None:
     """A stray comma is an error, not a GPU."""
     with pytest.raises(InputError, match="empty part"):
         find_gpus(text)
+
+
+def test_the_usual_gpu_of_a_target_is_the_first_of_the_table() -> None:
+    """Each target that a device has stands for one of its own; others stand for themselves."""
+    assert usual_gpus()["sm_90"] == find_gpu("h100")
+    assert usual_gpus()["gfx942"] == find_gpu("mi300x")
+    assert usual_gpus()["gfx1030"] == find_gpu("gfx1030")

@@ -19,7 +19,7 @@ import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.tracing import hook, sitecustomize
-from occupancy_lab.tracing.records import GridLaunches, merged, usual_gpu
+from occupancy_lab.tracing.records import GridLaunches, merged
 from occupancy_lab.tracing.trace import dry_trace, trace_program
 
 if TYPE_CHECKING:
@@ -366,13 +366,6 @@ def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
         parts = [other.us or 0.0 for other in found if other.grid == one.grid]
         assert one.us is not None
         assert min(parts) * 0.999999 <= one.us <= max(parts) * 1.000001
-
-
-def test_the_usual_gpu_of_a_target_is_the_first_of_the_table() -> None:
-    """Each target that a device has stands for one of its own; others stand for themselves."""
-    assert usual_gpu(find_gpu("sm_90").target) == find_gpu("h100")
-    assert usual_gpu(find_gpu("gfx942").target) == find_gpu("mi300x")
-    assert usual_gpu(find_gpu("gfx1030").target) == find_gpu("gfx1030")
 
 
 class Kernel:
