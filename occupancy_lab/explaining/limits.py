@@ -51,8 +51,8 @@ SENTENCES: Mapping[str, str] = {
     "allowed": "allows it now",
     "down to": "{amount} ({difference} fewer)",
     "up to": "{amount} ({difference} more)",
-    "one more": "at most, for {programs}",
-    "one fewer": "at least, for {programs}",
+    "one more": "at most, for more than {programs}",
+    "one fewer": "at least, for fewer than {programs}",
 }
 """What is said of an occupancy, by when it is said; the page of `explore` says the same."""
 
@@ -160,8 +160,8 @@ def _steps_table(calculation: Calculation) -> Table:
     headers = (
         "",
         "now",
-        SENTENCES["one more"].format(programs=count(now + 1, "program")),
-        SENTENCES["one fewer"].format(programs=count(now - 1, "program")),
+        SENTENCES["one more"].format(programs=count(now, "program")),
+        SENTENCES["one fewer"].format(programs=count(now, "program")),
     )
     return Table(headers, rows, f"**{calculation.title}**, {count(now, 'program')} now")
 

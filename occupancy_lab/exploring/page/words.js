@@ -125,8 +125,8 @@ export class Said {
     return [
       "",
       "now",
-      this.sentence("one more", { programs: count(programs + 1, "program") }),
-      this.sentence("one fewer", { programs: count(programs - 1, "program") }),
+      this.sentence("one more", { programs: count(programs, "program") }),
+      this.sentence("one fewer", { programs: count(programs, "program") }),
     ];
   }
 
