@@ -171,7 +171,7 @@ class Page:
 
 @contextlib.contextmanager
 def browser() -> Iterator[Page]:
-    """Give a page of a fresh browser, which is ended afterwards."""
+    """Yield a page of a fresh browser, which is ended afterwards."""
     program = find_browser()
     if program is None:
         msg = "no Chromium is installed; `make browser` installs one"

@@ -31,6 +31,7 @@ from occupancy_lab.cli.options import (
     retry_option,
     runs_option,
     triton_option,
+    view_options,
 )
 from occupancy_lab.cli.scan import scan
 from occupancy_lab.cli.trace import trace
@@ -233,14 +234,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
 @compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
-@click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'.")
-@click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending.")
-@click.option("--top", type=click.IntRange(min=1), help="Show this many rows.")
-@click.option("--csv", "form", flag_value="csv", help="Print CSV.")
-@click.option("--json", "form", flag_value="json", help="Print JSON.")
-@click.option("--export-csv", type=File(), help="Write CSV to a file too.")
-@click.option("--export-json", type=File(), help="Write JSON to a file too.")
-@click.option("--export-markdown", type=File(), help="Write markdown too.")
+@view_options
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")

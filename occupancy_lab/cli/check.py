@@ -20,6 +20,7 @@ from occupancy_lab.cli.options import (
     cache_options,
     compile_timeout_option,
     described_options,
+    first_given,
     format_options,
     gpu_option,
     of_launch,
@@ -180,10 +181,8 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return how a function among the sources is launched; UsageError where there is none."""
     functions = [one for one in sources if ".py:" in one]
     if not functions:
-        given = [name for name in _LAUNCHED if asked[name] is not None and asked[name] != ()]
-        if given:
-            option = given[0].replace("_", "-").removesuffix("s" if given[0] in DESCRIBED else "")
-            msg = f"--{option} describes the launch of a function, and no FILE.py:FUNCTION is given"
+        if option := first_given(_LAUNCHED, asked):
+            msg = f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given"
             raise click.UsageError(msg)
         return {}
     others = click.get_current_context().params.keys() - {*_LAUNCHED, "compile_timeout"}
@@ -256,10 +255,8 @@ def _check_tables(tables: Sequence[str], asked: dict[str, Any]) -> None:
     if len(tables) != 2:  # noqa: PLR2004 - before and after
         msg = "give two files or folders, BEFORE and AFTER, or two versions with --triton"
         raise click.UsageError(msg)
-    given = [name for name in _OF_COMPILES if asked[name] is not None and asked[name] != ()]
-    if given:
-        option = given[0].replace("_", "-").removesuffix("s" if given[0] in DESCRIBED else "")
-        msg = f"--{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER"
+    if option := first_given(_OF_COMPILES, asked):
+        msg = f"{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER"
         raise click.UsageError(msg)
 
 

@@ -367,11 +367,9 @@ def of_matrix(asked: Mapping[str, Any], single: Collection[str] = ()) -> dict[st
     Raises UsageError where its columns are missing, a launch is described too, or an option of
     *single* has several values.
     """
-    described = [name for name in DESCRIBED if _is_given(asked[name])]
-    if described:
-        option = described[0].replace("_", "-").rstrip("s")
+    if described := first_given(DESCRIBED, asked):
         msg = (
-            f"--{option} describes the launch of a function of Triton; give it as FILE.py:FUNCTION"
+            f"{described} describes the launch of a function of Triton; give it as FILE.py:FUNCTION"
         )
         raise click.UsageError(msg)
     if asked["cols"] is None:
@@ -397,6 +395,15 @@ def _only(name: str, values: Sequence[int]) -> int:
     return values[0]
 
 
+def first_given(names: Sequence[str], asked: Mapping[str, Any]) -> str | None:
+    """Return the first option of *names* that was given, as it is written; None for none."""
+    given = next((name for name in names if _is_given(asked[name])), None)
+    if given is None:
+        return None
+    # One that repeats has a name of many and is written as one.
+    return f"--{given.replace('_', '-').removesuffix('s' if given in DESCRIBED else '')}"
+
+
 def _is_given(value: object) -> bool:
     return value is not None and value is not False and value != ()
 
@@ -417,6 +424,23 @@ def grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="",
             help="[default: 1,2,3,4, or 1 without a loop]",
         ),
+    )
+
+
+def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options that choose, sort and write out rows."""
+    return _with_options(
+        command,
+        click.option(
+            "--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'."
+        ),
+        click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending."),
+        click.option("--top", type=click.IntRange(min=1), help="Show this many rows."),
+        click.option("--csv", "form", flag_value="csv", help="Print CSV."),
+        click.option("--json", "form", flag_value="json", help="Print JSON."),
+        click.option("--export-csv", type=File(), help="Write CSV to a file too."),
+        click.option("--export-json", type=File(), help="Write JSON to a file too."),
+        click.option("--export-markdown", type=File(), help="Write markdown too."),
     )
 
 

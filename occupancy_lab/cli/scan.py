@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from occupancy_lab.cli.options import Command, File
+from occupancy_lab.cli.options import Command, view_options
 from occupancy_lab.text.printing import print_markdown, print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options that choose, sort and write out rows."""
-    for option in reversed(
-        (
-            click.option("--where", metavar="CONDITION", help="Rows, such as 'occupancy < 0.5'."),
-            click.option("--sort", metavar="COLUMN", help="Order; -COLUMN is descending."),
-            click.option("--top", type=click.IntRange(min=1), help="Show this many rows."),
-            click.option("--csv", "form", flag_value="csv", help="Print CSV."),
-            click.option("--json", "form", flag_value="json", help="Print JSON."),
-            click.option("--export-csv", type=File(), help="Write CSV to a file too."),
-            click.option("--export-json", type=File(), help="Write JSON to a file too."),
-            click.option("--export-markdown", type=File(), help="Write markdown too."),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 @click.command(cls=Command)

@@ -27,7 +27,7 @@ from occupancy_lab.scanning.gains import find_gain
 from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
 from occupancy_lab.scanning.rows import COLUMNS, ScannedKernel
 from occupancy_lab.text.document import Answer
-from occupancy_lab.text.words import LIMITS, listed
+from occupancy_lab.text.words import listed, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -245,7 +245,7 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         "fewer_shared": None if after is None else _fewer(fit, "shared"),
     }
     if not fit.programs:
-        which = listed([_resource_word(gpu, name) for name in fit.limiters])
+        which = listed([resource_word(gpu.vendor, name) for name in fit.limiters])
         why = f"one program needs more {which} than {gpu.title} gives a program"
         return {**found, "status": "does not fit", "reason": why}
     gain = find_gain(
@@ -272,21 +272,17 @@ def _fewer(fit: Fit, resource: str) -> int | None:
     return None
 
 
-def _resource_word(gpu: Gpu, name: str) -> str:
-    return LIMITS[name].amd if gpu.vendor == "AMD" else LIMITS[name].nvidia
-
-
 def _step_words(kernel: CachedKernel, gpu: Gpu, fit: Fit) -> str:
     """Return what brings a further program, with how to ask for it, or why nothing does."""
     if fit.programs_after is None:
         full = [name for name in fit.limiters if name not in {one.resource for one in fit.steps}]
-        binding = [_resource_word(gpu, name) for name in full or fit.limiters]
+        binding = [resource_word(gpu.vendor, name) for name in full or fit.limiters]
         return f"none, {listed(binding)} are full" if full else f"none by {listed(binding)}"
     return " and ".join(_one_step(kernel, gpu, step) for step in fit.steps)
 
 
 def _one_step(kernel: CachedKernel, gpu: Gpu, step: NextStep) -> str:
-    unit = f"{_resource_word(gpu, step.resource)} {step.now} to {step.most_for_one_more}"
+    unit = f"{resource_word(gpu.vendor, step.resource)} {step.now} to {step.most_for_one_more}"
     if step.option is not None:
         return f"{unit} ({step.option})"
     if step.resource != "shared":

@@ -16,7 +16,6 @@ from occupancy_lab.text.printing import json_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.scanning.rows import ScannedKernel
 
@@ -60,7 +59,7 @@ def _sorted(
 
 def to_csv(found: Scan) -> str:
     """Return the rows as CSV, safe in a spreadsheet; what is not known is an empty cell."""
-    rows = [_cells(one) for one in found.kernels]
+    rows = [values_of(one) for one in found.kernels]
     return csv_text(COLUMNS, [[row[name] for name in COLUMNS] for row in rows])
 
 
@@ -71,15 +70,11 @@ def to_json(found: Scan) -> str:
 
 def to_markdown(found: Scan) -> str:
     """Return the rows as a table in markdown, with every column."""
-    rows = [_cells(one) for one in found.kernels]
+    rows = [values_of(one) for one in found.kernels]
     cells = (
         tuple("-" if row[n] is None else literal(str(row[n])) for n in COLUMNS) for row in rows
     )
     return Table(COLUMNS, tuple(cells), prose=True).to_markdown() + "\n"
-
-
-def _cells(kernel: ScannedKernel) -> dict[str, Value]:
-    return values_of(kernel)
 
 
 def scan_views(  # noqa: PLR0913 - one argument per option of the command line

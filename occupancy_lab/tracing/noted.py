@@ -167,7 +167,7 @@ class Timer:
         return waiting
 
     def wait(self) -> None:
-        """Give the last launches a moment to end."""
+        """Wait a moment for the last launches to end."""
         until = clock() + 200_000_000
         self.collect()
         while self._pending and clock() < until:

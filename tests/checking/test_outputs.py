@@ -115,7 +115,7 @@ def test_a_path_is_that_in_the_repository(repository: Path) -> None:
     inside.parent.mkdir()
     inside.touch()
     assert relative(str(inside)) == "kernels/spill.py"
-    assert relative("/home/runner/work/x/x/kernels/spill.py") == "kernels/spill.py"
+    assert relative("/another/clone/kernels/spill.py") == "kernels/spill.py"
     assert relative("/elsewhere/spilled.py") == "/elsewhere/spilled.py"
 
 

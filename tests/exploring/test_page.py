@@ -52,7 +52,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browsing() -> Iterator[Page]:
-    """Give a page of one browser that all tests share."""
+    """Return a page of one browser that all tests share."""
     with browser() as page:
         yield page
 
