@@ -358,34 +358,46 @@ def costs(name: str) -> dict[str, Any]:
 
 
 def events() -> dict[str, Any]:
-    """Return what pairs of events take, in us, around nothing and around a kernel of no time."""
+    """Return what pairs of events take, in us, around nothing and around kernels, and their times.
+
+    The GPU has waited before, or it has just written 64 MB.
+    """
     import torch
 
-    def pair(between: Callable[[], Any]) -> float:
+    words = torch.zeros(1 << 24, device="cuda")
+
+    def pair(between: Callable[[], Any], *, written: bool) -> float:
         first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(100_000)
+        if written:
+            words.add_(1)
         first.record()
         between()
         second.record()
         torch.cuda.synchronize()
         return 1000 * first.elapsed_time(second)
 
-    kernels: dict[str, list[float]] = {}
+    cases: dict[str, Callable[[], Any]] = {
+        "a kernel of 0 cycles": lambda: torch.cuda._sleep(0),
+        "a kernel of 20000 cycles": lambda: torch.cuda._sleep(20_000),
+        "a kernel that writes 4 B": lambda: words[:1].add_(1),
+        "a kernel that writes 16 MB": lambda: words[: 1 << 22].add_(1),
+    }
     found = {}
-    for name, between in (
-        ("nothing", lambda: None),
-        ("a kernel of 0 cycles", lambda: torch.cuda._sleep(0)),
-        ("a kernel of 20000 cycles", lambda: torch.cuda._sleep(20_000)),
-    ):
-        found[name] = statistics.median(pair(between) for _ in range(50))
-    with profiled(kernels):
-        for cycles in (0, 20_000):
+    for name, between in {"nothing": lambda: None, **cases}.items():
+        for written in (False, True):
+            after = ", after 64 MB" if written else ""
+            found[name + after] = statistics.median(
+                pair(between, written=written) for _ in range(50)
+            )
+    for name, between in cases.items():
+        kernels: dict[str, list[float]] = {}
+        with profiled(kernels):
             for _ in range(20):
-                torch.cuda._sleep(cycles)
-        torch.cuda.synchronize()
-    times = [time for name, found in kernels.items() if "spin" in name for time in found]
-    found["profiled, 0 cycles"] = statistics.median(times[:20]) if times else None
-    found["profiled, 20000 cycles"] = statistics.median(times[20:]) if times[20:] else None
+                between()
+            torch.cuda.synchronize()
+        times = [one for times in kernels.values() for one in times]
+        found[f"profiled, {name}"] = statistics.median(times) if times else None
     return {"pairs": found}
 
 

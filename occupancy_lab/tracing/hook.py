@@ -368,13 +368,15 @@ class Session:
     def _due(self, kernel: Any, cell: Any, rest: Any) -> Any:
         """Return the events that time a launch whose turn has come; None where it is not timed."""
         first = cell.count < FIRST
+        # Where no time is left too, one stands for no more than a third of all before it.
+        asked = first or cell.count - cell.timed >= max(self.sample, cell.count / 3)
         # Layers of a network make launches that are alike at a fixed distance.
         cell.due = cell.count + (1 if first else self.sample + cell.samples % 3)
         if self.timer is None:
             cell.due = cell.count + UNTIMED
         if self.timer is None or _unusual:  # while a graph is captured nothing may be asked
             return None
-        return self.timer.begin(kernel, rest) if self.timer.has_time() or first else None
+        return self.timer.begin(kernel, rest) if self.timer.has_time() or asked else None
 
     # The record
 

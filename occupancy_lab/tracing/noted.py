@@ -34,12 +34,21 @@ clock = time.perf_counter_ns
 class Cell:
     """The launches of one kernel over one grid."""
 
-    __slots__ = ("captured", "count", "due", "grid", "ns", "samples", "tuning")
+    __slots__ = (
+        *("captured", "count", "due", "grid", "last_ns", "ns", "samples", "timed", "tuning"),
+        "weighed",
+    )
 
     def __init__(self, grid: Any) -> None:
         self.grid = grid
         self.count = self.due = self.tuning = self.captured = self.samples = 0
-        self.ns = 0.0
+        self.timed = 0
+        """The launches up to the last whose events are to be read."""
+        self.weighed = 0
+        """The launches that those whose events were read stand for, each for itself and those
+        since the one before."""
+        self.ns = self.last_ns = 0.0
+        """The time of the launches weighed, and that of the last whose events were read."""
 
 
 class Kernel:
@@ -101,27 +110,35 @@ class Timer:
             if pair[0].query():
                 self._free.setdefault(device, []).append(pair)
             else:
-                self._pending.append((None, device, *pair))
+                self._pending.append((None, 0, device, *pair))
         # A launch right behind others is timed there: they leave it the caches as they do untimed.
-        if kernel.waits or stream.query():
+        held = kernel.waits or stream.query()
+        if held:
             kernel.waits = False
             self._hold(torch, stream)
         pair = self._pair(torch, device)
         pair[0].record(stream)
         self._left_ns -= clock() - before
-        return stream, device, pair
+        return stream, device, pair, held
 
     def end(self, kernel: Any, cell: Any, begun: Any) -> None:
-        """Record the second event; where the GPU had waited for the launch, its time is no time."""
+        """Record the second event; where the GPU had waited for the launch, its time is no time.
+
+        Then the next launch is timed in its place, with the GPU held busy.
+        """
         before = clock()
-        stream, device, pair = begun
+        stream, device, pair, held = begun
         pair[1].record(stream)
+        number = cell.count + 1  # it is counted when this has returned
         if pair[0].query():
             self.dirty += 1
             kernel.waits = True
+            if not held:
+                cell.due = number
             self._free.setdefault(device, []).append(pair)
         else:
-            self._pending.append((cell, device, *pair))
+            self._pending.append((cell, number - cell.timed, device, *pair))
+            cell.timed = number
         if len(self._pending) >= MOST_PENDING:
             self.collect()
         self._left_ns -= clock() - before
@@ -153,7 +170,7 @@ class Timer:
         """Read those of *pending* that are done, and return the others."""
         waiting = []
         for one in pending:
-            cell, device, first, second = one
+            cell, launches, device, first, second = one
             if not second.query():
                 waiting.append(one)
                 continue
@@ -161,7 +178,9 @@ class Timer:
             if cell is None:
                 self.empty.append(ns)
             else:
-                cell.ns += ns
+                cell.ns += ns * launches
+                cell.last_ns = ns
+                cell.weighed += launches
                 cell.samples += 1
             self._free.setdefault(device, []).append((first, second))
         return waiting
@@ -289,7 +308,7 @@ def keep(paths: Any, folder: Path, described: Any) -> str:
 def counts(kernel: Any) -> Any:
     """Return the cells of a kernel as plain values."""
     cells = [*kernel.cells.values(), *([] if kernel.others is None else [kernel.others])]
-    names = ("grid", "count", "tuning", "captured", "samples", "ns")
+    names = ("grid", "count", "tuning", "captured", "samples", "ns", "last_ns", "weighed")
     return [{name: getattr(cell, name) for name in names} for cell in cells]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -58,7 +59,7 @@ class GridLaunches:
     samples: int = 0
     """Launches that were timed."""
     us: float | None = None
-    """Their mean time; None where none was timed."""
+    """The mean time of `launches`, those in CUDA graphs aside; None where none was timed."""
 
     @property
     def total_us(self) -> float | None:
@@ -315,9 +316,13 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
 
 
 def _grid_launches(cell: Mapping[str, Any], empty_ns: float) -> GridLaunches:
-    samples = cell["samples"]
-    mean_us = max(cell["ns"] / samples - empty_ns, 0.0) / 1000 if samples else None
-    grid = cell["grid"]
+    samples, grid = cell["samples"], cell["grid"]
+    mean_us = None
+    if samples:
+        # Launches since the last that was timed took as long as that one.
+        since = max(cell["count"] - cell["weighed"], 0)
+        ns = (cell["ns"] + since * cell["last_ns"]) / max(cell["count"], cell["weighed"], 1)
+        mean_us = max(ns - empty_ns, 0.0) / 1000
     return GridLaunches(
         None if grid is None else _shortened(grid),
         cell["count"] + cell["captured"],
@@ -349,7 +354,10 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
     summed = []
     for grid, group in groups.items():
         samples = sum(one.samples for one in group)
-        timed = sum((one.us or 0.0) * one.samples for one in group)
+        # A launch is counted after it is timed.
+        weights = [max(one.launches - one.captured, one.samples) for one in group if one.samples]
+        times = [one.us or 0.0 for one in group if one.samples]
+        us = sum(map(operator.mul, weights, times))
         summed.append(
             GridLaunches(
                 grid,
@@ -357,7 +365,7 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
                 sum(one.tuning for one in group),
                 sum(one.captured for one in group),
                 samples,
-                timed / samples if samples else None,
+                us / sum(weights) if weights else None,
             )
         )
     return tuple(sorted(summed, key=lambda one: (one.launches, one.tuning), reverse=True))

@@ -433,7 +433,7 @@ def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
         yield (
             f"{total / 1000:.3g} ms in kernels of Triton"
             + (f", {percent(total / 1e6 / seconds)} of {seconds:.3g} s" if seconds else "")
-            + f": the mean of {timed} timed launches{less}, times the launches."
+            + f": {timed} launches were timed{less}; each stands for those since the one before."
         )
     overhead = sum(one.overhead_ns for one in found.processes)
     launches = sum(one.launches for one in found.processes)

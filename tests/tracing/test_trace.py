@@ -196,6 +196,20 @@ def test_times_are_those_of_the_kernel_alone() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "samples", "total"),
+    [("slows", 8, 50 * 10 + 250 * 12), ("waits_long", 8, 300 * 10), ("few", 3, 90)],
+)
+def test_a_timed_launch_stands_for_those_since_the_one_before(
+    what: str, samples: int, total: float
+) -> None:
+    """A GPU that slows after most timed launches, few launches, and pairs that tell no time."""
+    (kernel,) = traced(what).kernels
+    assert kernel.samples >= samples
+    assert kernel.total_us == pytest.approx(total, rel=0.02)
+
+
+@pytest.mark.slow
 def test_launches_in_a_graph_count_once() -> None:
     """Those that are captured are counted as such, not timed, and replays are said."""
     found = traced("graph")
@@ -355,8 +369,15 @@ def test_a_dry_run_takes_a_file() -> None:
     )
 )
 def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
-    """Nothing is lost, each grid is there once, and its mean lies between those of its parts."""
+    """Nothing is lost, each grid is there once, and its mean lies between those of its parts.
+
+    The time of all launches is the sum over the processes that launched any.
+    """
     together = merged(found)
+    launched = [one for one in found if one.launches >= one.samples]
+    assert sum(one.total_us or 0.0 for one in merged(launched)) == pytest.approx(
+        sum(one.total_us or 0.0 for one in launched)
+    )
     assert len({one.grid for one in together}) == len(together)
     for name in ("launches", "tuning", "samples"):
         assert sum(getattr(one, name) for one in together) == sum(

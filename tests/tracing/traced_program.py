@@ -25,7 +25,8 @@ class _NoTorch:
             raise ModuleNotFoundError(name=name)
 
 
-if __name__ in {"__main__", "__mp_main__"} and sys.argv[1] not in {"timed", "graph", "in_block"}:
+WITH_TORCH = {"timed", "slows", "waits_long", "few", "graph", "in_block"}
+if __name__ in {"__main__", "__mp_main__"} and sys.argv[1] not in WITH_TORCH:
     sys.meta_path.insert(0, _NoTorch)
 
 import triton
@@ -224,8 +225,8 @@ class Event:
 capturing: list[Any] = []
 
 
-def timed() -> None:
-    """Launch 200 kernels of 40 us each; for the first 150 the GPU waits for the host.
+def modelled(us: Any) -> None:
+    """Have the model launch kernels, each of *us* of how many were launched before.
 
     Beginning and ending a kernel takes the GPU what it takes an H200, which its events see.
     """
@@ -242,10 +243,48 @@ def timed() -> None:
     cuda._sleep = lambda cycles: Gpu.does(cycles / 2000)
     cuda.is_current_stream_capturing = lambda: bool(capturing)
     call = Launcher.__call__
-    Launcher.__call__ = lambda *args: (Gpu.does(40 + 0.93), call(*args))[1]
+    Launcher.__call__ = lambda *args: (Gpu.does(us(len(LAUNCHED)) + 0.93), call(*args))[1]
+
+
+def timed() -> None:
+    """Launch 200 kernels of 40 us each; for the first 150 the GPU waits for the host."""
+    modelled(lambda _: 40)
     for number in range(200):
         launch(1)
         Gpu.host += 100 if number < 150 else 0  # then it has more to do than it can
+    Gpu.host += 1e6
+
+
+def slows() -> None:
+    """Launch 300 kernels on a GPU that slows from 10 to 12 us, with no time to time more launches.
+
+    There is time for the first ones, which are timed whatever it takes.
+    """
+    sys.modules["_occupancy_lab_trace.noted"].Timer.has_time = lambda _: False
+    modelled(lambda number: 10 if number < 50 else 12)
+    for _ in range(300):
+        launch(1)
+        Gpu.host += 100
+    Gpu.host += 1e6
+
+
+def waits_long() -> None:
+    """Launch 300 kernels of 10 us: the GPU ends what it does while each of them is launched."""
+    sys.modules["_occupancy_lab_trace.noted"].Timer.has_time = lambda _: False
+    modelled(lambda _: 10)
+    for _ in range(300):
+        Gpu.host += 100
+        Gpu.does(8)
+        launch(1)
+    Gpu.host += 1e6
+
+
+def few() -> None:
+    """Launch three kernels of 10, 20 and 60 us."""
+    modelled(lambda number: (10, 20, 60)[number])
+    for _ in range(3):
+        launch(1)
+        Gpu.host += 100
     Gpu.host += 1e6
 
 
@@ -319,6 +358,9 @@ WHAT = {
     "spawns": spawns,
     "waits": waits,
     "timed": timed,
+    "slows": slows,
+    "waits_long": waits_long,
+    "few": few,
     "graph": graph,
     "hurt": hurt,
     "in_block": in_block,
