@@ -14,6 +14,7 @@ from occupancy_lab.checking.rows import OK, Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.exact import option_for
 from occupancy_lab.text.words import LIMITS, count, listed, percent
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ def _of_amounts(case: _Recalculation, amounts: Mapping[str, int]) -> Mend:
     row, architecture, values = case.row, case.architecture, case.values(amounts)
     option = None
     if "n_regs" in amounts and "local_bytes" not in amounts:
-        option = _option(amounts["n_regs"], architecture)
+        option = option_for(architecture, "registers", amounts["n_regs"])
     needs = [
         f"at most {amount} {_unit(name, architecture)} instead of {shown(row.values[name])}"
         + (f" ({option})" if option and name == "n_regs" else "")
@@ -302,14 +303,6 @@ def _of_amounts(case: _Recalculation, amounts: Mapping[str, int]) -> Mend:
         elif "shared" in amounts:
             words += "; smaller blocks or fewer num_stages take less"
     return Mend(words, dict(amounts), option, values=values)
-
-
-def _option(amount: int, architecture: Architecture) -> str | None:
-    """Return the option of a launch that asks the compiler for at most *amount* registers."""
-    if isinstance(architecture, CudaArchitecture):
-        return f"maxnreg={amount}"
-    waves = -(-architecture.vgprs_per_simd // amount)
-    return f"waves_per_eu={waves}" if waves <= architecture.max_waves_per_simd else None
 
 
 def _unit(name: str, architecture: Architecture) -> str:

@@ -176,7 +176,7 @@ def formulas(architecture: Architecture) -> dict[str, Any]:
             }
             for way, usage in ways.items()
         },
-        "option": option_for(symbolic, "registers", Symbol(nodes, "u.n_regs")),  # type: ignore[arg-type]
+        "option": option_for(symbolic, "registers", Symbol(nodes, "u.n_regs"), _where),  # type: ignore[arg-type]
         "tutorial": _rules(
             tutorial_rules(architecture, Rocm.CURRENT), {"": plain}, symbolic, nodes
         ),

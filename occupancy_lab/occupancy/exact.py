@@ -57,14 +57,25 @@ def stepped_amounts(
     return {**amounts, "shared": (resources.shared, architecture.max_shared)}
 
 
-def option_for(architecture: Architecture, resource: str, amount: int | None) -> str | None:
-    """Return the option of a launch that asks the compiler for at most *amount* of *resource*."""
+def option_for(
+    architecture: Architecture, resource: str, amount: int | None, where: Where = scalar_where
+) -> str | None:
+    """Return the option of a launch that asks the compiler for at most *amount* of *resource*.
+
+    On AMD that is waves_per_eu, with which a wave gets the registers of a SIMD divided by so many
+    waves, rounded down to the granule (LLVM's getMaxNumVGPRs). Of those that leave it no more than
+    *amount*, it is one that leaves it most; where none does, the one that leaves it fewest.
+    """
     if resource != "registers" or amount is None:
         return None
     if isinstance(architecture, CudaArchitecture):
         return f"maxnreg={amount}"
-    granules = -(-amount // architecture.vgpr_granule) * architecture.vgpr_granule
-    return f"waves_per_eu={architecture.vgprs_per_simd // granules}"
+    file, granule = architecture.vgprs_per_simd, architecture.vgpr_granule
+    fewest = file // (amount // granule * granule + granule) + 1
+    registers = file // fewest // granule * granule
+    waves = file // where(registers == 0, 1, registers)
+    most = architecture.max_waves_per_simd
+    return f"waves_per_eu={where(waves > most, most, waves)}"
 
 
 def _changes(resource: str, amount: int) -> dict[str, int | None]:

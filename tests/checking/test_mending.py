@@ -80,11 +80,14 @@ def test_both_limiters_are_named_where_one_alone_brings_nothing() -> None:
     assert found[0].option == "maxnreg=64"
 
 
-def test_registers_are_asked_for_by_the_vendors_option() -> None:
+@pytest.mark.parametrize(("share", "n_regs", "waves"), [(0.5, 128, 4), (0.375, 168, 3)])
+def test_registers_are_asked_for_by_the_vendors_option(
+    share: float, n_regs: int, waves: int
+) -> None:
     """On AMD the option is waves_per_eu, as many as have registers enough."""
     row = compiled(gpu="mi300x", n_regs=213, num_warps=4, shared=16)
-    (found,) = mends("occupancy >= 0.5", row)[:1]
-    assert (found.changes, found.option) == ({"n_regs": 128}, "waves_per_eu=4")
+    (found,) = mends(f"occupancy >= {share}", row)[:1]
+    assert (found.changes, found.option) == ({"n_regs": n_regs}, f"waves_per_eu={waves}")
 
 
 def test_no_amount_is_proposed_that_cannot_be_had() -> None:

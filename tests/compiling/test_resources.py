@@ -18,6 +18,7 @@ from occupancy_lab.compiling.resources import (
 )
 from occupancy_lab.gpus import architectures
 from occupancy_lab.occupancy import hip, next_steps, occupancy
+from occupancy_lab.occupancy.exact import option_for
 from occupancy_lab.occupancy.rule import scalar_where
 
 if TYPE_CHECKING:
@@ -254,3 +255,21 @@ def test_the_compiler_obeys_the_option_of_a_next_step(
     assert found[0] is not None
     assert found[1] is not None
     assert found[1] > found[0]
+
+
+@pytest.mark.parametrize("amount", [255, 168, 137, 100, 65])
+def test_the_compiler_leaves_no_more_registers_than_were_asked_for(
+    sample: ModuleType, amount: int
+) -> None:
+    """With waves_per_eu for any amount a kernel takes no more, and as many waves fit as it says."""
+    architecture = architectures()["gfx942"]
+    option = option_for(architecture, "registers", amount)
+    assert option is not None
+    waves = int(option.removeprefix("waves_per_eu="))
+    kernel = sample.compile_sample("gfx942", 8192, 4, num_stages=3, waves_per_eu=waves)
+    found = read_resources(kernel.asm, kernel.metadata, "hip").replace(shared=0, sgprs=None)
+    assert amount / 2 < found.n_regs <= amount
+    least = occupancy(found.replace(n_regs=amount, allocated_vgprs=None), architecture)
+    programs = occupancy(found, architecture).programs_per_multiprocessor
+    assert programs >= least.programs_per_multiprocessor
+    assert programs == waves * architecture.simds // 4

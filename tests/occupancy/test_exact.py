@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import Architecture, CudaArchitecture, architectures
 from occupancy_lab.occupancy import exact_rules, next_steps, occupancy, programs_after
+from occupancy_lab.occupancy.exact import option_for
 from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.values import NextStep, Resources
 
@@ -72,6 +73,25 @@ def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) ->
         if step.most_for_one_more is not None and now.limiters == (step.resource,):
             assert at(step.most_for_one_more) > now.programs_per_multiprocessor
             assert at(step.most_for_one_more + 1) <= now.programs_per_multiprocessor
+
+
+@pytest.mark.parametrize("name", [name for name in architectures() if name.startswith("gfx")])
+def test_an_option_leaves_as_many_registers_as_may_be(name: str) -> None:
+    """Of all waves_per_eu it is the last that leaves the most registers not above the amount.
+
+    LLVM leaves a wave the registers of a SIMD divided by the waves, rounded down to the granule.
+    """
+    architecture = architectures()[name]
+    assert not isinstance(architecture, CudaArchitecture)
+    file, granule = architecture.vgprs_per_simd, architecture.vgpr_granule
+    left = {
+        waves: file // waves // granule * granule
+        for waves in range(1, architecture.max_waves_per_simd + 1)
+    }
+    for amount in range(1, architecture.max_vgprs + 1):
+        allowed = [one for one in left.values() if one <= amount] or [min(left.values())]
+        waves = max(waves for waves, one in left.items() if one == max(allowed))
+        assert option_for(architecture, "registers", amount) == f"waves_per_eu={waves}"
 
 
 @settings(max_examples=1000)
