@@ -159,6 +159,48 @@ def test_a_workflow_is_one(path: Path) -> None:
         assert all(("uses" in step) != ("run" in step) for step in job["steps"])
 
 
+GH = """#!/bin/sh
+case "$1 $2 $3" in
+"run list --workflow") {listed} ;;
+"run download 7") {downloaded} ;;
+*) exit 9 ;;
+esac
+"""
+KEPT = 'mkdir -p "$RUNNER_TEMP/base/after" && echo [] > "$RUNNER_TEMP/base/after/softmax.json"'
+
+
+@pytest.mark.parametrize(
+    ("listed", "downloaded", "found"),
+    [
+        ("echo 7", KEPT, True),
+        ("echo 7", "exit 1", False),
+        ("echo 7", ":", False),
+        ("", KEPT, False),
+        ("exit 4", KEPT, False),
+    ],
+    ids=["artefact", "expired", "another layout", "no run", "no answer"],
+)
+def test_what_the_base_branch_compiled_is_fetched(
+    tmp_path: Path, listed: str, downloaded: str, *, found: bool
+) -> None:
+    """The step takes the artefact of its last run; without, the next steps compile the base."""
+    path = ROOT / ".github" / "workflows" / "kernels.yml"
+    steps = yaml.safe_load(path.read_text("utf-8"))["jobs"]["check"]["steps"]
+    (command,) = (step["run"] for step in steps if "gh run download" in step.get("run", ""))
+    (tmp_path / "build").mkdir()
+    gh = tmp_path / "gh"
+    gh.write_text(GH.format(listed=listed, downloaded=downloaded), "utf-8")
+    gh.chmod(0o755)
+    # The tool's own folder comes first in the PATH and has no gh.
+    command = f'PATH="$PWD:$PATH"\n{command}'
+    done = shell(command, tmp_path, RUNNER_TEMP=str(tmp_path / "temp"), GITHUB_BASE_REF="main")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "build" / "before" / "softmax.json").exists() == found
+    assert (tmp_path / "build" / "before").exists() == found
+    guarded = [step for step in steps if "hashFiles('build/before/*.json') == ''" in str(step)]
+    assert ["ref" in step.get("with", {}) for step in guarded] == [True, False]
+
+
 @pytest.mark.slow
 def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
     """Each command of the workflow of the kernels runs, and the kernels meet the checks."""
@@ -169,7 +211,7 @@ def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
         shutil.copytree(ROOT / "kernels", place / "kernels")
     summary = tmp_path / "summary.md"
     commands = runs(path)
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         done = shell(
             command,
