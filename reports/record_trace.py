@@ -5,7 +5,8 @@ and once more under torch.profiler, and writes trace-<gpu>.csv: for each kernel 
 mean time that either says. The steps of a training are then timed in turns with and without
 `occupancy_lab.trace()`, and as whole programs with and without the command, into
 trace-overhead-<gpu>.csv. trace-<gpu>.json has what the command wrote, and trace-example.md its page
-of examples/step.py.
+of examples/step.py. Where there are two GPUs, a program of torchrun is held against the profiler of
+each of its processes, in trace-ranks-<gpu>.csv. `--only torchrun` runs that program alone.
 
 All programs run once at the same time first, to fill the caches of compilers; then every run waits
 for its turn, so that one at a time uses the GPU.
@@ -17,8 +18,10 @@ import argparse
 import collections
 import contextlib
 import csv
+import functools
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[1]
+SCRIPT = __file__
 STEPS = 300
 SETTLED = 6
 """Steps before a block is timed: those in which a trace times the first launches of each kernel."""
@@ -53,6 +57,7 @@ COLUMNS = (
     *("replays", "expected", "profiled", "counts_equal", "timed", "us", "profiled_us"),
     *("off", "profiled_first_us"),
 )
+RANK_COLUMNS = ("rank", "device", *COLUMNS)
 COSTS = ("program", "how", "run", "traced", "seconds_per_step", "launches_per_step", "noted_us")
 
 
@@ -214,6 +219,22 @@ def _matrix() -> Any:
     return torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
 
 
+def distributed() -> Callable[[], Any]:
+    """Return a step of examples/step.py whose product is summed over the processes of torchrun."""
+    import torch
+    from torch import distributed as processes
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    from step import step
+
+    gpu = torch.cuda.is_available()
+    processes.init_process_group("nccl" if gpu else "gloo")
+    half: Any = {"device": "cuda" if gpu else "cpu", "dtype": torch.float16}
+    x, matrix = torch.randn((4096, 2048), **half), torch.randn((2048, 2048), **half)
+    weight, bias = torch.ones(2048, **half), torch.zeros(2048, **half)
+    return lambda: processes.all_reduce(step(x, weight, bias, matrix))
+
+
 @dataclass(frozen=True)
 class Program:
     """A step that is run again and again."""
@@ -222,6 +243,8 @@ class Program:
     unprofiled: int = 1
     """Steps before the profiler is on: those that compile and tune."""
     processes: int = 1
+    ranks: int = 1
+    """Processes of torchrun, each on a GPU of its own."""
     steps: int = STEPS
     plain: bool = False
     """Whether it is run without a trace too, to hold the seconds of its steps beside."""
@@ -234,6 +257,7 @@ PROGRAMS = {
     "compiled": Program(lambda: transformer(liger=False), plain=True),
     "graph": Program(graph, unprofiled=0),
     "two processes": Program(small, processes=2),
+    "torchrun": Program(distributed, ranks=2),
 }
 COSTED = ("transformer", "compiled")
 
@@ -246,7 +270,9 @@ def child(name: str, mode: str, go: Path, facts: Path) -> None:
     import torch
 
     program = PROGRAMS.get(name)
-    if program is None or program.processes == 1:
+    if program is not None and program.ranks > 1:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    elif program is None or program.processes == 1:
         torch.cuda.init()
     while not go.exists():
         time.sleep(0.01)
@@ -256,6 +282,10 @@ def child(name: str, mode: str, go: Path, facts: Path) -> None:
         facts.write_text(json.dumps(events()), "utf-8")
     elif program is not None and program.processes > 1:
         forked(program, mode, facts)
+    elif program is not None and program.ranks > 1:
+        path = facts.with_suffix(f".{os.environ['RANK']}")
+        path.write_text(json.dumps(run(program, mode)), "utf-8")
+        torch.distributed.destroy_process_group()
     elif program is not None:
         facts.write_text(json.dumps(run(program, mode)), "utf-8")
 
@@ -423,9 +453,23 @@ class Run:
         """What the names of its files begin with."""
         return self.work / f"{self.program.replace(' ', '-')}-{self.mode}-{self.number}"
 
+    @property
+    def ranks(self) -> int:
+        """Its processes of torchrun."""
+        return PROGRAMS[self.program].ranks if self.program in PROGRAMS else 1
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is started when it is its turn, and not before."""
+        return self.mode == "page" or self.ranks > 1
+
     def start(self) -> None:
         """Start it; it does nothing before its turn."""
-        own = [sys.executable, __file__, "--program", self.program, "--mode", self.mode]
+        own = [sys.executable]
+        if self.ranks > 1:
+            own += ["-m", "torch.distributed.run", f"--nproc-per-node={self.ranks}"]
+            own += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+        own += [SCRIPT, "--program", self.program, "--mode", self.mode]
         own += ["--go", f"{self.path}.go", "--facts", f"{self.path}.facts"]
         if self.mode == "page":
             tool = [sys.executable, "-m", "occupancy_lab", "trace", "--output", f"{self.path}.md"]
@@ -434,6 +478,8 @@ class Run:
             tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
             own = [*tool, "--output", f"{self.path}.json", "--", *own]
         environment = os.environ | {"PYTHONPATH": _path(), "OMP_NUM_THREADS": "2"}
+        if self.ranks > 1:  # a sum over two GPUs needs no multicast
+            environment["NCCL_NVLS_ENABLE"] = "0"
         with open(f"{self.path}.log", "wb") as log:  # noqa: PTH123 - the name is a text
             self.process = subprocess.Popen(  # noqa: S603 - this file
                 own, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
@@ -442,6 +488,9 @@ class Run:
     def turn(self, until: float) -> None:
         """Let it go, and read what it found."""
         if time.monotonic() > until:
+            return
+        if self.ranks > 1 and gpus() < self.ranks:
+            self.why = f"not tried: it takes {self.ranks} GPUs, and torch sees {gpus()}"
             return
         if self.process is None:
             self.start()
@@ -461,6 +510,10 @@ class Run:
             path = Path(f"{self.path}.{suffix}")
             if path.exists():
                 setattr(self, name, json.loads(path.read_text("utf-8")))
+        if self.ranks > 1:
+            paths = [Path(f"{self.path}.{rank}") for rank in range(self.ranks)]
+            found = [json.loads(path.read_text("utf-8")) for path in paths if path.exists()]
+            self.facts = {**found[0], "ranks": found} if len(found) == self.ranks else {}
 
     def end(self) -> None:
         """End it where it still runs."""
@@ -476,11 +529,30 @@ def _path() -> str:
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
-def record(work: Path, until: float) -> list[Run]:
-    """Return all runs, as far as there was time for them."""
-    warm = [Run(name, "warm", work) for name in PROGRAMS]
+@functools.cache
+def gpus() -> int:
+    """Return how many GPUs torch sees."""
+    asked = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    try:
+        return int(subprocess.run(asked, capture_output=True, check=True, timeout=60).stdout)  # noqa: S603
+    except (subprocess.SubprocessError, ValueError):
+        return 0
+
+
+def free_port() -> int:
+    """Return a port of this machine at which nothing listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def record(work: Path, until: float, only: list[str] | None = None) -> list[Run]:
+    """Return all runs, or those of the programs *only*, as far as there was time for them."""
+    names = only or list(PROGRAMS)
+    warm = [Run(name, "warm", work) for name in names if PROGRAMS[name].ranks == 1]
     runs = [Run("events", "events", work)]
-    for name, program in PROGRAMS.items():
+    for name in names:
+        program = PROGRAMS[name]
         modes = ("plain", "trace", "profile") if program.plain else ("trace", "profile")
         runs += [Run(name, mode, work) for mode in modes]
         if name == COSTED[0]:
@@ -490,8 +562,9 @@ def record(work: Path, until: float) -> list[Run]:
                 for number in range(1, PAIRS)
                 for mode in ("plain", "trace")
             ]
-    runs += [Run(name, "costs", work) for name in COSTED[1:]]
-    runs.append(Run("example", "page", work))
+    runs += [Run(name, "costs", work) for name in COSTED[1:] if name in names]
+    if only is None:
+        runs.append(Run("example", "page", work))
     try:
         for one in warm:
             one.start()
@@ -504,7 +577,7 @@ def record(work: Path, until: float) -> list[Run]:
         # Each imports torch while it waits; a few at a time, as each takes some memory.
         for number, one in enumerate(runs):
             for ahead in runs[number : number + 5]:
-                if ahead.process is None and ahead.mode != "page":  # it waits for no turn
+                if ahead.process is None and not ahead.alone:
                     ahead.start()
             began = time.monotonic()
             one.turn(until)
@@ -549,7 +622,7 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
                 "replays": replays if captured else 0,
                 "expected": expected,
                 "profiled": len(times),
-                "counts_equal": expected == len(times),
+                "counts_equal": bool(profile.facts) and expected == len(times),
                 "timed": sum(one["timed_launches"] for one in ones),
                 "us": us,
                 "profiled_us": mean,
@@ -558,6 +631,44 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def rank_rows(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
+    """Return a row for each kernel and process of a program of torchrun."""
+    rows = []
+    ranks = dict(enumerate(profile.facts.get("ranks", ())))
+    processes = [one for one in traced.trace.get("processes", ()) if one["rank"] is not None]
+    for process in sorted(processes, key=lambda one: int(one["rank"])):
+        parts = [
+            (kernel, part)
+            for kernel in traced.trace["kernels"]
+            for part in kernel["parts"]
+            if part["pid"] == process["pid"]
+        ]
+        one, other = (Run(name, mode, traced.work) for mode in ("trace", "profile"))
+        one.trace = {"kernels": [of_part(*both) for both in parts], "processes": [process]}
+        other.facts = ranks.get(int(process["rank"]), {})
+        devices = "+".join(sorted({str(part["device"]) for _, part in parts}))
+        head = {"rank": process["rank"], "device": devices}
+        rows += [{**head, **row} for row in rows_of(name, one, other)]
+    return rows
+
+
+def of_part(kernel: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Return *kernel* with the launches and times of one process alone."""
+    grids = part["grids"]
+    timed = [one for one in grids if one["us"] is not None]
+    weights = [one["launches"] - one["captured"] for one in timed]
+    total = sum(one["us"] * weight for one, weight in zip(timed, weights, strict=True))
+    return {
+        **{name: kernel[name] for name in ("kernel", "launched_by")},
+        "launches": sum(one["launches"] for one in grids),
+        "tuning_launches": sum(one["tuning"] for one in grids),
+        "captured_launches": sum(one["captured"] for one in grids),
+        "timed_launches": sum(one["samples"] for one in grids),
+        "total_us": total if timed else None,
+        "us": total / sum(weights) if sum(weights) else None,
+    }
 
 
 def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
@@ -584,15 +695,17 @@ def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Write *rows* as CSV."""
+    """Write *rows* as CSV, where there are any."""
+    if not rows:
+        return
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
 
 
-def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: list[Run]) -> None:
-    """Print what agrees, and what the trace costs."""
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """Print what a trace and the profiler say of each kernel."""
     print(
         f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}{'first':>8}"
     )
@@ -603,16 +716,30 @@ def summarize(rows: list[dict[str, Any]], costs: list[dict[str, Any]], runs: lis
         cells.append("-" if off is None else f"{off:+.1%}")
         cells.append("-" if mean is None else f"{row['profiled_first_us']:.2f}")
         print(
-            f"{row['program']:14}{row['kernel'][:43]:44}"
+            f"{row['program'] + ' ' + row.get('rank', ''):14}{row['kernel'][:43]:44}"
             + "".join(
                 f"{one:>{width}}" for one, width in zip(cells, (9, 9, 9, 9, 8, 8), strict=True)
             )
             + ("" if row["counts_equal"] else "  ! counts differ")
         )
+
+
+def summarize(
+    rows: list[dict[str, Any]],
+    ranked: list[dict[str, Any]],
+    costs: list[dict[str, Any]],
+    runs: list[Run],
+) -> None:
+    """Print what agrees, and what the trace costs."""
+    print_rows([*rows, *ranked])
     equal = sum(row["counts_equal"] for row in rows)
     long = [row for row in rows if row["off"] is not None and row["profiled_us"] > LONG_US]
     close = sum(abs(row["off"]) <= CLOSE for row in long)
     print(f"counts equal: {equal} of {len(rows)} kernels")
+    if ranked:
+        ranks = len({row["rank"] for row in ranked})
+        equal = sum(row["counts_equal"] for row in ranked)
+        print(f"counts equal: {equal} of {len(ranked)} kernels of {ranks} processes of torchrun")
     print(f"times within {CLOSE:.0%}: {close} of {len(long)} kernels above {LONG_US:g} us")
     for how in ("blocks", "program"):
         for name in COSTED:
@@ -647,6 +774,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="folder of the files")
     parser.add_argument("--seconds", type=float, default=150.0, help="limit of all")
+    parser.add_argument("--only", action="append", choices=PROGRAMS, help="a program to run")
     for name in ("program", "mode"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     for name in ("go", "facts"):
@@ -660,24 +788,25 @@ def main() -> None:
     began = time.monotonic()
     asked.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="record-trace-") as work:
-        runs = record(Path(work), began + asked.seconds - 8)
+        runs = record(Path(work), began + asked.seconds - 8, asked.only)
         for one in runs:
             page, log = Path(f"{one.path}.md"), Path(f"{one.path}.log")
             if page.exists():
                 (asked.output / "trace-example.md").write_bytes(page.read_bytes())
             if one.why and log.exists():
                 (asked.output / f"trace-{log.name}").write_bytes(log.read_bytes()[-20000:])
-    gpus = {one.facts["gpu"].split()[-1].lower() for one in runs if "gpu" in one.facts}
-    gpu = next(iter(gpus), "unknown")
+    names = {one.facts["gpu"].split()[-1].lower() for one in runs if "gpu" in one.facts}
+    gpu = next(iter(names), "unknown")
     by = {(one.program, one.mode): one for one in reversed(runs)}
-    rows = [
-        row for name in PROGRAMS for row in rows_of(name, by[name, "trace"], by[name, "profile"])
-    ]
+    pairs = [(name, by[name, "trace"], by[name, "profile"]) for name in asked.only or PROGRAMS]
+    rows = [row for pair in pairs if pair[1].ranks == 1 for row in rows_of(*pair)]
+    ranked = [row for pair in pairs if pair[1].ranks > 1 for row in rank_rows(*pair)]
     write(asked.output / f"trace-{gpu}.csv", COLUMNS, rows)
+    write(asked.output / f"trace-ranks-{gpu}.csv", RANK_COLUMNS, ranked)
     write(asked.output / f"trace-overhead-{gpu}.csv", COSTS, cost_rows(runs))
     traces = {one.program: one.trace for one in runs if one.trace}
     (asked.output / f"trace-{gpu}.json").write_text(json.dumps(traces, indent=1), "utf-8")
-    summarize(rows, cost_rows(runs), runs)
+    summarize(rows, ranked, cost_rows(runs), runs)
     print(f"{time.monotonic() - began:.0f} s in all")
 
 

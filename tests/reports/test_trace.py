@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from record_trace import PROGRAMS, Run, cost_rows, rows_of
+from record_trace import PROGRAMS, Run, cost_rows, rank_rows, rows_of
 
 
 def kernel(launches: int, us: float | None, **others: Any) -> dict[str, Any]:
@@ -50,6 +53,59 @@ def test_launches_of_a_graph_are_those_of_its_replays() -> None:
     found = [kernel(4, None, captured_launches=2)]
     (row,) = rows_of("graph", *runs("graph", found, [30.0] * 20, 10))
     assert (row["expected"], row["counts_equal"], row["off"]) == (20, True, None)
+
+
+def grid(launches: int, us: float | None, captured: int = 0) -> dict[str, Any]:
+    """Return the launches over one grid as the tool's JSON has them."""
+    samples = 0 if us is None else 3
+    return {"launches": launches, "captured": captured, "tuning": 0, "samples": samples, "us": us}
+
+
+def test_processes_of_torchrun_are_apart() -> None:
+    """The launches of each rank are beside what the profiler saw in that rank, not their sum."""
+    parts = [
+        {"pid": 7, "device": 1, "grids": [grid(22, 20.0), grid(11, 50.0), grid(11, None)]},
+        {"pid": 5, "device": 0, "grids": [grid(11, 20.0)]},
+    ]
+    traced, profile = runs("torchrun", [{**kernel(55, 0), "parts": parts}], [], 10)
+    traced.trace["processes"] = [
+        {"pid": pid, "rank": rank, "replays": 0} for pid, rank in ((3, None), (7, "1"), (5, "0"))
+    ]
+    profile.facts["ranks"] = [
+        {"steps": 10, "kernels": {"add": [20.0] * times}} for times in (10, 41)
+    ]
+    rows = rank_rows("torchrun", traced, profile)
+    names = ("rank", "device", "expected", "profiled", "counts_equal", "us")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("0", "0", 10, 10, True, 20),
+        ("1", "1", 40, 41, False, 30),
+    ]
+
+
+def test_a_program_that_was_not_profiled_agrees_with_nothing() -> None:
+    """That no launch was seen where the profiler did not run is no agreement."""
+    traced, profile = runs("liger", [kernel(0, None)], [], 10)
+    profile.facts = {}
+    assert [row["counts_equal"] for row in rows_of("liger", traced, profile)] == [False]
+
+
+@pytest.mark.slow
+def test_torchrun_is_recorded_process_by_process(tmp_path: Path) -> None:
+    """Two processes that torchrun starts, each on its device, launch what the profiler sees."""
+    script, root = Path(__file__).with_name("ranks_program.py"), Path(__file__).parents[2]
+    command = [sys.executable, str(script), "--output", str(tmp_path), "--only", "torchrun"]
+    path = os.pathsep.join([str(root / "tests" / "tracing"), str(root / "reports")])
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with (tmp_path / "trace-ranks-h200.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = ("rank", "device", "kernel", "launches", "profiled", "counts_equal")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (rank, rank, name, "10", "9", "True")
+        for rank in ("0", "1")
+        for name in ("layer_norm", "matmul")
+    ], done.stdout
 
 
 def test_costs_are_of_blocks_and_of_whole_programs() -> None:
