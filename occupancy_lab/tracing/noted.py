@@ -43,12 +43,11 @@ class Cell:
         self.grid = grid
         self.count = self.due = self.tuning = self.captured = self.samples = 0
         self.timed = 0
-        """The launches up to the last whose events are to be read."""
+        """The number of the last launch whose events were recorded."""
         self.weighed = 0
-        """The launches that those whose events were read stand for, each for itself and those
-        since the one before."""
+        """The launches up to the last whose events were read."""
         self.ns = self.last_ns = 0.0
-        """The time of the launches weighed, and that of the last whose events were read."""
+        """The time of these launches, and of the last of them."""
 
 
 class Kernel:
@@ -178,7 +177,8 @@ class Timer:
             if cell is None:
                 self.empty.append(ns)
             else:
-                cell.ns += ns * launches
+                # Those since the one before took the mean of both.
+                cell.ns += ns + (launches - 1) * (ns + (cell.last_ns or ns)) / 2
                 cell.last_ns = ns
                 cell.weighed += launches
                 cell.samples += 1

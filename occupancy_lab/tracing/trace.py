@@ -433,7 +433,7 @@ def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
         yield (
             f"{total / 1000:.3g} ms in kernels of Triton"
             + (f", {percent(total / 1e6 / seconds)} of {seconds:.3g} s" if seconds else "")
-            + f": {timed} launches were timed{less}; each stands for those since the one before."
+            + f": {timed} launches were timed{less}, and those between them took the mean of both."
         )
     overhead = sum(one.overhead_ns for one in found.processes)
     launches = sum(one.launches for one in found.processes)
