@@ -84,6 +84,9 @@ class Kernel:
     run: Callable[..., Any] | None = None
     """Launches it on a torch tensor, with a configuration and the number of programs, and on
     further tensors where `operands` is more than 1; None: it cannot be measured."""
+    passed: Callable[..., tuple[Any, ...]] | None = None
+    """The launch's positional arguments for torch tensors, the output and those that `run` takes:
+    these tensors in this order, then numbers. None: `occupancy_lab.softmax` cannot launch it."""
     reference: Callable[..., Any] | None = None
     """Gives from the same tensors in float64 what `run` must give; None: no result is checked."""
     operands: int = 1
@@ -96,6 +99,9 @@ class Kernel:
     stage_bytes: Callable[[Problem, Config], int] | None = None
     """The least shared memory that each stage after the first takes where Triton copies ahead
     through it, as on NVIDIA from sm_80 on; None is not known."""
+    passes: Callable[[Problem, Config], int] | None = None
+    """How many blocks of BLOCK_SIZE a program goes through for a row, one in each pass of its loop;
+    None: BLOCK_SIZE holds a whole row."""
 
     def __post_init__(self) -> None:
         name = self.name or getattr(self.function, "__name__", "")

@@ -102,7 +102,7 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
 
 
 def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
-    if kernel.grid is Grid.BLOCKS:
+    if kernel.grid is Grid.BLOCKS or kernel.passes is not None:
         return kernel.default_config(problem, gpu.architecture.max_shared).block_size
     return next_power_of_two(problem.cols)
 
