@@ -1,8 +1,8 @@
 """`softmax`: torch's softmax by the kernel and the configuration that are predicted the fastest.
 
 A call that was made before, with a tensor of the same shape, strides and dtype, finds its launch by
-one look into a dictionary. torch.compile, FakeTensor and torch.func see the custom operator
-`occupancy_lab::softmax`, which does the same.
+one look into a dictionary. torch.compile and FakeTensor see the custom operator
+`occupancy_lab::softmax`, which does the same; torch.func and forward-mode derivatives take torch's.
 """
 
 from __future__ import annotations
@@ -54,23 +54,32 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     if torch.compiler.is_compiling():
         found = _operator(x, dim)
         return found
+    if _is_transformed():
+        _check(x)
+        return torch.softmax(x, dim)
     if _is_watched(x):
         _check(x)
         found = _operator(x, dim)
         return found
-    if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:  # noqa: SLF001 - torch has no public name for it
+    if x.requires_grad and torch.is_grad_enabled():
         found = _Softmax.apply(x, dim)  # type: ignore[no-untyped-call]
         return found
     return _launched(KERNELS, dim, x)
 
 
-def _is_watched(x: Any) -> bool:
-    """Tell whether somebody besides autograd is to see the operator: a subclass, a mode, vmap."""
+def _is_transformed() -> bool:
+    """Tell whether torch.func or forward-mode derivatives are at work, which see no operator."""
     return (
-        (type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter)
-        or torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001 - as torch.utils does
-        or torch._C._are_functorch_transforms_active()  # noqa: SLF001 - as autograd.Function does
+        torch._C._are_functorch_transforms_active()  # noqa: SLF001 - as autograd.Function does
+        or forward_ad._current_level >= 0  # noqa: SLF001 - torch has no public name for it
     )
+
+
+def _is_watched(x: Any) -> bool:
+    """Tell whether somebody besides autograd is to see the operator: a subclass or a mode."""
+    return (
+        type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter
+    ) or torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001 - as torch.utils does
 
 
 class _Softmax(torch.autograd.Function):
@@ -102,7 +111,11 @@ def _launched(kernels: tuple[str, ...], dim: int, *tensors: Tensor) -> Tensor:
     """Return what the best of *kernels* gives of *tensors*, which have one shape and dtype."""
     first = tensors[0]
     device = first.get_device()
-    pointers = [one.data_ptr() for one in tensors]
+    try:
+        pointers = [one.data_ptr() for one in tensors]
+    except RuntimeError:  # a sparse tensor has none
+        _check(first)
+        raise
     layouts = [(one.stride(), one.data_ptr() & ALIGNMENT_MASK) for one in tensors]
     found = _launcher(kernels, dim, device, first.dtype, first.shape, *layouts)
     if found is None:
@@ -173,7 +186,8 @@ def _rearranged(kernels: tuple[str, ...], dim: int, tensors: Sequence[Tensor]) -
     rows = [one.reshape(-1, cols) for one in moved]
     dense = [one if cols == 1 or one.stride(1) == 1 else one.contiguous() for one in rows]
     result = _launched(kernels, -1, *dense)
-    return result.view(moved[0].shape).movedim(-1, dim).contiguous()
+    # By way of one dimension: else a dimension of 1 keeps the stride that it was moved with.
+    return result.view(moved[0].shape).movedim(-1, dim).reshape(-1).view(first.shape)
 
 
 def _checked_dim(x: Tensor, dim: int) -> int:
