@@ -89,7 +89,8 @@ class Kernel:
     these tensors in this order, then numbers. None: `occupancy_lab.softmax` cannot launch it."""
     workspace: Callable[[Problem, int], int] | None = None
     """The int32 elements that a launch with so many programs needs besides: a tensor that `passed`
-    takes last, zero at first, and after a launch as the next one on its stream needs it."""
+    takes after the others, zero at first, and after a launch as the next one on its stream needs
+    it."""
     reference: Callable[..., Any] | None = None
     """Gives from the same tensors in float64 what `run` must give; None: no result is checked."""
     operands: int = 1

@@ -18,6 +18,7 @@ from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import innermost, load_kernel
+from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
@@ -138,7 +139,11 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
         for one in candidates
     ]
     predicted = zip(launches, predict_all(launches, gpu), strict=True)
-    known = [(launch, found) for launch, found in predicted if found is not None]
+    known = [
+        (launch, found)
+        for launch, found in predicted
+        if found is not None and (launch[-1].num_programs or 0) <= GRID_LIMITS[0]
+    ]
     if not known:
         msg = f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it"
         raise InputError(msg)
@@ -238,9 +243,10 @@ def load(choice: Choice) -> Launcher:
         raise OccupancyLabError(msg)
     bound = launch.bound(function)
     values = tuple(bound[parameter.name] for parameter in function.params)
-    workspace = kernel.workspace(problem, choice.num_programs) if kernel.workspace else 0
-    tensors = 1 + kernel.operands + bool(workspace)
-    return Launcher(choice, _direct(compiled, choice.num_programs, values[tensors:]), workspace)
+    tensors, elements = 1 + kernel.operands, 0
+    if kernel.workspace is not None:
+        tensors, elements = tensors + 1, max(kernel.workspace(problem, choice.num_programs), 1)
+    return Launcher(choice, _direct(compiled, choice.num_programs, values[tensors:]), elements)
 
 
 def _direct(compiled: Any, num_programs: int, rest: tuple[Any, ...]) -> Callable[..., None]:
@@ -250,17 +256,19 @@ def _direct(compiled: Any, num_programs: int, rest: tuple[Any, ...]) -> Callable
     """
     from triton import knobs
 
-    run, runtime = compiled.run, knobs.runtime
-    function, packed = compiled.function, compiled.packed_metadata
+    _ = compiled.run  # Triton loads a kernel when its run is asked for
+    runtime, function, packed = knobs.runtime, compiled.function, compiled.packed_metadata
 
     def launch(stream: int, *pointers: int) -> None:
         enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
         if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
             told = compiled.launch_metadata((num_programs,), stream, *pointers, *rest)
             hooks = (told, enter, leave)
-            run(num_programs, 1, 1, stream, function, packed, *hooks, *pointers, *rest)
         else:
-            run(num_programs, 1, 1, stream, function, packed, None, None, None, *pointers, *rest)
+            hooks = (None, None, None)
+        # Asked for each time, as `trace` puts a launcher of its own in its place.
+        run = compiled.run
+        run(num_programs, 1, 1, stream, function, packed, *hooks, *pointers, *rest)
 
     return launch
 

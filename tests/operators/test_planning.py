@@ -1,21 +1,29 @@
 """What is launched is what is predicted the fastest, found without a launch and remembered."""
 
+# A @triton.jit function's arguments have no Python types, and this one uses none.
+# ruff: noqa: ANN001, ANN202, ARG001, N803, PLR0913, PLR0917
+
 from __future__ import annotations
 
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from triton import knobs
 
 from occupancy_lab import InputError, find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.launch import Pointer
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.operators import planning
-from occupancy_lab.operators.planning import Launcher, Rows, as_laid_out, choose, launcher
+from occupancy_lab.operators.planning import Choice, Launcher, Rows, as_laid_out, choose, launcher
 from occupancy_lab.tuning import tune
 from occupancy_lab.tuning.search import KERNELS
 from occupancy_lab.values import Config, Problem
@@ -226,6 +234,42 @@ def test_a_loaded_kernel_is_given_every_parameter(
         *range(1, 2 + kernel.operands)
     ]
     assert launched[0] == choice.num_programs
+
+
+def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that needs a workspace gets its address third, as large as its programs ask for."""
+    compiled = Compiled()
+
+    def passed(y: torch.Tensor, x: torch.Tensor, counters: torch.Tensor) -> tuple[Any, ...]:
+        return (y, x, counters, x.stride(0), y.stride(0), x.shape[1])
+
+    @triton.jit
+    def counting(y_ptr, x_ptr, counters, x_stride, y_stride, n_cols, BLOCK_SIZE: tl.constexpr):
+        tl.store(counters, BLOCK_SIZE)
+
+    kernel = dataclasses.replace(
+        load_kernel("softmax_row"),
+        function=counting,
+        passed=passed,
+        workspace=lambda problem, programs: programs + problem.cols,
+    )
+    problem, config = Problem(64, 300), Config(512, 4, 1)
+    laid_out = as_laid_out(kernel, dense(problem), wide=False)
+    plan = plan_launch(kernel, problem, config, 1, 132)
+    monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
+    found = planning.load(Choice(laid_out, problem, config, plan, None))  # type: ignore[arg-type]
+    assert found.workspace == 64 + 300
+    found.launch(7, 1, 2, 3)
+    assert compiled.launched[0][9:] == (1, 2, 3, 300, 300, 300, 512)
+
+
+def test_choosing_works_in_any_thread(compiles: list[int]) -> None:
+    """A thread of autograd's can be the first to ask for a shape."""
+    problem = Problem(9, 333, "float16")
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(choose, FEW, problem, dense(problem), H200).result()
+    assert found.kernel.name in FEW
+    assert compiles
 
 
 def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
