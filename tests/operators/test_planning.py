@@ -52,11 +52,12 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         )
 
     monkeypatch.setattr(planning, "compile_tasks", counted)
-    planning._candidates.cache_clear()
-    planning.launcher.cache_clear()
+    remembering = (planning._candidates, planning.launcher, planning._gpu)
+    for one in remembering:
+        one.cache_clear()
     yield counts
-    planning._candidates.cache_clear()
-    planning.launcher.cache_clear()
+    for one in remembering:
+        one.cache_clear()
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(4096, 781), (1, 5000), (100_000, 64)])
