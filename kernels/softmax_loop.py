@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 
 
 @triton.jit
+def _exp(x):
+    """Exponential of what is 0 or less, with what the product with log2(e) is rounded by put back.
+
+    `tl.exp` leaves that out, which makes a float32 softmax a fifth less exact than torch's.
+    """
+    x = tl.maximum(x, -150.0)
+    scaled = x * 1.4426950408889634
+    rest = tl.fma(x, 1.925963033500501e-08, tl.fma(x, 1.4426950216293335, -scaled))
+    power = tl.exp2(scaled)
+    return tl.fma(power * rest, 0.6931471805599453, power)
+
+
+@triton.jit
+def _quotient(x, divisor, reciprocal):
+    """Quotient, rounded once but for rare cases, at the price of three instructions."""
+    quotient = x * reciprocal
+    return tl.fma(tl.fma(-quotient, divisor, x), reciprocal, quotient)
+
+
+@triton.jit
 def softmax_loop_kernel(
     output_ptr,
     input_ptr,
@@ -53,7 +73,7 @@ def softmax_loop_kernel(
         cols = last - done + lanes
         mask = cols < n_cols
         x = tl.load(row_ptr + cols, mask=mask, other=-float("inf")).to(tl.float32)
-        y = tl.exp(x - row_max) / row_sum
+        y = _quotient(_exp(x - row_max), row_sum, 1.0 / row_sum)
         tl.store(output_row_ptr + cols, y.to(output_ptr.dtype.element_ty), mask=mask)
 
 
