@@ -91,6 +91,9 @@ class Kernel:
     """The int32 elements that a launch with so many programs needs besides: a tensor that `passed`
     takes after the others, zero at first, and after a launch as the next one on its stream needs
     it."""
+    passes: Callable[[Problem, Config], int] | None = None
+    """How many blocks of BLOCK_SIZE a program goes through for a row, one in each pass of its loop;
+    None: BLOCK_SIZE holds a whole row."""
     reference: Callable[..., Any] | None = None
     """Gives from the same tensors in float64 what `run` must give; None: no result is checked."""
     operands: int = 1
@@ -103,9 +106,6 @@ class Kernel:
     stage_bytes: Callable[[Problem, Config], int] | None = None
     """The least shared memory that each stage after the first takes where Triton copies ahead
     through it, as on NVIDIA from sm_80 on; None is not known."""
-    passes: Callable[[Problem, Config], int] | None = None
-    """How many blocks of BLOCK_SIZE a program goes through for a row, one in each pass of its loop;
-    None: BLOCK_SIZE holds a whole row."""
 
     def __post_init__(self) -> None:
         name = self.name or getattr(self.function, "__name__", "")
