@@ -71,12 +71,7 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
     y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
     if y.numel() > 0:
         softmax_kernel[(min(num_programs, rows),)](
-            y,
-            x,
-            x.stride(0),
-            y.stride(0),
-            rows,
-            cols,
+            *passed(y, x),
             num_warps=config.num_warps,
             **constexprs(Problem(rows, max(cols, x.stride(0))), config),
             **OPTIONS,
@@ -84,8 +79,13 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
     return y
 
 
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     """Return what `softmax` passes by position: output, input, their row strides, and the shape."""
+    return (y, x, x.stride(0), y.stride(0), *x.shape)
+
+
+def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Return what `passed` gives of dense matrices, as plain values."""
     matrix = Pointer(problem.dtype, problem.matrix_bytes)
     return (matrix, matrix, problem.cols, problem.cols, problem.rows, problem.cols)
 
@@ -140,6 +140,7 @@ KERNEL = Kernel(
     default_config=default_config,
     memory_steps=memory_steps,
     run=softmax,
+    passed=passed,
     reference=reference,
     compared_with="softmax_naive",
     stage_bytes=stage_bytes,

@@ -60,11 +60,7 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
     y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
     if y.numel() > 0:
         softmax_row_kernel[(rows,)](
-            y,
-            x,
-            x.stride(0),
-            y.stride(0),
-            cols,
+            *passed(y, x),
             num_warps=config.num_warps,
             **constexprs(Problem(rows, max(cols, x.stride(0))), config),
             **OPTIONS,
@@ -72,8 +68,13 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
     return y
 
 
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
     """Return what `softmax_row` passes by position: output, input, row strides and n_cols."""
+    return (y, x, x.stride(0), y.stride(0), x.shape[1])
+
+
+def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Return what `passed` gives of dense matrices, as plain values."""
     matrix = Pointer(problem.dtype, problem.matrix_bytes)
     return (matrix, matrix, problem.cols, problem.cols, problem.cols)
 
@@ -120,6 +121,7 @@ KERNEL = Kernel(
     default_config=default_config,
     memory_steps=memory_steps,
     run=softmax_row,
+    passed=passed,
     reference=reference,
     compared_with="softmax_naive",
 )

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from occupancy_lab.measuring.verify import Verification as Verification
     from occupancy_lab.measuring.verify import verify_here as verify_here
     from occupancy_lab.occupancy.calculator import Calculation as Calculation
+    from occupancy_lab.operators.softmax import softmax as softmax
     from occupancy_lab.record import LaunchRecord as LaunchRecord
     from occupancy_lab.record import Record as Record
     from occupancy_lab.reporting import Page as Page

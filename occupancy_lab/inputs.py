@@ -101,7 +101,8 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
         )
         raise InputError(msg)
     block_size = config.block_size
-    needed = 1 if kernel.grid is Grid.BLOCKS else next_power_of_two(problem.cols)
+    in_blocks = kernel.grid is Grid.BLOCKS or kernel.passes is not None
+    needed = 1 if in_blocks else next_power_of_two(problem.cols)
     if needed > MAX_BLOCK_SIZE:
         msg = (
             f"a row of {problem.cols} cols takes a BLOCK_SIZE of {needed}; Triton holds at most"

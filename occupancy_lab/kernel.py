@@ -84,6 +84,16 @@ class Kernel:
     run: Callable[..., Any] | None = None
     """Launches it on a torch tensor, with a configuration and the number of programs, and on
     further tensors where `operands` is more than 1; None: it cannot be measured."""
+    passed: Callable[..., tuple[Any, ...]] | None = None
+    """The launch's positional arguments for torch tensors, the output and those that `run` takes:
+    these tensors in this order, then numbers. None: `occupancy_lab.softmax` cannot launch it."""
+    workspace: Callable[[Problem, int], int] | None = None
+    """The int32 elements that a launch with so many programs needs besides: a tensor that `passed`
+    takes after the others, zero at first, and after a launch as the next one on its stream needs
+    it."""
+    passes: Callable[[Problem, Config], int] | None = None
+    """How many blocks of BLOCK_SIZE a program goes through for a row, one in each pass of its loop;
+    None: BLOCK_SIZE holds a whole row."""
     reference: Callable[..., Any] | None = None
     """Gives from the same tensors in float64 what `run` must give; None: no result is checked."""
     operands: int = 1

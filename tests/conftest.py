@@ -25,6 +25,7 @@ SLOW = (
         "comparing",
         "exploring",
         "kernels",
+        "operators",
         "plotting",
         "reporting",
         "reports",

@@ -261,3 +261,16 @@ def test_a_number_or_none_is_an_argument(tmp_path: Path) -> None:
     path.write_text(source, encoding="utf-8")
     found = occupancy_lab.explain(cols=781, kernel=path, gpu="h100,mi300x")
     assert len(found.records) == 2
+
+
+def test_passes_allow_a_block_below_a_row(kernel: Kernel) -> None:
+    """A kernel that goes over its row in blocks takes a BLOCK_SIZE below it; another is refused."""
+    small = {"default_config": lambda _problem, _most: Config(256, 4, 1)}
+    with pytest.raises(InputError, match="a program holds a whole row"):
+        explain(kernel, **small)
+    found = explain(
+        kernel, passes=lambda problem, config: -(-problem.cols // config.block_size), **small
+    )
+    assert found.records[0].config.block_size == 256
+    text = flat(found.to_markdown(full=True))
+    assert "goes over its row in blocks of 256; in the last 243 of the 256 lanes are masked" in text

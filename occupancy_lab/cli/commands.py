@@ -78,7 +78,7 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
 )
 @any_launch_options
 @matrix_options
-@click.option("--kernel", help="Kernels that do the same [default: softmax,softmax_row].")
+@click.option("--kernel", help="Kernels that do the same [default: those of softmax].")
 @click.option(
     "--gpu", metavar="NAME", help="h100, mi300x, ... [default: the GPU at hand, or h100]."
 )

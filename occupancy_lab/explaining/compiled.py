@@ -50,6 +50,10 @@ def _block_sentences(case: Case) -> Iterator[str]:
             f"{masked} of the {block_size} lanes are masked: they move no memory, but they take"
             " registers and instructions like the others."
         )
+    passes = case.record.kernel.passes
+    if passes is not None and passes(problem, case.record.config) > 1:
+        yield f"A program goes over its row in blocks of {block_size}; in the last {spare}"
+        return
     yield (
         f"A program holds a whole row, and `tl.arange` takes a power of two: {block_size} for"
         f" {problem.cols} columns; {spare}"

@@ -102,7 +102,7 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
 
 
 def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
-    if kernel.grid is Grid.BLOCKS:
+    if kernel.grid is Grid.BLOCKS or kernel.passes is not None:
         return kernel.default_config(problem, gpu.architecture.max_shared).block_size
     return next_power_of_two(problem.cols)
 
@@ -346,6 +346,42 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
     environment = environment or running_environment()
+    unfinished = None
+    try:
+        outcomes = compile_tasks(
+            tasks,
+            environment=environment,
+            jobs=jobs,
+            compile_timeout=compile_timeout,
+            scheduler=scheduler,
+            cache=cache,
+            retry_failed=retry_failed,
+            progress=progress,
+        )
+    except UnfinishedError as interrupt:
+        outcomes, unfinished = interrupt.finished, interrupt
+    table = make_table([(task, outcomes[task]) for task in tasks], environment.triton)
+    if unfinished is not None:
+        raise UnfinishedError(table) from unfinished
+    return table
+
+
+def compile_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
+    tasks: Sequence[Task],
+    *,
+    environment: Environment | None = None,
+    jobs: int | None = None,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    scheduler: str | None = None,
+    cache: bool = True,
+    retry_failed: bool = False,
+    progress: Progress = lambda _done, _of: None,
+) -> Mapping[Task, Outcome]:
+    """Return what each of *tasks* compiles to, or why it does not, as `run_tasks` compiles them.
+
+    Raises UnfinishedError, with the outcomes, INTERRUPTED those of what is not finished, on Ctrl-C.
+    """
+    environment = environment or running_environment()
 
     def compile_requests(requests: Mapping[str, Request]) -> Generator[tuple[str, Outcome]]:
         if scheduler is not None:
@@ -367,13 +403,10 @@ def run_tasks(  # noqa: PLR0913 - how to compile, as sweep takes it
         outcomes = _compile_all(compiles, compile_requests, progress)
     except UnfinishedError as interrupt:
         outcomes, unfinished = interrupt.finished, interrupt
-    table = make_table(
-        [
-            (task, failures.get(task) or outcomes.get(compiles.names[task], INTERRUPTED))
-            for task in tasks
-        ],
-        environment.triton,
-    )
+    found = {
+        task: failures.get(task) or outcomes.get(compiles.names[task], INTERRUPTED)
+        for task in tasks
+    }
     if unfinished is not None:
-        raise UnfinishedError(table) from unfinished
-    return table
+        raise UnfinishedError(found) from unfinished
+    return found

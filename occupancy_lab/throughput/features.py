@@ -92,6 +92,11 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     moved = kernel_traffic(kernel, problem)
     if moved is None:
         return None
+    passes = kernel.passes(problem, config) if kernel.passes and resources.loop_instructions else 1
+    if passes > 1 and plan.num_programs and gpu.multiprocessors:
+        # A block is a piece of work, and the programs of few rows are on few multiprocessors.
+        gpu = dataclasses.replace(gpu, multiprocessors=min(gpu.multiprocessors, plan.num_programs))
+        plan = dataclasses.replace(plan, work=plan.work * passes)
     return launch_features(
         resources.replace(num_warps=config.num_warps),
         moved,
@@ -99,7 +104,8 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
         plan,
         gpu,
         num_stages=config.num_stages,
-        loops=kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None,
+        loops=resources.loop_instructions is not None
+        and (passes > 1 or kernel.grid is Grid.PERSISTENT),
         item_bytes=problem.item_bytes,
     )
 

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from occupancy_lab.kernel import Grid
 from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, launch_features, stack
@@ -63,7 +64,8 @@ def predict_all(launches: Sequence[PlannedLaunch], gpu: Gpu) -> list[Prediction 
     together = predictions([*known.values()], [*totals.values()], basis)
     for (place, launch), prediction in zip(known.items(), together, strict=True):
         num_programs, total = launches[place][-1].num_programs or 0, totals[place]
-        if launch.loops and num_programs > launch.programs * launch.multiprocessors:
+        strides = launches[place][0].grid is Grid.PERSISTENT and launch.loops
+        if strides and num_programs > launch.programs * launch.multiprocessors:
             longer = overfull_us(launch, basis.constants, num_programs)
             prediction = _longer(prediction, longer, total)  # noqa: PLW2901 - the same, with its end
         found[place] = prediction

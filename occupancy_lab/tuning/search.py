@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-KERNELS = ("softmax", "softmax_row")
+KERNELS = ("softmax", "softmax_row", "softmax_loop")
+"""The kernels of softmax that choose between them: `tune` unasked, and `occupancy_lab.softmax`."""
 
 
 def tune(  # noqa: PLR0913 - one argument per option of the command line

@@ -370,7 +370,7 @@ def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(CompileProcess, "compile", count)
     text = occupancy_lab.explain(93, gpu="h100", cache=False).to_markdown()
     assert len(asked) == 2
-    assert "30 configurations" in text
+    assert "36 configurations" in text
     assert "`occupancy-lab tune --cols 93 --gpu h100` compiles the rest" in text
 
 

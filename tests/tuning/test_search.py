@@ -18,6 +18,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.tuning import tune
 from occupancy_lab.tuning.choice import cost_of
+from occupancy_lab.tuning.search import KERNELS
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     tuning = tune(781, num_warps=WARPS)
     table = tuning.table
     assert table["predicted_us"].is_monotonic_increasing
-    assert table.groupby("kernel").size().to_dict() == {"softmax": 8, "softmax_row": 2}
+    assert table.groupby("kernel").size().to_dict() == {
+        "softmax": 8,
+        "softmax_row": 2,
+        "softmax_loop": 3,
+    }
     assert launches.asked == []
     assert tuning.best == tuning.best_predicted
     assert (tuning.best.predicted_us, tuning.best.us) == (table["predicted_us"].iloc[0], None)
@@ -102,10 +107,18 @@ def test_recorded_times_stand_beside_the_predicted() -> None:
     assert occupancy_lab.tune(779, gpu="h200", num_warps=[4], num_stages=[1]).best_recorded is None
 
 
+def test_rows_that_no_program_holds_are_tuned(launches: Launches) -> None:
+    """A row of more elements than Triton holds in a program leaves the kernel that takes blocks."""
+    tuning = tune(2**20 + 1, rows=3, num_warps=(4, 8), num_stages=(1,))
+    assert tuning.best.kernel == "softmax_loop"
+    assert set(tuning.table.loc[tuning.table["status"] == "ok", "kernel"]) == {"softmax_loop"}
+    assert launches.asked == []
+
+
 def test_tutorial_and_defaults_stand_beside_it(launches: Launches) -> None:
     """The tutorial's launch and each author's default are predicted, whatever was asked for."""
     tuning = tune(781, rows=20_000, num_warps=(2,), num_stages=(1,))
-    assert set(tuning.compared) == {"tutorial", "default of softmax", "default of softmax_row"}
+    assert set(tuning.compared) == {"tutorial", *(f"default of {name}" for name in KERNELS)}
     record = make_record(
         load_kernel("softmax"),
         Problem(20_000, 781),

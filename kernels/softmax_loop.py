@@ -1,0 +1,164 @@
+"""Fused softmax of rows of any length: one program a row, which it reads twice, block by block.
+
+The first time each lane keeps the maximum and the sum of its own columns; the second time the row
+is written, last block first, as the caches still hold the end of what was read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
+from occupancy_lab.launch import Pointer
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+
+@triton.jit
+def _exp(x):
+    """Exponential of what is 0 or less, with what the product with log2(e) is rounded by put back.
+
+    `tl.exp` leaves that out, which makes a float32 softmax a fifth less exact than torch's.
+    """
+    x = tl.maximum(x, -150.0)
+    scaled = x * 1.4426950408889634
+    rest = tl.fma(x, 1.925963033500501e-08, tl.fma(x, 1.4426950216293335, -scaled))
+    power = tl.exp2(scaled)
+    return tl.fma(power * rest, 0.6931471805599453, power)
+
+
+@triton.jit
+def _quotient(x, divisor, reciprocal):
+    """Quotient, rounded once but for rare cases, at the price of three instructions."""
+    quotient = x * reciprocal
+    return tl.fma(tl.fma(-quotient, divisor, x), reciprocal, quotient)
+
+
+@triton.jit
+def softmax_loop_kernel(
+    output_ptr,
+    input_ptr,
+    input_row_stride,
+    output_row_stride,
+    n_cols,
+    BLOCK_SIZE: tl.constexpr,
+    INT64_OFFSETS: tl.constexpr,
+    num_stages: tl.constexpr,
+):
+    """Softmax of row `program_id`, in blocks."""
+    row = tl.program_id(0)
+    offset = tl.cast(row, tl.int64) if INT64_OFFSETS else row
+    row_ptr = input_ptr + offset * input_row_stride
+    output_row_ptr = output_ptr + offset * output_row_stride
+    lanes = tl.arange(0, BLOCK_SIZE)
+    # A finite start: the difference of two infinities would be NaN in a lane without a number.
+    maxima = tl.full((BLOCK_SIZE,), -3.4028234663852886e38, tl.float32)
+    sums = tl.zeros((BLOCK_SIZE,), tl.float32)
+    for start in tl.range(0, n_cols, BLOCK_SIZE, num_stages=num_stages):
+        cols = start + lanes
+        x = tl.load(row_ptr + cols, mask=cols < n_cols, other=-float("inf")).to(tl.float32)
+        rise = x - maxima
+        scale = tl.exp(-tl.abs(rise))
+        sums = tl.where(rise > 0, sums * scale + 1, sums + scale)
+        maxima = tl.maximum(maxima, x)
+    row_max = tl.max(maxima, axis=0)
+    row_sum = tl.sum(sums * tl.exp(maxima - row_max), axis=0)
+    last = tl.cdiv(n_cols, BLOCK_SIZE) * BLOCK_SIZE - BLOCK_SIZE
+    for done in tl.range(0, n_cols, BLOCK_SIZE, num_stages=num_stages):
+        cols = last - done + lanes
+        mask = cols < n_cols
+        x = tl.load(row_ptr + cols, mask=mask, other=-float("inf")).to(tl.float32)
+        y = _quotient(_exp(x - row_max), row_sum, 1.0 / row_sum)
+        tl.store(output_row_ptr + cols, y.to(output_ptr.dtype.element_ty), mask=mask)
+
+
+def softmax_loop(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
+    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+
+    Rows may have any length and lie any distance apart; where the elements of a row do, *x* is
+    copied first. As many programs as rows are launched, whatever *num_programs* says.
+    """
+    import torch
+
+    rows, cols = x.shape
+    if x.stride(1) != 1:
+        x = x.contiguous()
+    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
+    if y.numel() > 0:
+        softmax_loop_kernel[(rows,)](
+            *passed(y, x),
+            num_warps=config.num_warps,
+            **constexprs(Problem(rows, max(cols, x.stride(0))), config),
+            **OPTIONS,
+        )
+    return y
+
+
+def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
+    """Return what `softmax_loop` passes by position: output, input, row strides and n_cols."""
+    return (y, x, x.stride(0), y.stride(0), x.shape[1])
+
+
+def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Return what `passed` gives of dense matrices, as plain values."""
+    matrix = Pointer(problem.dtype, problem.matrix_bytes)
+    return (matrix, matrix, problem.cols, problem.cols, problem.cols)
+
+
+def constexprs(problem: Problem, config: Config) -> dict[str, int]:
+    """Return what `softmax_loop` passes by name; num_stages is constexpr and compiler option."""
+    return {
+        "BLOCK_SIZE": config.block_size,
+        "INT64_OFFSETS": problem.needs_int64_offsets,
+        "num_stages": config.num_stages,
+    }
+
+
+def default_config(problem: Problem, max_shared: int) -> Config:
+    """Return blocks of at most 4096 elements and 8 warps: 16 elements a thread, 3 values of each.
+
+    A short row takes the smallest block that holds it and a warp for each 512 elements.
+    """
+    block_size = min(triton.next_power_of_2(problem.cols), 4096)
+    return Config(block_size, num_warps=max(block_size // 512, 1), num_stages=1)
+
+
+def passes(problem: Problem, config: Config) -> int:
+    """Return the blocks of a row, each of which is read twice."""
+    return 2 * triton.cdiv(problem.cols, config.block_size)
+
+
+def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
+    """Return the two passes over a row: each reads it, and the second writes it."""
+    elements = problem.rows * problem.cols
+    return (
+        MemoryStep("max and sum", reads=elements, writes=0),
+        MemoryStep("softmax", reads=elements, writes=elements),
+    )
+
+
+def reference(x: torch.Tensor) -> torch.Tensor:
+    """Return the softmax of each row as PyTorch computes it."""
+    return x.softmax(dim=1)
+
+
+KERNEL = Kernel(
+    name="softmax_loop",
+    title="Fused softmax, one program a row of any length",
+    grid=Grid.ROWS,
+    function=softmax_loop_kernel,
+    arguments=arguments,
+    constexprs=constexprs,
+    default_config=default_config,
+    memory_steps=memory_steps,
+    run=softmax_loop,
+    passed=passed,
+    reference=reference,
+    compared_with="softmax_naive",
+    passes=passes,
+)

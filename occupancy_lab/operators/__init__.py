@@ -1,0 +1,1 @@
+"""Operators of torch that launch what is predicted to be the fastest."""

@@ -1,0 +1,288 @@
+"""Which kernel an operator launches on which matrices, and how: by prediction, and remembered.
+
+Nothing is launched to find out. What the candidates compile to is in the store of compiled
+resources, so that a machine compiles it once; what a process needs again is in its memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from occupancy_lab.errors import InputError, OccupancyLabError
+from occupancy_lab.gpus import present_gpus
+from occupancy_lab.inputs import NamedKernel
+from occupancy_lab.kernel import innermost, load_kernel
+from occupancy_lab.launch import GRID_LIMITS
+from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.sweeping.grid import compile_tasks
+from occupancy_lab.throughput.predict import predict_all
+from occupancy_lab.tuning.search import grid_tasks
+from occupancy_lab.values import INT32_MAX, Problem, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.sweeping.grid import Task
+    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction
+
+MOST_PLANS, MOST_CANDIDATES, MOST_WORKSPACES = 4096, 256, 64
+"""What is remembered: launches of whole shapes, sets of candidates, and workspaces of streams."""
+ALIGNED = 16
+"""A number or an address that is a multiple of this compiles to wider loads."""
+
+_choosing = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A matrix whose rows lie *stride* elements apart, the first one at a multiple of 16 B or not.
+
+    The elements of a row lie side by side.
+    """
+
+    stride: int
+    aligned: bool = True
+
+    def stand_in(self, problem: Problem) -> torch.Tensor:
+        """Return a tensor without memory that lies so."""
+        sizes, strides = (problem.rows, problem.cols), (self.stride, 1)
+        elements = (problem.rows - 1) * self.stride + problem.cols + 1
+        whole = torch.empty(elements, dtype=getattr(torch, problem.dtype), device="meta")
+        return whole.as_strided(sizes, strides, 0 if self.aligned else 1)
+
+
+def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kernel:
+    """Return *kernel* as it is launched on *matrices*, the output first.
+
+    *wide* is whether the offset of an element needs 64 bits.
+    """
+
+    def arguments(problem: Problem) -> tuple[Any, ...]:
+        return passed(kernel, problem, [one.stand_in(problem) for one in matrices])
+
+    def constexprs(problem: Problem, config: Config) -> dict[str, Any]:
+        found = dict(kernel.constexprs(problem, config))
+        return found | {"INT64_OFFSETS": wide} if "INT64_OFFSETS" in found else found
+
+    return dataclasses.replace(kernel, arguments=arguments, constexprs=constexprs)
+
+
+def passed(kernel: Kernel, problem: Problem, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """Return what *kernel* passes of *tensors*, and of a workspace where it needs one."""
+    if kernel.passed is None:
+        msg = f"{kernel.name} has no passed, which gives a launch's arguments for tensors"
+        raise InputError(msg)
+    if kernel.workspace is None:
+        return kernel.passed(*tensors)
+    elements = torch.empty(kernel.workspace(problem, 1), dtype=torch.int32, device="meta")
+    return kernel.passed(*tensors, elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration that fits the GPU."""
+
+    kernel: Kernel
+    config: Config
+    resources: Resources
+    occupancy: Occupancy
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is launched on a problem, and the time that is predicted of it."""
+
+    kernel: Kernel
+    problem: Problem
+    config: Config
+    plan: LaunchPlan
+    prediction: Prediction
+
+    @property
+    def num_programs(self) -> int:
+        """Programs launched."""
+        return self.plan.num_programs or 0
+
+
+def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], gpu: Gpu) -> Choice:
+    """Return the launch of *kernels* that is predicted to take the least time on *gpu*.
+
+    *matrices* are the output and the inputs. What is not compiled yet is compiled in other
+    processes; for another number of rows that is seldom anything.
+
+    Raises InputError where nothing can be predicted or compiled.
+    """
+    wide = problem.rows * max(problem.cols, *(one.stride for one in matrices)) > INT32_MAX
+    typical = dataclasses.replace(problem, rows=_typical_rows(problem.rows))
+    candidates = _candidates(tuple(kernels), typical, tuple(matrices), gpu, wide=wide)
+    launches = [
+        (
+            *(one.kernel, problem, one.config, one.resources, one.occupancy),
+            plan_launch(
+                one.kernel,
+                problem,
+                one.config,
+                one.occupancy.programs_per_multiprocessor,
+                gpu.multiprocessors,
+            ),
+        )
+        for one in candidates
+    ]
+    predicted = zip(launches, predict_all(launches, gpu), strict=True)
+    known = [
+        (launch, found)
+        for launch, found in predicted
+        if found is not None and (launch[-1].num_programs or 0) <= GRID_LIMITS[0]
+    ]
+    if not known:
+        msg = f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it"
+        raise InputError(msg)
+    (kernel, _, config, _, _, plan), best = min(known, key=lambda one: one[1].us)
+    return Choice(kernel, problem, config, plan, best)
+
+
+def _typical_rows(rows: int) -> int:
+    """Return the number that stands for those between two powers of two and compiles as *rows*.
+
+    Triton compiles 1, the multiples of 16 and all others each in a way of their own.
+    """
+    power = 1 << (rows.bit_length() - 1)
+    return power if rows == 1 or rows % ALIGNED == 0 else power + 1
+
+
+@lru_cache(MOST_CANDIDATES)
+def _candidates(
+    kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], gpu: Gpu, *, wide: bool
+) -> tuple[Candidate, ...]:
+    """Return every configuration of *kernels* that `tune` tries, compiles in a moment and fits."""
+    laid_out = [
+        NamedKernel(name, as_laid_out(load_kernel(name), matrices, wide=wide)) for name in kernels
+    ]
+    tasks = [task for task in grid_tasks(laid_out, problem, gpu, (), ()) if _compiles_soon(task)]
+    outcomes = compile_tasks(tasks)
+    found = [
+        Candidate(task.kernel, task.config, outcome, occupancy(outcome, gpu.architecture))
+        for task, outcome in outcomes.items()
+        if isinstance(outcome, Resources)
+    ]
+    fitting = [one for one in found if one.occupancy.programs_per_multiprocessor > 0]
+    if not fitting:
+        reasons = [outcome.reason for outcome in outcomes.values() if hasattr(outcome, "reason")]
+        why = reasons[0] if reasons else "not one program fits"
+        msg = f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}"
+        raise InputError(msg)
+    return tuple(fitting)
+
+
+def _compiles_soon(task: Task) -> bool:
+    threads = task.config.num_warps * task.gpu.architecture.warp_size
+    return task.config.block_size <= MAX_ELEMENTS_PER_THREAD * threads
+
+
+@cache
+def _gpu(device: int) -> Gpu:
+    """Return the GPU that torch calls cuda:*device*; InputError where nothing is known of it."""
+    vendor = "AMD" if torch.version.hip else "NVIDIA"
+    for present in present_gpus():
+        if present.gpu.vendor == vendor and present.index == device:
+            return present.gpu
+    name = torch.cuda.get_device_name(device)
+    msg = f"nothing is known of {name}, so that no kernel can be chosen on it; use torch.softmax"
+    raise InputError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A kernel that is loaded on a GPU, ready to be launched on matrices of one shape."""
+
+    choice: Choice
+    launch: Callable[..., None]
+    """Takes the stream and the addresses of the output, of the inputs and of the workspace."""
+    workspace: int
+    """int32 elements of the workspace; 0 where there is none."""
+
+
+@lru_cache(MOST_PLANS)
+def launcher(
+    kernels: tuple[str, ...], device: int, problem: Problem, matrices: tuple[Rows, ...]
+) -> Launcher:
+    """Return the best of *kernels* on *matrices*, the output first, loaded on cuda:*device*.
+
+    Raises InputError where nothing is known of the GPU, and while a CUDA graph is captured.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        shape = f"{problem.rows} x {problem.cols} {problem.dtype}"
+        msg = (
+            f"{shape} is new to this process, and no kernel can be loaded while a CUDA graph is"
+            " captured; call it once on such a tensor before the capture"
+        )
+        raise InputError(msg)
+    with _choosing:
+        choice = choose(kernels, problem, matrices, _gpu(device))
+        with torch.cuda.device(device):
+            return load(choice)
+
+
+def load(choice: Choice) -> Launcher:
+    """Return *choice* compiled by Triton for the current GPU and loaded on it."""
+    kernel, problem = choice.kernel, choice.problem
+    launch, function = kernel.launch(problem, choice.config), innermost(kernel.function)
+    compiled = launch.warm_up(function)
+    if compiled is None:
+        msg = "a jit_cache_hook of the program keeps Triton from compiling"
+        raise OccupancyLabError(msg)
+    bound = launch.bound(function)
+    values = tuple(bound[parameter.name] for parameter in function.params)
+    tensors, elements = 1 + kernel.operands, 0
+    if kernel.workspace is not None:
+        tensors, elements = tensors + 1, max(kernel.workspace(problem, choice.num_programs), 1)
+    return Launcher(choice, _direct(compiled, choice.num_programs, values[tensors:]), elements)
+
+
+def _direct(compiled: Any, num_programs: int, rest: tuple[Any, ...]) -> Callable[..., None]:
+    """Return what launches *compiled* as Triton's `run` does once it has found it.
+
+    Triton's own takes ten times as long, to find out what is known here.
+    """
+    from triton import knobs
+
+    _ = compiled.run  # Triton loads a kernel when its run is asked for
+    runtime, function, packed = knobs.runtime, compiled.function, compiled.packed_metadata
+
+    def launch(stream: int, *pointers: int) -> None:
+        enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+            told = compiled.launch_metadata((num_programs,), stream, *pointers, *rest)
+            hooks = (told, enter, leave)
+        else:
+            hooks = (None, None, None)
+        # Asked for each time, as `trace` puts a launcher of its own in its place.
+        run = compiled.run
+        run(num_programs, 1, 1, stream, function, packed, *hooks, *pointers, *rest)
+
+    return launch
+
+
+@lru_cache(MOST_WORKSPACES)
+def _kept_workspace(device: int, _stream: int, elements: int) -> torch.Tensor:
+    return torch.zeros(elements, dtype=torch.int32, device=f"cuda:{device}")
+
+
+def workspace(device: int, stream: int, elements: int) -> torch.Tensor:
+    """Return zeros that no other stream uses, made in the graph while a CUDA graph is captured.
+
+    A graph may be replayed on any stream, beside launches of the stream that it was captured on.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        return torch.zeros(elements, dtype=torch.int32, device=f"cuda:{device}")
+    return _kept_workspace(device, stream, elements)

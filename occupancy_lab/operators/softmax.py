@@ -1,0 +1,256 @@
+"""`softmax`: torch's softmax by the kernel and the configuration that are predicted the fastest.
+
+A call that was made before, with a tensor of the same shape, strides and dtype, finds its launch by
+one look into a dictionary. torch.compile and FakeTensor see the custom operator
+`occupancy_lab::softmax`, which does the same; torch.func and forward-mode derivatives take torch's.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import forward_ad
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.inputs import whole_number
+from occupancy_lab.operators.planning import MOST_PLANS, Launcher, Rows, launcher, workspace
+from occupancy_lab.tuning.search import KERNELS
+from occupancy_lab.values import ITEM_BYTES, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+BACKWARD = ("softmax_backward",)
+DTYPES = {getattr(torch, name): name for name in ITEM_BYTES}
+ALIGNMENT_MASK = 15
+"""The bits of an address that tell whether it is a multiple of 16."""
+
+
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """Return the softmax of *x* along *dim*, as torch.softmax does, on the GPU that has *x*.
+
+    The first call with a number of columns compiles what `tune` compiles, in other processes, for
+    some seconds; the store keeps that for the next process. Nothing is launched to choose, and
+    later calls take some microseconds of the host's time. Gradients, torch.compile and CUDA graphs
+    work as with torch.softmax; before a graph is captured, each shape has to be called once.
+
+    Args:
+        x: A tensor of float32, float16 or bfloat16, of any shape and strides.
+        dim: The dimension along which elements add up to 1. Any but the last is copied to be the
+            last, and back.
+
+    Returns:
+        A new contiguous tensor of the shape and dtype of *x*.
+
+    Raises:
+        InputError: *x* is no such tensor or on no GPU that a time can be predicted for, there is no
+            *dim*, or the shape is new while a CUDA graph is captured.
+    """
+    found: Tensor
+    if torch.compiler.is_compiling():
+        found = _operator(x, dim)
+        return found
+    if _is_transformed():
+        _check(x)
+        return torch.softmax(x, dim)
+    if _is_watched(x):
+        _check(x)
+        found = _operator(x, dim)
+        return found
+    if x.requires_grad and torch.is_grad_enabled():
+        found = _Softmax.apply(x, dim)  # type: ignore[no-untyped-call]
+        return found
+    return _launched(KERNELS, dim, x)
+
+
+def _is_transformed() -> bool:
+    """Tell whether torch.func or forward-mode derivatives are at work, which see no operator."""
+    return (
+        torch._C._are_functorch_transforms_active()  # noqa: SLF001 - as autograd.Function does
+        or forward_ad._current_level >= 0  # noqa: SLF001 - torch has no public name for it
+    )
+
+
+def _is_watched(x: Any) -> bool:
+    """Tell whether somebody besides autograd is to see the operator: a subclass or a mode."""
+    return (
+        type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter
+    ) or torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001 - as torch.utils does
+
+
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        """Return the softmax, and keep it for the gradient."""
+        y = _launched(KERNELS, dim, x)
+        ctx.save_for_backward(y)
+        ctx.dim = dim
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of x."""
+        return _gradient(ctx.saved_tensors[0], dy, ctx.dim), None
+
+
+def _gradient(y: Tensor, dy: Tensor, dim: int) -> Tensor:
+    """Return the gradient of x; in torch's own operations where it is to be derived once more."""
+    if torch.is_grad_enabled() and (y.requires_grad or dy.requires_grad):
+        return y * (dy - (dy * y).sum(dim, keepdim=True))
+    if torch.compiler.is_compiling() or _is_watched(y) or _is_watched(dy):
+        found: Tensor = _backward_operator(y, dy, dim)
+        return found
+    return _launched(BACKWARD, dim, y, dy)
+
+
+def _launched(kernels: tuple[str, ...], dim: int, *tensors: Tensor) -> Tensor:
+    """Return what the best of *kernels* gives of *tensors*, which have one shape and dtype."""
+    first = tensors[0]
+    device = first.get_device()
+    try:
+        pointers = [one.data_ptr() for one in tensors]
+    except RuntimeError:  # a sparse tensor has none
+        _check(first)
+        raise
+    layouts = [(one.stride(), one.data_ptr() & ALIGNMENT_MASK) for one in tensors]
+    found = _launcher(kernels, dim, device, first.dtype, first.shape, *layouts)
+    if found is None:
+        return _rearranged(kernels, dim, tensors)
+    if device != torch._C._cuda_getDevice():  # noqa: SLF001 - a quarter of torch.cuda.current_device
+        with torch.cuda.device(device):
+            return _launched(kernels, dim, *tensors)
+    output = torch.empty_like(first, memory_format=torch.contiguous_format)
+    stream = torch._C._cuda_getCurrentRawStream(device)  # noqa: SLF001 - as Triton does
+    if found.workspace:
+        kept = workspace(device, stream, found.workspace)
+        pointers.append(kept.data_ptr())
+    found.launch(stream, output.data_ptr(), *pointers)
+    return output
+
+
+@lru_cache(MOST_PLANS)
+def _launcher(
+    kernels: tuple[str, ...],
+    dim: int,
+    device: int,
+    dtype: torch.dtype,
+    shape: torch.Size,
+    *layouts: tuple[tuple[int, ...], int],
+) -> Launcher | None:
+    """Return how to launch; None where tensors are empty, or have to be rearranged to be rows.
+
+    *layouts* has the strides of each, and the last bits of its address.
+    """
+    if device < 0 or dtype not in DTYPES or not shape or 0 in shape:
+        return None
+    if dim not in {-1, len(shape) - 1}:
+        return None
+    strides = [_row_stride(shape, strides) for strides, _ in layouts]
+    known = [stride for stride in strides if stride is not None]
+    if len(known) < len(strides):
+        return None
+    cols = shape[-1]
+    problem = Problem(shape.numel() // cols, cols, DTYPES[dtype])
+    inputs = (Rows(stride, not bits) for stride, (_, bits) in zip(known, layouts, strict=True))
+    return launcher(kernels, device, problem, (Rows(cols), *inputs))
+
+
+def _row_stride(shape: torch.Size, strides: Sequence[int]) -> int | None:
+    """Return how far rows lie apart, their elements side by side; None where they do not lie so."""
+    cols = shape[-1]
+    try:
+        rows = torch.empty_strided(shape, strides, device="meta").view(-1, cols)
+    except RuntimeError:  # torch's way to say that there is no such view
+        return None
+    if cols > 1 and rows.stride(1) != 1:
+        return None
+    return cols if len(rows) == 1 else rows.stride(0)
+
+
+def _rearranged(kernels: tuple[str, ...], dim: int, tensors: Sequence[Tensor]) -> Tensor:
+    """Return what `_launched` returns of tensors that are empty or no rows as they lie."""
+    for one in tensors:
+        _check(one)
+    first = tensors[0]
+    dim = _checked_dim(first, dim)
+    if first.numel() == 0:
+        return torch.empty_like(first, memory_format=torch.contiguous_format)
+    if first.dim() == 0:
+        return _launched(kernels, -1, *(one.reshape(1) for one in tensors)).reshape(())
+    moved = [one.movedim(dim, -1) for one in tensors]
+    cols = first.shape[dim]
+    rows = [one.reshape(-1, cols) for one in moved]
+    dense = [one if cols == 1 or one.stride(1) == 1 else one.contiguous() for one in rows]
+    result = _launched(kernels, -1, *dense)
+    # By way of one dimension: else a dimension of 1 keeps the stride that it was moved with.
+    return result.view(moved[0].shape).movedim(-1, dim).reshape(-1).view(first.shape)
+
+
+def _checked_dim(x: Tensor, dim: int) -> int:
+    dims = max(x.dim(), 1)
+    found = whole_number("dim", dim)
+    if not -dims <= found < dims:
+        msg = f"dim is {found}, and x has {x.dim()} dimensions; give one from {-dims} to {dims - 1}"
+        raise InputError(msg)
+    return found
+
+
+def _check(x: Any) -> None:
+    """Raise InputError unless *x* is a tensor that `softmax` takes."""
+    if not isinstance(x, torch.Tensor):
+        msg = f"x is a {type(x).__name__}; give a tensor of torch on a GPU"
+        raise InputError(msg)
+    if x.dtype not in DTYPES:
+        names = ", ".join(DTYPES.values())
+        msg = f"x is of {str(x.dtype).removeprefix('torch.')}; give one of {names}"
+        raise InputError(msg)
+    if x.layout is not torch.strided:
+        msg = f"x is laid out as {x.layout}; give a dense tensor"
+        raise InputError(msg)
+    if not x.is_cuda:
+        msg = f"x is on {x.device}; give a tensor on a GPU, or use torch.softmax"
+        raise InputError(msg)
+
+
+def _like(x: Tensor) -> Tensor:
+    _check(x)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op(
+    "occupancy_lab::softmax", mutates_args=(), schema="(Tensor x, int dim) -> Tensor"
+)
+def _operator(x: Tensor, dim: int) -> Tensor:
+    return _launched(KERNELS, dim, x)
+
+
+@torch.library.custom_op(
+    "occupancy_lab::softmax_backward",
+    mutates_args=(),
+    schema="(Tensor y, Tensor dy, int dim) -> Tensor",
+)
+def _backward_operator(y: Tensor, dy: Tensor, dim: int) -> Tensor:
+    return _launched(BACKWARD, dim, y, dy)
+
+
+@_operator.register_fake
+def _fake_softmax(x: Tensor, dim: int) -> Tensor:
+    _checked_dim(x, dim)
+    return _like(x)
+
+
+@_backward_operator.register_fake
+def _fake_backward(y: Tensor, _dy: Tensor, _dim: int) -> Tensor:
+    return _like(y)
+
+
+def _keep_result(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+    ctx.save_for_backward(output)
+    ctx.dim = inputs[1]
+
+
+_operator.register_autograd(_Softmax.backward, setup_context=_keep_result)

@@ -1,0 +1,124 @@
+"""Where an operator runs: on a GPU, or on tensors of the CPU that pass for a GPU's."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.operators import planning
+from occupancy_lab.operators import softmax as operator
+from occupancy_lab.operators.planning import Choice, Launcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.operators.planning import Rows
+    from occupancy_lab.values import Problem
+
+
+def matrix_at(pointer: int, problem: Problem, rows: Rows) -> Tensor:
+    """Return the matrix that lies at an address of the CPU's memory."""
+    elements = (problem.rows - 1) * rows.stride + problem.cols
+    memory = (ctypes.c_char * (elements * problem.item_bytes)).from_address(pointer)
+    flat = torch.frombuffer(memory, dtype=getattr(torch, problem.dtype))
+    return flat.as_strided((problem.rows, problem.cols), (rows.stride, 1))
+
+
+@dataclass
+class CpuLaunches:
+    """Stands in for `launcher`: what it gives computes with torch, from addresses alone."""
+
+    asked: list[tuple[tuple[str, ...], Problem, tuple[Rows, ...]]] = field(default_factory=list)
+    streams: list[int] = field(default_factory=list)
+
+    def launcher(
+        self, kernels: tuple[str, ...], device: int, problem: Problem, matrices: tuple[Rows, ...]
+    ) -> Launcher:
+        """Return what reads and writes the matrices at the addresses that it is given."""
+        assert device == 0
+        self.asked.append((kernels, problem, matrices))
+
+        def launch(stream: int, *pointers: int) -> None:
+            self.streams.append(stream)
+            for pointer, rows in zip(pointers, matrices, strict=True):
+                assert (pointer % 16 == 0) is rows.aligned
+            output, *inputs = map(matrix_at, pointers, [problem] * len(pointers), matrices)
+            values = [one.double() for one in inputs]
+            if len(values) == 1:
+                output.copy_(values[0].softmax(1))
+            else:
+                y, dy = values
+                output.copy_(y * (dy - (dy * y).sum(1, keepdim=True)))
+
+        return Launcher(None, launch, 0)  # type: ignore[arg-type] # nobody asks for the choice
+
+
+@pytest.fixture
+def cpu_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuLaunches]:
+    """Have tensors of the CPU pass for those of cuda:0, with launches that torch computes."""
+    launches = CpuLaunches()
+    monkeypatch.setattr(operator, "launcher", launches.launcher)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 7, raising=False)
+    forget()
+    yield launches
+    forget()
+
+
+def default_choice(
+    kernels: tuple[str, ...], problem: Problem, matrices: tuple[Rows, ...], gpu: Gpu
+) -> Choice:
+    """Return the default of a kernel that takes any row, so that nothing is compiled to choose."""
+    name = kernels[0] if len(kernels) == 1 else "softmax_loop"
+    name = "softmax_row" if name == "softmax_loop" and problem.cols <= 4096 else name
+    kernel = planning.as_laid_out(load_kernel(name), matrices, wide=False)
+    config = kernel.default_config(problem, gpu.architecture.max_shared)
+    plan = plan_launch(kernel, problem, config, 1, gpu.multiprocessors)
+    return Choice(kernel, problem, config, plan, None)  # type: ignore[arg-type]
+
+
+def forget() -> None:
+    """Forget every launch that is remembered."""
+    operator._launcher.cache_clear()
+    planning.launcher.cache_clear()
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def place(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Return what puts a tensor, with its strides, where `softmax` runs.
+
+    On a GPU the kernels run with their default configurations.
+    """
+    if request.param == "cpu":
+        request.getfixturevalue("cpu_launches")
+        yield lambda tensor: tensor
+        return
+    monkeypatch.setattr(planning, "choose", default_choice)
+    forget()
+    yield to_gpu
+    forget()
+
+
+def to_gpu(tensor: Tensor) -> Tensor:
+    """Return *tensor* on the GPU as it lies here, which Tensor.cuda would make dense."""
+    storage = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+    return storage.cuda().as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+@pytest.fixture
+def on_gpu() -> Callable[[Tensor], Tensor]:
+    """Return what puts a tensor, with its strides, on the GPU."""
+    return to_gpu

@@ -1,0 +1,288 @@
+"""What is launched is what is predicted the fastest, found without a launch and remembered."""
+
+# A @triton.jit function's arguments have no Python types, and this one uses none.
+# ruff: noqa: ANN001, ANN202, ARG001, N803, PLR0913, PLR0917
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton import knobs
+
+from occupancy_lab import InputError, find_gpu
+from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.kernel import load_kernel
+from occupancy_lab.launch import Pointer
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.operators import planning
+from occupancy_lab.operators.planning import Choice, Launcher, Rows, as_laid_out, choose, launcher
+from occupancy_lab.tuning import tune
+from occupancy_lab.tuning.search import KERNELS
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+H200 = find_gpu("h200")
+FEW = ("softmax_row", "softmax_loop")
+
+
+def dense(problem: Problem, inputs: int = 1) -> tuple[Rows, ...]:
+    """Return the output and *inputs* matrices without gaps."""
+    return (Rows(problem.cols),) * (1 + inputs)
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Return a list that gets the number of compiles of each time that some are asked for."""
+    counts: list[int] = []
+    compile_here = planning.compile_tasks
+
+    def counted(tasks: list[Any]) -> Any:
+        return compile_here(
+            tasks, progress=lambda done, of: counts.append(of) if not done else None
+        )
+
+    monkeypatch.setattr(planning, "compile_tasks", counted)
+    remembering = (planning._candidates, planning.launcher, planning._gpu)
+    for one in remembering:
+        one.cache_clear()
+    yield counts
+    for one in remembering:
+        one.cache_clear()
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(4096, 781), (1, 5000), (100_000, 64)])
+def test_the_choice_is_tunes(rows: int, cols: int) -> None:
+    """A dense matrix is launched as `tune` predicts to be best."""
+    problem = Problem(rows, cols)
+    found = choose(KERNELS, problem, dense(problem), H200)
+    best = tune(cols, rows=rows, gpu="h200").best_predicted
+    assert (found.kernel.name, found.config) == (best.kernel, best.config)
+    assert found.num_programs == best.num_programs
+    assert found.prediction.us == pytest.approx(best.predicted_us)
+
+
+def test_another_number_of_rows_compiles_nothing(compiles: list[int]) -> None:
+    """Of 200 numbers of rows none but the first of its kind compiles anything."""
+    first = Problem(4096, 300, "float16"), Problem(4097, 300, "float16"), Problem(1, 300, "float16")
+    for problem in first:
+        choose(FEW, problem, dense(problem), H200)
+    compiles.clear()
+    for rows in range(2, 20_000, 100):
+        problem = Problem(rows, 300, "float16")
+        assert choose(FEW, problem, dense(problem), H200).plan.work == rows
+    assert set(compiles) <= {0}
+    assert len(compiles) < 40
+
+
+def test_a_new_process_compiles_nothing(compiles: list[int]) -> None:
+    """What the memory has forgotten is in the store."""
+    problem = Problem(77, 555)
+    found = choose(FEW, problem, dense(problem), H200)
+    planning._candidates.cache_clear()
+    compiles.clear()
+    again = choose(FEW, problem, dense(problem), H200)
+    assert compiles == [0]
+    assert (again.kernel.name, again.config) == (found.kernel.name, found.config)
+
+
+def test_a_kernel_is_compiled_as_it_is_launched() -> None:
+    """Strides, alignment and wide offsets reach the compiler as the real tensors would."""
+    problem, config = Problem(64, 256, "float16"), Config(256, 4, 1)
+    row = load_kernel("softmax_row")
+    kernel = as_laid_out(row, (Rows(256), Rows(1000, aligned=False)), wide=True)
+    launch = kernel.launch(problem, config)
+    output, x, *numbers = launch.arguments
+    assert isinstance(output, Pointer)
+    assert isinstance(x, Pointer)
+    assert (output.aligned, x.aligned) == (True, False)
+    assert numbers == [1000, 256, 256]
+    assert launch.keywords["INT64_OFFSETS"] is True
+    same = as_laid_out(row, dense(problem), wide=False).launch(problem, config)
+    known = row.launch(problem, config)
+    target = H200.target
+    assert same.keywords == known.keywords
+    assert same.specialization(row.function, target) == known.specialization(row.function, target)
+
+
+@pytest.mark.parametrize(
+    ("rows", "typical"), [(1, 1), (2, 3), (3, 3), (15, 9), (16, 16), (17, 17), (31, 17), (48, 32)]
+)
+def test_rows_that_compile_alike_share_candidates(rows: int, typical: int) -> None:
+    """A number of rows stands for those of its size that Triton compiles alike."""
+    assert planning._typical_rows(rows) == typical
+
+
+def test_long_rows_have_a_kernel() -> None:
+    """A row of more elements than any program holds is launched in blocks, forth and back."""
+    problem = Problem(3, 3_000_001, "bfloat16")
+    assert choose(KERNELS, problem, dense(problem), H200).kernel.name == "softmax_loop"
+    back = choose(("softmax_backward",), problem, dense(problem, 2), H200)
+    assert back.config.block_size < problem.cols
+
+
+def test_a_gpu_without_numbers_is_refused() -> None:
+    """Where no time can be predicted, the refusal says so in one sentence."""
+    problem = Problem(64, 64)
+    with pytest.raises(InputError, match=r"nothing can be predicted for .*sm_90"):
+        choose(FEW, problem, dense(problem), find_gpu("sm_90"))
+
+
+def here(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
+    """Make *keys* the GPUs of this machine."""
+    gpus = [find_gpu(key) for key in keys]
+    present = [PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus)]
+    monkeypatch.setattr(planning, "present_gpus", lambda: tuple(present))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
+    planning._gpu.cache_clear()
+
+
+def test_a_gpu_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that no table and no driver describes is refused by its name."""
+    here(monkeypatch, "h200", "h100")
+    assert planning._gpu(1).key == "h100"
+    with pytest.raises(InputError, match="nothing is known of GPU 2"):
+        planning._gpu(2)
+    planning._gpu.cache_clear()
+
+
+def test_a_new_shape_in_a_capture_is_refused(
+    monkeypatch: pytest.MonkeyPatch, compiles: list[int]
+) -> None:
+    """While a graph is captured a shape that was launched before is found, and no other."""
+    here(monkeypatch, "h200")
+    loaded: list[Any] = []
+
+    def load(choice: Any) -> Launcher:
+        loaded.append(choice)
+        return Launcher(choice, lambda *_: None, 0)
+
+    monkeypatch.setattr(planning, "load", load)
+    problem = Problem(64, 300)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    first = launcher(FEW, 0, problem, dense(problem))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert launcher(FEW, 0, problem, dense(problem)) is first
+    with pytest.raises(InputError, match=r"65 x 300 float32 .* call it once"):
+        launcher(FEW, 0, Problem(65, 300), dense(problem))
+    assert len(loaded) == 1
+    assert compiles
+
+
+class Compiled:
+    """Stands in for Triton's CompiledKernel, and keeps what is launched."""
+
+    function, packed_metadata = 42, ("packed",)
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[Any, ...]] = []
+
+    def run(self, *arguments: Any) -> None:
+        """Keep the arguments."""
+        self.launched.append(arguments)
+
+    def launch_metadata(self, grid: tuple[int, ...], stream: int, *_arguments: Any) -> str:
+        """Say what a hook is told."""
+        return f"{grid} on {stream}"
+
+
+def test_a_launch_is_what_triton_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch passes what `JITFunction.run` does: grid, stream, hooks, tensors, numbers."""
+    compiled = Compiled()
+    launch = planning._direct(compiled, 12, (781, True))
+    launch(7, 1600, 3200)
+    start = (12, 1, 1, 7, 42, ("packed",))
+    assert compiled.launched == [(*start, None, None, None, 1600, 3200, 781, True)]
+
+    def hook(*_told: Any) -> None: ...
+
+    chain = SimpleNamespace(calls=[hook])
+    monkeypatch.setattr(knobs.runtime, "launch_enter_hook", chain)
+    launch(7, 1600, 3200)
+    told = ("(12,) on 7", chain, knobs.runtime.launch_exit_hook)
+    assert compiled.launched[1] == (*start, *told, 1600, 3200, 781, True)
+
+
+@pytest.mark.parametrize("name", [*KERNELS, "softmax_backward"])
+def test_a_loaded_kernel_is_given_every_parameter(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Addresses and what follows them are the function's parameters, in their order."""
+    compiled = Compiled()
+    kernel = load_kernel(name)
+    problem = Problem(64, 300)
+    choice = choose((name,), problem, dense(problem, kernel.operands), H200)
+    monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
+    found = planning.load(choice)
+    found.launch(7, *range(1, 2 + kernel.operands))
+    (launched,) = compiled.launched
+    parameters = [parameter.name for parameter in kernel.function.params]
+    values = dict(zip(parameters, launched[9:], strict=True))
+    assert values["n_cols"] == 300
+    assert values["BLOCK_SIZE"] == choice.config.block_size
+    assert values["INT64_OFFSETS"] is False
+    assert [values[one] for one in parameters if one.endswith("_ptr")] == [
+        *range(1, 2 + kernel.operands)
+    ]
+    assert launched[0] == choice.num_programs
+
+
+def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that needs a workspace gets its address third, as large as its programs ask for."""
+    compiled = Compiled()
+
+    def passed(y: torch.Tensor, x: torch.Tensor, counters: torch.Tensor) -> tuple[Any, ...]:
+        return (y, x, counters, x.stride(0), y.stride(0), x.shape[1])
+
+    @triton.jit
+    def counting(y_ptr, x_ptr, counters, x_stride, y_stride, n_cols, BLOCK_SIZE: tl.constexpr):
+        tl.store(counters, BLOCK_SIZE)
+
+    kernel = dataclasses.replace(
+        load_kernel("softmax_row"),
+        function=counting,
+        passed=passed,
+        workspace=lambda problem, programs: programs + problem.cols,
+    )
+    problem, config = Problem(64, 300), Config(512, 4, 1)
+    laid_out = as_laid_out(kernel, dense(problem), wide=False)
+    plan = plan_launch(kernel, problem, config, 1, 132)
+    monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
+    found = planning.load(Choice(laid_out, problem, config, plan, None))  # type: ignore[arg-type]
+    assert found.workspace == 64 + 300
+    found.launch(7, 1, 2, 3)
+    assert compiled.launched[0][9:] == (1, 2, 3, 300, 300, 300, 512)
+
+
+def test_choosing_works_in_any_thread(compiles: list[int]) -> None:
+    """A thread of autograd's can be the first to ask for a shape."""
+    problem = Problem(9, 333, "float16")
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(choose, FEW, problem, dense(problem), H200).result()
+    assert found.kernel.name in FEW
+    assert compiles
+
+
+def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches on a stream share a workspace, those on two do not, and a capture has its own."""
+    monkeypatch.setattr(
+        torch, "zeros", lambda elements, **_: torch.full((elements,), 0, dtype=torch.int32)
+    )
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    planning._kept_workspace.cache_clear()
+    first = planning.workspace(0, 7, 8)
+    assert planning.workspace(0, 7, 8) is first
+    assert planning.workspace(0, 8, 8) is not first
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert planning.workspace(0, 7, 8) is not first
+    planning._kept_workspace.cache_clear()
