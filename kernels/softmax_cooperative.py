@@ -1,0 +1,306 @@
+"""Fused softmax of long rows: several resident programs share a row, which is read and written once.
+
+Each program keeps its part in registers, tells the others its maximum and its sum of exponentials in
+one 64-bit word, and waits for theirs. They wait for each other inside one launch, so all that are
+launched must be resident: the launch is cooperative, which the driver refuses where they are not,
+and num_programs is exactly what fits. A program takes the parts of rows in their order, the next one
+when it is done with its own, and so never waits for a part that nobody has taken.
+
+What that brings on an H200 (Triton 3.6, 2026-11-22, shares of a copy): 4096 x 131072 float32 0.98,
+512 x 65536 float32 0.97 (torch.softmax 0.48 of both), 4096 x 50257 float32 0.95, 2048 x 65536
+bfloat16 0.92, 2048 x 131072 bfloat16 0.89, 64 x 1048576 float32 0.86.
+
+- Parts that a program takes in turns fixed before the launch: 4096 x 131072 float32 0.92 in the
+  place of 0.98, as the multiprocessors are not equally near to the memory. But then Triton copies
+  the next part ahead (num_stages above 1), with which bfloat16 gains more than that: 0.92 for 0.89
+  on 2048 x 65536. So num_stages chooses between the two.
+- 64 elements a thread: 4096 x 50257 float32 0.95, and 0.89 with 32.
+- What the words cost: without waiting for them bfloat16 would reach 0.95. Stores in the place of
+  atomics took longer to be seen (1202 x 42819 bfloat16 186 us for 129), as did taking the next part
+  before its turn (2048 x 65536 bfloat16 152 us for 147), or reading a part a second time instead of
+  keeping it (151 us).
+- num_ctas: Triton 3.6 and 3.7 refuse a row that is spread over the CTAs of a cluster
+  (TritonGPUPlanCTAPass fails), in one dimension and in two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import triton
+import triton.language as tl
+from triton.language.target_info import is_cuda
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel
+from occupancy_lab.kernels.softmax_pieces import (
+    LOWEST,
+    arguments,
+    block_sizes,
+    chunk_of,
+    chunks_of,
+    elements_per_thread,
+    exponential,
+    load_edges,
+    load_pieces,
+    memory_steps,
+    quotient,
+    reference,
+    rows_alike,
+    store_edges,
+    store_pieces,
+    summarize,
+)
+from occupancy_lab.launch import Pointer
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+WAIT = tl.constexpr("""{
+    .reg .pred %again, %late;
+    .reg .u32 %polls;
+    mov.u32 %polls, 0;
+    wait_${:uid}:
+    ld.relaxed.gpu.global.b64 $0, [$1];
+    setp.eq.b64 %again, $0, 0;
+    add.u32 %polls, %polls, 1;
+    setp.gt.u32 %late, %polls, 100000000;
+    @%late trap;
+    @%again bra wait_${:uid};
+}""")
+"""Reads a word until it is not 0; after 100 million times, about a minute, it fails the launch."""
+
+
+@triton.jit
+def exchange(words_ptr, part, top, total, PARTS: tl.constexpr, PARTS_POWER: tl.constexpr):
+    """Tell the row's other programs the maximum and the sum of a part; return those of the row."""
+    high = top.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    word = high | (total.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
+    tl.atomic_xchg(words_ptr + part, word, sem="relaxed")
+    # The word is the whole message, so that no other write has to be seen with it.
+    parts = tl.arange(0, PARTS_POWER)
+    word_ptr = words_ptr + tl.minimum(parts, PARTS - 1)
+    if is_cuda():
+        words = tl.inline_asm_elementwise(
+            WAIT, "=l,l", [word_ptr], dtype=tl.int64, is_pure=False, pack=1
+        )
+    else:
+        words = tl.load(word_ptr, volatile=True)
+        while tl.min((words != 0).to(tl.int32), axis=0) == 0:
+            words = tl.load(word_ptr, volatile=True)
+    tops = (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    totals = tl.where(parts < PARTS, words.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+    row_top = tl.max(tops, axis=0)
+    return row_top, tl.sum(totals * exponential(tops - row_top, tl.float32), axis=0)
+
+
+@triton.jit
+def softmax_part(
+    output_ptr, input_ptr, words_ptr, input_row_stride, output_row_stride, n_cols, row, part,
+    PARTS: tl.constexpr, PARTS_POWER: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    CHUNK: tl.constexpr, WHOLE_CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """Softmax of one part of a row; the row's edges are with its first part."""
+    dtype: tl.constexpr = input_ptr.dtype.element_ty
+    start, shift, low, high, end = chunks_of(row, input_row_stride, n_cols, CHUNK, WHOLE_CHUNKS)
+    row_ptr = input_ptr + start
+    first = part * BLOCK_SIZE
+    loaded = load_pieces(row_ptr, first, low, high, BLOCK_SIZE)
+    head = 0.0
+    tail = 0.0
+    if not WHOLE_CHUNKS:
+        end = tl.where(part == 0, end, 0)
+        head, tail = load_edges(row_ptr, shift, low, high, end, CHUNK)
+    top, total, kept = summarize(loaded, head, tail, dtype, WHOLE_CHUNKS, False)
+    row_words_ptr = words_ptr + row.to(tl.int64) * PARTS
+    row_top, row_total = exchange(row_words_ptr, part, top, total, PARTS, PARTS_POWER)
+    output_row_ptr = output_ptr + row.to(tl.int64) * output_row_stride // CHUNK * CHUNK
+    store_pieces(output_row_ptr, kept, top, row_top, row_total, first, low, high, BLOCK_SIZE, False)
+    if not WHOLE_CHUNKS:
+        head = quotient(exponential(head - row_top, dtype), row_total, dtype)
+        tail = quotient(exponential(tail - row_top, dtype), row_total, dtype)
+        store_edges(output_row_ptr, head, tail, shift, low, high, end, CHUNK)
+
+
+@triton.jit
+def softmax_cooperative_kernel(
+    output_ptr,
+    input_ptr,
+    workspace_ptr,
+    input_row_stride,
+    output_row_stride,
+    n_cols,
+    n_rows,
+    PARTS: tl.constexpr,
+    PARTS_POWER: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    WHOLE_CHUNKS: tl.constexpr,
+    num_stages: tl.constexpr,
+):
+    """Softmax of parts `program_id` and on, all parts of a row before those of the next.
+
+    The workspace has the parts that were taken beyond each program's first, the programs that are
+    done, and a word for each part; it is 0 before and after.
+    """
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    words_ptr = workspace_ptr.to(tl.pointer_type(tl.int64)) + 1
+    n_parts = n_rows * PARTS
+    if num_stages > 1:
+        for index in tl.range(program, n_parts, programs, num_stages=num_stages):
+            softmax_part(
+                output_ptr, input_ptr, words_ptr, input_row_stride, output_row_stride, n_cols,
+                index // PARTS, index % PARTS, PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
+            )  # fmt: skip
+    else:
+        index = program
+        while index < n_parts:
+            softmax_part(
+                output_ptr, input_ptr, words_ptr, input_row_stride, output_row_stride, n_cols,
+                index // PARTS, index % PARTS, PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
+            )  # fmt: skip
+            index = programs + tl.atomic_add(workspace_ptr, 1, sem="relaxed")
+    if tl.atomic_add(workspace_ptr + 1, 1) == programs - 1:
+        nothing = tl.zeros((1024,), tl.int64)
+        for first in range(0, n_parts, 1024):
+            word = first + tl.arange(0, 1024)
+            tl.store(words_ptr + word, nothing, mask=word < n_parts)
+        tl.store(words_ptr - 1, tl.zeros((), tl.int64))
+
+
+MOST_PARTS = 512
+"""The most parts of a row: their words are one load of a program."""
+
+
+def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
+    """Return the softmax of each row of *x*, a matrix on the current GPU, in a new matrix.
+
+    Where rows do not lie to 16 bytes as those of the new matrix do, *x* is copied first. Raises
+    InputError where *num_programs* is less than the programs that share a row, or BLOCK_SIZE makes
+    too many parts; Triton raises where the GPU cannot hold *num_programs* programs at once.
+    """
+    import torch
+
+    x = rows_alike(x)
+    problem = Problem(*x.shape, str(x.dtype).removeprefix("torch."))
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if num_programs < together(problem, config):
+        message = (
+            f"num_programs is {num_programs}, and {together(problem, config)} programs of"
+            f" {config.block_size} elements share a row and wait for each other"
+        )
+        raise InputError(message)
+    if y.numel() > 0:
+        elements = workspace(problem, config)
+        softmax_cooperative_kernel[(min(num_programs, work(problem, config)),)](
+            *passed(y, x, torch.zeros(elements, dtype=torch.int32, device=x.device)),
+            num_warps=config.num_warps,
+            **constexprs(problem, config),
+            **KERNEL.options,
+            **OPTIONS,
+        )
+    return y
+
+
+def passed(
+    y: torch.Tensor, x: torch.Tensor, workspace: torch.Tensor
+) -> tuple[torch.Tensor | int, ...]:
+    """Return what is passed by position: output, input, workspace, row strides and the shape."""
+    return (y, x, workspace, x.stride(0), y.stride(0), x.shape[1], x.shape[0])
+
+
+def cooperative_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
+    """Return what `passed` gives of dense matrices, as plain values."""
+    output, matrix, *numbers = arguments(problem)
+    words = Pointer("int32", 4 * workspace(problem, default_config(problem, 0)))
+    return (output, matrix, words, *numbers, problem.rows)
+
+
+def together(problem: Problem, config: Config) -> int:
+    """Return the programs that share a row."""
+    chunk = chunk_of(problem)
+    return -(-(-(-problem.cols // chunk) * chunk) // max(config.block_size, 1))
+
+
+def work(problem: Problem, config: Config) -> int:
+    """Return the parts of all rows."""
+    return problem.rows * together(problem, config)
+
+
+def workspace(problem: Problem, config: Config) -> int:
+    """Return the int32 elements of two counters and of a word for each part."""
+    return 2 + 2 * work(problem, config)
+
+
+def constexprs(problem: Problem, config: Config) -> dict[str, int]:
+    """Return what is passed by name; InputError where BLOCK_SIZE makes no parts, or too many."""
+    chunk, parts = chunk_of(problem), together(problem, config)
+    least = LEAST_BYTES // problem.item_bytes
+    if config.block_size % least or config.block_size < least or parts > MOST_PARTS:
+        message = (
+            f"BLOCK_SIZE is {config.block_size}; softmax_cooperative takes a multiple of {least}"
+            f" that a row of {problem.cols} has at most {MOST_PARTS} of, such as"
+            f" {default_config(problem, 0).block_size}"
+        )
+        raise InputError(message)
+    return {
+        "PARTS": parts,
+        "PARTS_POWER": triton.next_power_of_2(parts),
+        "BLOCK_SIZE": config.block_size,
+        "CHUNK": chunk,
+        "WHOLE_CHUNKS": problem.cols % chunk == 0,
+        "num_stages": config.num_stages,
+    }
+
+
+LEAST_BYTES = 512
+"""The multiple that a part has to be of: what a warp loads at once."""
+LEAST_COLS = 8192
+"""The shortest row that is worth sharing."""
+
+
+def configs(problem: Problem) -> tuple[Config, ...]:
+    """Return parts of 2048 to 16384 elements in one or two pieces, 32 or 64 a thread, by stages."""
+    if problem.cols < LEAST_COLS:
+        return ()
+    sizes = {
+        size
+        for most in (2048, 4096, 8192, 16384)
+        for size in block_sizes(-(-problem.cols // -(-problem.cols // most)), problem)[-2:]
+    }
+    stages = (1, 3) if problem.item_bytes < 4 else (1,)
+    return tuple(
+        one
+        for size in sorted(sizes)
+        for num_warps in (1, 2, 4, 8)
+        for num_stages in stages
+        if 32 <= elements_per_thread(one := Config(size, num_warps, num_stages)) <= 64
+        and together(problem, one) in range(2, MOST_PARTS + 1)
+    ) or (default_config(problem, 0),)
+
+
+def default_config(problem: Problem, max_shared: int) -> Config:
+    """Return 64 elements a thread, and parts large enough that 128 programs share a row at most."""
+    block_size = 4096
+    while block_size * 128 < problem.cols and block_size < 16384:
+        block_size *= 2
+    return Config(block_size, num_warps=block_size // 2048, num_stages=1)
+
+
+KERNEL = Kernel(
+    name="softmax_cooperative",
+    title="Fused softmax, several resident programs a row",
+    grid=Grid.PERSISTENT,
+    function=softmax_cooperative_kernel,
+    arguments=cooperative_arguments,
+    constexprs=constexprs,
+    default_config=default_config,
+    memory_steps=memory_steps,
+    run=softmax_cooperative,
+    passed=passed,
+    reference=reference,
+    compared_with="softmax_naive",
+    options={"launch_cooperative_grid": True},
+)
