@@ -139,9 +139,12 @@ def _issue_us(f: Features, c: Constants) -> Any:
 
     scheduled = f.num_warps * _slots(f) / f.issue_rate
     wavefronts = np.maximum(f.access_bytes * f.warp_size / WAVEFRONT_BYTES, 1)
-    accesses = (f.global_accesses + f.async_copies) * wavefronts + c.copy_slots * f.async_copies
-    a_warp = f.shuffles + f.shared_accesses + accesses
-    piped = f.num_warps * a_warp + f.local_bytes / WAVEFRONT_BYTES
+    accesses = f.num_warps * (f.global_accesses + f.async_copies)
+    # What a mask leaves out of whole warps is not moved.
+    moving = (f.read_bytes + f.written_bytes) / (f.access_bytes * f.warp_size)
+    there = np.minimum(moving / np.maximum(accesses, 1.0), 1.0)
+    a_warp = f.shuffles + f.shared_accesses + there * c.copy_slots * f.async_copies
+    piped = f.num_warps * a_warp + accesses * there * wavefronts + f.local_bytes / WAVEFRONT_BYTES
     to_l2 = f.local_bytes * _passing_share(f) / c.l2_gbs / 1e3
     return np.maximum(np.maximum(scheduled, piped) / f.clock_mhz, to_l2)
 
