@@ -106,6 +106,8 @@ class Kernel:
     stage_bytes: Callable[[Problem, Config], int] | None = None
     """The least shared memory that each stage after the first takes where Triton copies ahead
     through it, as on NVIDIA from sm_80 on; None is not known."""
+    exchanges: int = 0
+    """How often in each pass a program waits for what others write, where several share a row."""
 
     def __post_init__(self) -> None:
         name = self.name or getattr(self.function, "__name__", "")

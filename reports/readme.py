@@ -359,9 +359,13 @@ def _times_checked() -> str:
         " ([shapes.csv](reports/data/shapes.csv)); `make evaluate` holds the prediction to them in"
         " CI:"
     )
-    (sentence,) = evaluation_document(Evaluation((held_out,))).answer
-    quoted = textwrap.fill(
-        sentence, WIDTH, initial_indent="  > ", subsequent_indent="  > ", break_on_hyphens=False
+    fresh = (_result("h200", "fresh"),) if "fresh" in set(_launches("h200")["use"]) else ()
+    sentences = evaluation_document(Evaluation((held_out, *fresh))).answer
+    quoted = "\n  >\n".join(
+        textwrap.fill(
+            sentence, WIDTH, initial_indent="  > ", subsequent_indent="  > ", break_on_hyphens=False
+        )
+        for sentence in sentences
     )
     return f"{found}\n\n{quoted}\n\n" + textwrap.indent(
         _paragraph(

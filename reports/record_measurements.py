@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
@@ -21,10 +22,10 @@ from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row
-from occupancy_lab.values import Problem
+from occupancy_lab.values import ITEM_BYTES, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.sweeping.grid import Task
@@ -47,12 +48,41 @@ LEFT_OUT = (
 
 
 def shapes() -> dict[str, list[Problem]]:
-    """Return the problems by their use: tuning, held out, benchmark."""
+    """Return the problems by their use: tuning, held out, fresh, benchmark."""
     found: dict[str, list[Problem]] = {}
     for row in pd.read_csv(DATA / "shapes.csv").to_dict("records"):
         problem = Problem(int(row["rows"]), int(row["cols"]), str(row["dtype"]))
         found.setdefault(str(row["use"]), []).append(problem)
     return found | {USE: list(WIDTHS)}
+
+
+WIDTH_KINDS: Sequence[Callable[[int], int]] = (
+    lambda width: width | 1,
+    lambda width: width // 64 * 64 + 8 * max(width // 8 % 8, 1),
+    lambda width: 64 * max(width // 64 | 1, 3),
+    lambda width: 1 << width.bit_length() - 1,
+)
+"""What makes of a width an odd one near it, a multiple of 8 and not of 64, a multiple of 64 and no
+power of two, and a power of two."""
+FRESH, FRESH_SEED = 40, 20261122
+"""How many shapes are drawn, and from which seed."""
+
+
+def fresh_shapes() -> list[Problem]:
+    """Return the problems whose use is fresh: drawn before anything of them was measured.
+
+    The kinds of widths and the dtypes come in turn. A width is from 64 to 200,000, a matrix from 1
+    to 512 MiB, each evenly in its logarithm.
+    """
+    generator, dtypes, found = np.random.default_rng(FRESH_SEED), list(ITEM_BYTES), []
+    least, most = np.log2([64, 2**20]), np.log2([2e5, 2**29])
+    for place in range(FRESH):
+        dtype = dtypes[place % len(dtypes)]
+        width, matrix_bytes = np.exp2(generator.uniform(least, most))
+        cols = WIDTH_KINDS[place % len(WIDTH_KINDS)](int(width))
+        rows = max(round(matrix_bytes / (cols * ITEM_BYTES[dtype])), 1)
+        found.append(Problem(rows, cols, dtype))
+    return found
 
 
 def measured(tasks: Sequence[Task]) -> pd.DataFrame:

@@ -188,7 +188,7 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
     "--use",
     "uses",
     multiple=True,
-    help="tuning, held out, check or benchmark [default: all but benchmark].",
+    help="tuning, held out, fresh, check or benchmark [default: all but benchmark].",
 )
 @click.option("--kernel", "kernels", multiple=True, metavar="FILE", help="A kernel of your own.")
 @click.option(

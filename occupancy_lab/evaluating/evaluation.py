@@ -106,7 +106,7 @@ class Result:
     title: str
     """What it is called."""
     use: str
-    """tuning, held out, check, or what else `use` says; "all" where the table has none."""
+    """tuning, held out, fresh, check, or what else `use` says; "all" where the table has none."""
     basis: str
     """Where the model's constants are from."""
     calibrated: bool
@@ -259,7 +259,7 @@ def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterat
                 )
 
 
-USES = ("tuning", "held out", CHECK)
+USES = ("tuning", "held out", "fresh", CHECK)
 """What is evaluated unasked; "benchmark", the tutorial's, is left out unless it is asked for."""
 
 

@@ -58,7 +58,7 @@ class Constants:
     copy_slots: float
     """Cycles that an asynchronous copy to shared memory takes of the memory pipe beyond a load."""
     l2_gbs: float
-    """What one multiprocessor moves of local memory from and to the L2 cache, beyond its L1."""
+    """What one multiprocessor moves of local memory from and to the L2 cache."""
     drain_us: float
     """From the last store to the end of the launch."""
     ramp_us: float
@@ -74,6 +74,8 @@ class Constants:
     """How much of a last round with fewer programs is not made up for by their being fewer."""
     prologue_factor: float
     """How much longer the instructions before a loop take than its own."""
+    exchange_us: float
+    """What a program waits, once, for what others write to the L2 cache for it."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
 
-L1_BYTES = {"cuda": 256 * 1024, "hip": 32 * 1024}
-"""L1 cache and shared memory of an H100's SM together, or the vector L1 cache of a CU."""
 INSTRUCTION_BYTES = {"cuda": 16, "hip": 8}
 """Bytes of an instruction: 16 since Volta (CUDA Binary Utilities), 4 to 12 on AMD."""
 INSTRUCTION_CACHE_BYTES = {"cuda": 128 * 1024, "hip": 64 * 1024}
@@ -27,7 +25,7 @@ INSTRUCTION_CACHE_BYTES = {"cuda": 128 * 1024, "hip": 64 * 1024}
 
 COUNTED = (
     *("shuffles", "shared_accesses", "global_accesses", "async_copies"),
-    *("half_rate", "special_functions", "local_loads", "local_stores"),
+    *("half_rate", "special_functions", "local_loads"),
 )
 """The counters of Resources that are features as they are; what is not known counts as none."""
 
@@ -64,13 +62,8 @@ class Features:
     local_loads: Any
     local_bytes: Any
     """Bytes that a program moves from and to local memory for a row."""
-    local_stores: Any
-    local_memory: Any
-    """Local memory of a program, bytes."""
-    l1_bytes: Any
-    """L1 cache of a multiprocessor, with the shared memory where they are one."""
-    l1_taken: Any
-    """What a program takes of that as shared memory, bytes."""
+    exchanges: Any
+    """How often a program waits for what other programs write, per row."""
     code_bytes: Any
     """Code that a warp goes through for a row."""
     instruction_cache_bytes: Any
@@ -107,6 +100,7 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
         loops=resources.loop_instructions is not None
         and (passes > 1 or kernel.grid is Grid.PERSISTENT),
         item_bytes=problem.item_bytes,
+        exchanges=kernel.exchanges,
     )
 
 
@@ -120,11 +114,13 @@ def launch_features(  # noqa: PLR0913 - what a launch's time depends on
     num_stages: int = 1,
     loops: bool = False,
     item_bytes: int = 4,
+    exchanges: int = 0,
 ) -> Features | None:
     """Return the features of a launch that moves *moved*, as `features` does.
 
     With *loops* a program does several pieces of the work, one in each pass of its loop.
-    *item_bytes* is how wide an access is where the binary does not tell.
+    *item_bytes* is how wide an access is where the binary does not tell, *exchanges* how often a
+    program waits for others in each pass.
     """
     needed = (gpu.multiprocessors, gpu.boost_mhz, plan.num_programs, resources.instructions)
     if None in needed or gpu.multiprocessors is None or not plan.work:
@@ -147,9 +143,7 @@ def launch_features(  # noqa: PLR0913 - what a launch's time depends on
         **{name: getattr(resources, name) or 0 for name in COUNTED},
         access_bytes=resources.load_bytes or item_bytes,
         local_bytes=(resources.local_traffic or 0) * threads,
-        local_memory=(resources.local_bytes or 0) * threads,
-        l1_bytes=L1_BYTES[gpu.target.backend],
-        l1_taken=resources.shared if gpu.target.backend == "cuda" else 0,
+        exchanges=exchanges,
         code_bytes=instructions * INSTRUCTION_BYTES[gpu.target.backend],
         instruction_cache_bytes=INSTRUCTION_CACHE_BYTES[gpu.target.backend],
         warp_size=gpu.architecture.warp_size,

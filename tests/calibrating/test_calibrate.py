@@ -16,6 +16,7 @@ from stand_ins import CALIBRATION, put_here, values_of
 from occupancy_lab.calibrating import calibrate
 from occupancy_lab.calibrating.calibrate import (
     BOUNDS,
+    EXCHANGE_US,
     Calibrated,
     calibrate_here,
     calibration_document,
@@ -87,12 +88,12 @@ def somewhere(number: int) -> Constants:
     for name, (low, guess, high) in BOUNDS.items():
         edge = high if generator.random() < 0.5 else low
         found[name] = scaled(name, guess + 0.5 * generator.random() * (edge - guess))
-    return Constants(launch_us=LAUNCH_US, **found)
+    return Constants(launch_us=LAUNCH_US, exchange_us=EXCHANGE_US, **found)
 
 
-def test_every_constant_is_fitted_but_the_launch() -> None:
-    """The bounds name each constant, and each first guess lies within its bounds."""
-    assert {"launch_us", *BOUNDS} == set(Constants.names())
+def test_every_constant_is_fitted_but_the_launch_and_exchanges() -> None:
+    """The bounds name each constant but these, and each first guess lies within its bounds."""
+    assert {"launch_us", "exchange_us", *BOUNDS} == set(Constants.names())
     assert all(low <= guess <= high for low, guess, high in BOUNDS.values())
 
 
@@ -113,6 +114,26 @@ def test_noise_is_not_fitted(grid: Features) -> None:
     fitted = fit_constants(grid, made * np.exp(noise), launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
     error = np.abs(launch_times(grid, fitted).total / made - 1)
     assert np.median(error) < 0.02
+
+
+def test_what_is_mostly_launch_does_not_pull(grid: Features) -> None:
+    """Times of no more than an empty launch change no constant, however many they are."""
+    made = launch_times(grid, CONSTANTS).total
+    some = np.arange(made.size) % 2 == 0
+    short = np.where(some, made, LAUNCH_US)
+    half = stack([launch for launch, kept in zip(launches_of(grid), some, strict=True) if kept])
+    fitted = fit_constants(grid, short, launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
+    error = np.abs(launch_times(half, fitted).total / made[some] - 1)
+    assert np.quantile(error, 0.99) < 0.02
+
+
+def launches_of(columns: Features) -> list[Features]:
+    """Return the launches that *columns* were stacked of."""
+    values = dataclasses.asdict(columns)
+    return [
+        Features(**{name: column[place] for name, column in values.items()})
+        for place in range(len(columns.work))
+    ]
 
 
 def test_fitted_constants_are_within_their_bounds(grid: Features) -> None:

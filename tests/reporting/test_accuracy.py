@@ -23,6 +23,14 @@ def test_held_out_shapes_come_first_and_the_benchmark_not_at_all(small: Source) 
     assert found.points[0] == (Point("issue", 22.0, 20.0), Point("issue", 10.5, 10.0))
 
 
+def test_fresh_shapes_come_before_all_others() -> None:
+    """Shapes that were drawn after the model was made have a result of their own, the first."""
+    table = table_of([row(), row(use="fresh", num_stages=1), row(use="held out", num_warps=2)])
+    found = make_accuracy(make_source(H200, table))
+    assert found is not None
+    assert [result.use for result in found.results] == ["fresh", "held out", "tuning"]
+
+
 def test_errors_are_those_of_the_rows(small: Source) -> None:
     """Held out, one launch is predicted 10% too long and one 5%."""
     found = make_accuracy(small)

@@ -81,14 +81,11 @@ def test_stages_count_where_rows_are_copied_ahead() -> None:
     assert (copying.num_stages, waiting.num_stages) == (4, 1)
 
 
-@pytest.mark.parametrize(
-    ("key", "cache", "taken"), [("h200", 262_144, 12_320), ("mi300x", 32_768, 0)]
-)
-def test_shared_memory_is_a_part_of_nvidias_l1_cache(key: str, cache: int, taken: int) -> None:
-    """On an SM what programs take as shared memory the cache has not; a CU's LDS is apart."""
-    found = launched(gpu=find_gpu(key))
-    assert found is not None
-    assert (found.l1_bytes, found.l1_taken) == (cache, taken)
+def test_kernel_says_how_often_a_program_waits_for_others() -> None:
+    """A kernel without exchanges has none, and those that it names are its launches'."""
+    sharing = dataclasses.replace(softmax.KERNEL, exchanges=2)
+    found = [launched(kernel) for kernel in (softmax.KERNEL, sharing)]
+    assert [one and one.exchanges for one in found] == [0, 2]
 
 
 def test_code_is_what_a_row_goes_through() -> None:

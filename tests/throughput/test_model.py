@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -12,19 +13,22 @@ from guesses import CONSTANTS, H200, GuessedLaunch, guessed_launches
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from occupancy_lab.kernels import softmax
+from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.recorded import recorded_table
+from occupancy_lab.throughput import model
 from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.throughput.features import stack
 from occupancy_lab.throughput.model import (
     LaunchTimes,
+    cycle_time,
     launch_times,
     overfull_us,
     row_rate,
     row_times,
 )
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
+from occupancy_lab.values import Config, Problem, Resources
 
 if TYPE_CHECKING:
     from occupancy_lab.values import Prediction
@@ -103,13 +107,10 @@ def test_rows_pass_no_faster_than_memory_and_issue_let_them(launch: GuessedLaunc
 
 @given(guessed_launches(), st.integers(1, 4))
 def test_a_larger_cache_is_never_slower(launch: GuessedLaunch, factor: int) -> None:
-    """What the caches of data and of code hold is not fetched again."""
+    """What the instruction cache holds is not fetched again."""
     found = launch.features
-    roomier = dataclasses.replace(
-        found,
-        l1_bytes=factor * found.l1_bytes,
-        instruction_cache_bytes=factor * found.instruction_cache_bytes,
-    )
+    larger_cache = factor * found.instruction_cache_bytes
+    roomier = dataclasses.replace(found, instruction_cache_bytes=larger_cache)
     slow, fast = (row_rate(f, CONSTANTS, row_times(f, CONSTANTS)) for f in (found, roomier))
     assert fast >= slow * (1 - ROUNDING)
 
@@ -142,6 +143,59 @@ def test_work_for_a_part_of_the_gpu(launch: GuessedLaunch, rows: int) -> None:
     faster = CONSTANTS.replace(**dict.fromkeys(BANDWIDTHS, 1e9))
     assert total(small) <= total(full) * (1 + ROUNDING)
     assert total(small, faster) == pytest.approx(total(full, faster), rel=0.02)
+
+
+@given(guessed_launches(), st.integers(1, 4))
+def test_exchanges_are_waited_for(launch: GuessedLaunch, exchanges: int) -> None:
+    """Each exchange lengthens a program's pass over a row by what one takes."""
+    found = launch.features
+    sharing = dataclasses.replace(found, exchanges=exchanges)
+    row = row_times(found, CONSTANTS)
+    alone, together = (float(cycle_time(0.0, f, CONSTANTS, row)) for f in (found, sharing))
+    # Rows that are copied ahead are waited for in the meantime.
+    waits = exchanges * CONSTANTS.exchange_us / max(found.num_stages - 1, 1)
+    assert alone <= together <= alone + waits * (1 + ROUNDING)
+    if found.num_stages <= 2:
+        assert together == pytest.approx(alone + waits)
+
+
+def test_accesses_that_a_mask_leaves_out_take_no_time() -> None:
+    """A row of 600 in a block of 1024 keeps the memory pipe 600 / 1024 as long as a full one.
+
+    Elements that threads hold once more, as a block of less than a warp's, are moved all the same.
+    """
+    piped = Resources(32, 4, 0, load_bytes=4, instructions=1, global_accesses=4000)
+
+    def issued(cols: int, accesses: int) -> float:
+        resources = piped.replace(global_accesses=accesses)
+        config = Config(1024, 4, 1)
+        launch = GuessedLaunch(softmax_row.KERNEL, Problem(4096, cols), config, resources, 8)
+        return float(row_times(launch.features, CONSTANTS).issue)
+
+    assert issued(600, 16) == pytest.approx(issued(1024, 16) * 600 / 1024)
+    assert issued(600, 32) == pytest.approx(issued(1024, 32) * 600 / 1024)
+    assert issued(16, 16) == pytest.approx(issued(1024, 16))
+
+
+@given(guessed_launches())
+def test_waiting_and_issuing_cover_each_other(launch: GuessedLaunch) -> None:
+    """A warp waits while others issue: both take no less than the longer, and less than in turn."""
+    row = row_times(launch.features, CONSTANTS)
+    with mock.patch.object(model, "OVERLAP", 1.0):
+        alone = row_times(launch.features, CONSTANTS).compute
+    assert row.compute <= alone
+    assert row.compute + row.issue >= max(row.issue, alone) * (1 - ROUNDING)
+
+
+def test_last_rows_have_the_memory_for_themselves() -> None:
+    """28 rows of 128 KB more than an H200 has SMs take less than another round of all."""
+    resources = Resources(100, 16, 0, load_bytes=16, instructions=200, global_accesses=64)
+
+    def us(rows: int) -> float:
+        config = Config(32768, 16, 1)
+        return total(GuessedLaunch(softmax_row.KERNEL, Problem(rows, 32768), config, resources, 1))
+
+    assert us(132) < us(160) < us(132) + 0.6 * (us(264) - us(132))
 
 
 LOOPING = guessed_launches((softmax.KERNEL,))

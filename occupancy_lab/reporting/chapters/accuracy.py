@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 USES: Mapping[str, str] = {
+    "fresh": "that were drawn, by a rule that was written down before, after the model was made",
     "held out": "that the model was not made with",
     "tuning": "that the model was made with",
     CHECK: "that were measured on one",
@@ -51,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How good predictions are, by use: shapes that were held out first."""
+    """How good predictions are, by use: shapes that the model was not made with first."""
 
     evaluation: Evaluation
     points: tuple[tuple[Point, ...], ...]
