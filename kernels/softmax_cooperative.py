@@ -1,14 +1,12 @@
-"""Fused softmax of long rows: several resident programs share a row, which is read and written once.
+"""Fused softmax of long rows: several resident programs share a row and read and write it once.
 
-Each program keeps its part in registers, tells the others its maximum and its sum of exponentials in
-one 64-bit word, and waits for theirs. They wait for each other inside one launch, so all that are
-launched must be resident: the launch is cooperative, which the driver refuses where they are not,
-and num_programs is exactly what fits. A program takes the parts of rows in their order, the next one
-when it is done with its own, and so never waits for a part that nobody has taken.
+Each program keeps its part in registers, tells the others its maximum and its sum of exponentials
+in one 64-bit word, and waits for theirs. They wait for each other inside one launch, so all that
+are launched must be resident: the launch is cooperative, which the driver refuses where they are
+not, and num_programs is exactly what fits. A program takes the parts of rows in their order, the
+next one when it is done with its own, and so never waits for a part that nobody has taken.
 
-What that brings on an H200 (Triton 3.6, 2026-11-22, shares of a copy): 4096 x 131072 float32 0.98,
-512 x 65536 float32 0.97 (torch.softmax 0.48 of both), 4096 x 50257 float32 0.95, 2048 x 65536
-bfloat16 0.92, 2048 x 131072 bfloat16 0.89, 64 x 1048576 float32 0.86.
+What that brings on an H200 (Triton 3.6, 2026-11-22, shares of a copy): FIGURES
 
 - Parts that a program takes in turns fixed before the launch: 4096 x 131072 float32 0.92 in the
   place of 0.98, as the multiprocessors are not equally near to the memory. But then Triton copies
@@ -34,7 +32,6 @@ from triton.language.target_info import is_cuda
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
 from occupancy_lab.kernels.softmax_pieces import (
-    LOWEST,
     arguments,
     block_sizes,
     chunk_of,
@@ -44,7 +41,6 @@ from occupancy_lab.kernels.softmax_pieces import (
     load_edges,
     load_pieces,
     memory_steps,
-    quotient,
     reference,
     rows_alike,
     store_edges,
@@ -112,14 +108,15 @@ def softmax_part(
     if not WHOLE_CHUNKS:
         end = tl.where(part == 0, end, 0)
         head, tail = load_edges(row_ptr, shift, low, high, end, CHUNK)
-    top, total, kept = summarize(loaded, head, tail, dtype, WHOLE_CHUNKS, False)
+    top, total, kept = summarize(loaded, head, tail, dtype, WHOLE_CHUNKS, PACKED=False)
     row_words_ptr = words_ptr + row.to(tl.int64) * PARTS
     row_top, row_total = exchange(row_words_ptr, part, top, total, PARTS, PARTS_POWER)
+    factor = exponential(top - row_top, tl.float32) / row_total
     output_row_ptr = output_ptr + row.to(tl.int64) * output_row_stride // CHUNK * CHUNK
-    store_pieces(output_row_ptr, kept, top, row_top, row_total, first, low, high, BLOCK_SIZE, False)
+    store_pieces(output_row_ptr, kept, top, factor, first, low, high, BLOCK_SIZE, PACKED=False)
     if not WHOLE_CHUNKS:
-        head = quotient(exponential(head - row_top, dtype), row_total, dtype)
-        tail = quotient(exponential(tail - row_top, dtype), row_total, dtype)
+        head = exponential(head - top, dtype) * factor
+        tail = exponential(tail - top, dtype) * factor
         store_edges(output_row_ptr, head, tail, shift, low, high, end, CHUNK)
 
 
