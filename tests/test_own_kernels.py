@@ -363,7 +363,7 @@ def test_a_kernels_own_blocks_are_tuned(tile_file: Path) -> None:
 
 
 def test_constexprs_may_set_options_of_one_vendor(kernel: Kernel) -> None:
-    """maxnreg from `constexprs` or `options` reaches NVIDIA's compiler, and AMD's goes without."""
+    """An option such as maxnreg reaches NVIDIA's compiler alone, from `constexprs` and `options`."""
     loaded = {
         "constexprs": lambda _problem, config: {"BLOCK_SIZE": config.block_size, "maxnreg": 24},
         "default_config": lambda _problem, _most: Config(16_384, 4, 1),

@@ -183,7 +183,7 @@ def test_work_comes_in_a_kernels_own_pieces(rows: int, each: int, programs: int)
 
 @pytest.mark.parametrize("kernel", [PERSISTENT, ROWS], ids=lambda kernel: kernel.name)
 def test_programs_that_wait_for_each_other_are_all_resident(kernel: Kernel) -> None:
-    """Where fewer fit than wait for each other, nothing is launched; an unknown GPU tells nothing."""
+    """Where fewer fit than wait for each other, nothing is launched, if it is known what fits."""
     waiting = dataclasses.replace(kernel, together=lambda _problem, config: config.block_size)
     problem, config = Problem(4096, 781), Config(264, 4, 1)
     assert plan_launch(waiting, problem, config, 1, 132).num_programs == 0

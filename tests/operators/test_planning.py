@@ -299,9 +299,9 @@ def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_rows_that_lie_otherwise_leave_a_kernel_out(
-    monkeypatch: pytest.MonkeyPatch, matrices: tuple[Rows, ...], takes: bool
+    monkeypatch: pytest.MonkeyPatch, matrices: tuple[Rows, ...], *, takes: bool
 ) -> None:
-    """A kernel of `rows_alike` is chosen where all begin aligned and lie as far apart modulo 16 B."""
+    """A kernel with `rows_alike` takes aligned rows that lie equally far apart modulo 16 B."""
     found = {"softmax_row": dataclasses.replace(load_kernel("softmax_row"), rows_alike=True)}
     monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
     planning._candidates.cache_clear()
@@ -342,7 +342,7 @@ def test_a_kernels_own_configurations_are_the_candidates(monkeypatch: pytest.Mon
     monkeypatch.setattr(planning, "load_kernel", lambda _name: own)
     planning._candidates.cache_clear()
     problem = Problem(64, 4096)
-    found = choose(("own",), problem, dense(problem), H200)
+    found = choose(("softmax_loop",), problem, dense(problem), H200)
     assert found.config == Config(4096, 1, 1)
     warmed: list[Any] = []
 
