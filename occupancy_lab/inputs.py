@@ -89,7 +89,10 @@ def check_num_warps(num_warps: int, architecture: Architecture) -> None:
 
 
 def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
-    """Raise InputError unless *kernel* can be launched so on *problem*."""
+    """Raise InputError unless *kernel* can be launched so on *problem*.
+
+    A kernel that chooses its own blocks says itself, by its `constexprs`, which it cannot take.
+    """
     check_num_warps(config.num_warps, gpu.architecture)
     if config.num_stages < 1:
         msg = f"num_stages is {config.num_stages}; a loop has at least 1 stage"
@@ -100,8 +103,14 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
             " than any GPU needs to keep its memory busy"
         )
         raise InputError(msg)
-    block_size = config.block_size
-    in_blocks = kernel.grid is Grid.BLOCKS or kernel.passes is not None
+    _check_block_size(kernel, problem, config.block_size)
+    if kernel.configs is not None:
+        kernel.constexprs(problem, config)
+
+
+def _check_block_size(kernel: Kernel, problem: Problem, block_size: int) -> None:
+    own = kernel.configs is not None
+    in_blocks = own or kernel.grid is Grid.BLOCKS or kernel.passes is not None
     needed = 1 if in_blocks else next_power_of_two(problem.cols)
     if needed > MAX_BLOCK_SIZE:
         msg = (
@@ -109,7 +118,10 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
             f" {MAX_BLOCK_SIZE} elements in a program"
         )
         raise InputError(msg)
-    if not _is_power_of_two(block_size):
+    if own and block_size < 1:
+        msg = f"BLOCK_SIZE is {block_size}; give 1 or more"
+        raise InputError(msg)
+    if not own and not _is_power_of_two(block_size):
         at_least = min(max(needed, next_power_of_two(max(block_size, 1))), MAX_BLOCK_SIZE)
         msg = f"BLOCK_SIZE is {block_size}; tl.arange takes a power of two, such as {at_least}"
         raise InputError(msg)
@@ -176,6 +188,19 @@ def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
         raise DoesNotFitError(msg, needed=resources.n_regs, available=available)
     msg = f"{title} holds not one program of this kernel, for want of {occupancy.limiters[0]}"
     raise DoesNotFitError(msg, needed=1, available=0)
+
+
+def check_together(
+    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, resident: int | None
+) -> None:
+    """Raise DoesNotFitError where *gpu* holds fewer programs than wait for each other."""
+    needed = 0 if kernel.together is None else kernel.together(problem, config)
+    if resident is not None and resident < needed:
+        msg = (
+            f"{gpu.title} holds {resident} programs of this kernel at once, and {needed} wait for"
+            " each other: all of them must be resident"
+        )
+        raise DoesNotFitError(msg, needed=needed, available=resident)
 
 
 def _what_would_fit(resources: Resources, architecture: Architecture, num_stages: int) -> str:

@@ -30,7 +30,7 @@ class Grid(enum.Enum):
     PERSISTENT = "persistent"
     """As many programs as fit the GPU at once, at most one a row; each strides over the rows."""
     ROWS = "rows"
-    """One program a row."""
+    """One program a row, or a piece of work where the kernel has a `work`."""
     BLOCKS = "blocks"
     """One program a block of BLOCK_SIZE elements of the flattened matrix."""
 
@@ -73,12 +73,17 @@ class Kernel:
     """What it does, in a few words; the name where it is not given."""
     grid: Grid = Grid.ROWS
     constexprs: Callable[[Problem, Config], Mapping[str, Any]] = None  # type: ignore[assignment]
-    """The launch's keyword arguments; not given, those of BLOCK_SIZE, num_warps, num_stages and
-    INT64_OFFSETS that are constexpr parameters of the function."""
+    """The launch's keyword arguments, constexprs and compiler options; not given, those of
+    BLOCK_SIZE, num_warps, num_stages and INT64_OFFSETS that are constexpr parameters of the
+    function. It raises InputError for a configuration that the kernel cannot be launched with."""
     default_config: Callable[[Problem, int], Config] = None  # type: ignore[assignment]
     """The configuration to launch on a GPU that gives a program so many bytes of shared memory; not
     given, the smallest block that holds a row, 4 warps, and 2 stages where the function has a
     parameter num_stages, else 1."""
+    configs: Callable[[Problem], tuple[Config, ...]] | None = None
+    """The configurations that `tune` and `occupancy_lab.softmax` try unasked, besides the default;
+    BLOCK_SIZE is then what the kernel makes of it, and `constexprs` refuses what it cannot take.
+    None: BLOCK_SIZE is that of the default, with every num_warps that compiles in a moment."""
     memory_steps: Callable[[Problem], tuple[MemoryStep, ...]] | None = None
     """The global memory traffic; where it is not given, no time is predicted."""
     run: Callable[..., Any] | None = None
@@ -87,10 +92,18 @@ class Kernel:
     passed: Callable[..., tuple[Any, ...]] | None = None
     """The launch's positional arguments for torch tensors, the output and those that `run` takes:
     these tensors in this order, then numbers. None: `occupancy_lab.softmax` cannot launch it."""
-    workspace: Callable[[Problem, int], int] | None = None
-    """The int32 elements that a launch with so many programs needs besides: a tensor that `passed`
-    takes after the others, zero at first, and after a launch as the next one on its stream needs
-    it."""
+    rows_alike: bool = False
+    """Whether `occupancy_lab.softmax` may launch it only on tensors that begin at a multiple of
+    16 bytes and whose rows lie equally far apart modulo 16 bytes."""
+    workspace: Callable[[Problem, Config], int] | None = None
+    """The int32 elements that a launch needs besides: a tensor that `passed` takes after the
+    others, zero at first, and after a launch as the next one on its stream needs it."""
+    work: Callable[[Problem, Config], int] | None = None
+    """The pieces of work of a launch: the programs of a ROWS grid, or what the programs of a
+    PERSISTENT grid take in turns; None: a row each."""
+    together: Callable[[Problem, Config], int] | None = None
+    """How many programs wait for each other, so that all of them must be resident at once; a GPU
+    that holds fewer does not fit the launch."""
     passes: Callable[[Problem, Config], int] | None = None
     """How many blocks of BLOCK_SIZE a program goes through for a row, one in each pass of its loop;
     None: BLOCK_SIZE holds a whole row."""

@@ -11,7 +11,7 @@ from occupancy_lab.compiling import Store, compile_resources, triton_version
 from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError, InputError
-from occupancy_lab.inputs import check_fits, check_launch, check_problem
+from occupancy_lab.inputs import check_fits, check_launch, check_problem, check_together
 from occupancy_lab.launch import Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import kernel_traffic, plan_grid, plan_launch
@@ -253,7 +253,8 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
 ) -> Record:
     """Return the record of *kernel* as the Triton of version *triton* compiled it to *resources*.
 
-    Raises DoesNotFitError where the GPU holds not one program of it.
+    Raises DoesNotFitError where the GPU holds not one program of it, or fewer than wait for each
+    other.
     """
     calculation = calculate(resources, gpu)
     check_fits(calculation, config.num_stages)
@@ -263,6 +264,7 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
 
     fits = calculation.occupancy
     launch = plan(fits.programs_per_multiprocessor)
+    check_together(kernel, problem, config, gpu, launch.resident_programs)
     return Record(
         kernel=kernel,
         problem=problem,

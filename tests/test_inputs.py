@@ -413,3 +413,27 @@ def test_anything_is_taken_or_refused(asked: Any) -> None:
     ):
         with contextlib.suppress(InputError):
             function(asked)
+
+
+def test_a_kernel_with_configs_says_itself_what_it_takes() -> None:
+    """It takes any BLOCK_SIZE from 1 up to Triton's largest tensor that its constexprs take."""
+
+    def constexprs(_problem: Problem, config: Config) -> dict[str, int]:
+        if config.block_size % 3:
+            msg = f"BLOCK_SIZE is {config.block_size}; it is a multiple of 3"
+            raise InputError(msg)
+        return {"BLOCK_SIZE": config.block_size}
+
+    own = dataclasses.replace(SOFTMAX, configs=lambda _problem: (), constexprs=constexprs)
+    problem = Problem(4096, 2 * MOST_ELEMENTS)
+    check_config(own, problem, Config(384, 4, 1), H100)
+    for block_size, part in (
+        (0, "BLOCK_SIZE is 0; give 1 or more"),
+        (385, "BLOCK_SIZE is 385; it is a multiple of 3"),
+        (3 * MOST_ELEMENTS, "Triton holds at most"),
+    ):
+        with pytest.raises(InputError, match=part):
+            check_config(own, problem, Config(block_size, 4, 1), H100)
+    for config in (Config(384, 3, 1), Config(384, 4, 0)):
+        with pytest.raises(InputError, match=r"num_warps|num_stages"):
+            check_config(own, problem, config, H100)

@@ -274,3 +274,129 @@ def test_passes_allow_a_block_below_a_row(kernel: Kernel) -> None:
     assert found.records[0].config.block_size == 256
     text = flat(found.to_markdown(full=True))
     assert "goes over its row in blocks of 256; in the last 243 of the 256 lanes are masked" in text
+
+
+TILE = """
+
+@triton.jit
+def double_tile(y_ptr, x_ptr, n_rows, n_cols, ROWS: tl.constexpr, COLS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    cols = tl.arange(0, COLS)[None, :]
+    place, mask = rows * n_cols + cols, (rows < n_rows) & (cols < n_cols)
+    tl.store(y_ptr + place, 2 * tl.load(x_ptr + place, mask=mask), mask=mask)
+
+
+from occupancy_lab import Config, InputError, Kernel, MemoryStep, tensor
+
+
+def arguments(problem):
+    matrix = tensor((problem.rows, problem.cols), problem.dtype)
+    return (matrix, matrix, problem.rows, problem.cols)
+
+
+def constexprs(problem, config):
+    rows, rest = divmod(config.block_size, 3)
+    if rest:
+        raise InputError(f"BLOCK_SIZE is {config.block_size}; it is 3 times the rows of a program")
+    return {"ROWS": rows, "COLS": 1 << (problem.cols - 1).bit_length(), "maxnreg": 40}
+
+
+KERNEL = Kernel(
+    double_tile,
+    arguments,
+    constexprs=constexprs,
+    default_config=lambda problem, most: Config(12, 4, 1),
+    configs=lambda problem: (Config(6, 4, 1), Config(24, 4, 1), Config(25, 4, 1)),
+    work=lambda problem, config: -(-problem.rows // (config.block_size // 3)),
+    memory_steps=lambda problem: (
+        MemoryStep("double", problem.rows * problem.cols, problem.rows * problem.cols),
+    ),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def tile_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a KERNEL whose programs do several rows each, with blocks of its own."""
+    path = tmp_path_factory.mktemp("kernels") / "tiled.py"
+    path.write_text(FUNCTION + TILE, encoding="utf-8")
+    return path
+
+
+def test_a_kernel_may_choose_its_own_blocks(tile_file: Path) -> None:
+    """`explain` takes its default's block, and plans and words what it launches in pieces."""
+    found = occupancy_lab.explain(
+        cols=60, rows=4095, kernel=tile_file, gpu="h100,mi300x", num_warps=8
+    )
+    assert [one.config for one in found.records] == [Config(12, 8, 1)] * 2
+    assert [one.plan.num_programs for one in found.records] == [1024, 1024]
+    assert all(one.prediction is not None for one in found.records)
+    text, full = flat(found.to_markdown()), flat(found.to_markdown(full=True))
+    assert "1024, one per piece" in text
+    assert "One program per piece: num_programs = 1024" in full
+    assert "The kernel chooses its blocks itself: BLOCK_SIZE 12 here." in full
+    assert "holds a whole row" not in full
+
+
+def test_a_block_that_a_kernel_refuses_is_refused_at_once(tile_file: Path) -> None:
+    """`explain` ends with its sentence and exit 2, and a sweep has a row that was skipped."""
+    sentence = "BLOCK_SIZE is 7; it is 3 times the rows of a program"
+    kernel = ("--cols", 60, "--kernel", tile_file, "--gpu", "h100")
+    done = lab("explain", *kernel, "--block-size", 7)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert flat(done.stderr).endswith(sentence)
+    table = occupancy_lab.sweep(
+        60, kernel=tile_file, gpu="h100", block_size=(7, 24), num_warps=4, num_stages=1
+    )
+    assert list(table["status"]) == ["skipped", "ok"]
+    assert table["reason"][0] == sentence
+    assert table["num_programs"][1] == 512
+
+
+def test_a_kernels_own_blocks_are_tuned(tile_file: Path) -> None:
+    """`tune` ranks what its `configs` give, and its default; a sweep takes the default's block."""
+    table = occupancy_lab.tune(60, kernel=tile_file, gpu="h100").table
+    assert set(table.loc[table["status"] == "ok", "BLOCK_SIZE"]) == {6, 12, 24}
+    assert list(table.loc[table["status"] == "skipped", "BLOCK_SIZE"]) == [25]
+    swept = occupancy_lab.sweep(60, kernel=tile_file, gpu="h100", num_warps=(4, 8), num_stages=1)
+    assert list(swept["BLOCK_SIZE"]) == [12, 12]
+
+
+def test_constexprs_may_set_options_of_one_vendor(kernel: Kernel) -> None:
+    """An option such as maxnreg reaches NVIDIA's compiler alone, from `constexprs` and `options`."""
+    loaded = {
+        "constexprs": lambda _problem, config: {"BLOCK_SIZE": config.block_size, "maxnreg": 24},
+        "default_config": lambda _problem, _most: Config(16_384, 4, 1),
+    }
+    limited = dataclasses.replace(kernel, **loaded)
+    by_option = dataclasses.replace(
+        kernel, options={"maxnreg": 24}, default_config=limited.default_config
+    )
+    asked = {"cols": 9000, "gpu": "h100,mi300x", "cache": False}
+    for one in (limited, by_option):
+        found = occupancy_lab.explain(kernel=one, **asked)
+        assert found.records[0].resources.n_regs <= 24
+        assert found.records[1].resources.n_regs > 24
+    with pytest.raises(InputError, match="maxnregs is neither a parameter of double_rows"):
+        explain(kernel, options={"maxnregs": 24})
+
+
+def test_programs_that_wait_for_each_other_must_fit(kernel: Kernel) -> None:
+    """One more than fit is refused in a sentence, is a row that does not fit, and is not chosen."""
+    fit = explain(kernel).records[0].plan.resident_programs
+    assert fit is not None
+    steps = (MemoryStep("double", 4096 * 781, 4096 * 781),)
+    timed = dataclasses.replace(kernel, memory_steps=lambda _problem: steps)
+    for needed, status in ((fit, "ok"), (fit + 1, "does not fit")):
+        waiting = dataclasses.replace(timed, together=lambda _problem, _config, n=needed: n)
+        table = occupancy_lab.sweep(781, kernel=waiting, gpu="h100", num_warps=4, num_stages=1)
+        assert list(table["status"]) == [status]
+        assert table["predicted_us"].isna().all() == (status != "ok")
+    why = (
+        rf"H100 SXM holds {fit} programs of this kernel at once, and {fit + 1} wait for each other"
+    )
+    assert table["reason"].str.contains(why).all()
+    with pytest.raises(occupancy_lab.DoesNotFitError, match=why):
+        explain(waiting, title="waiting")
+    with pytest.raises(InputError, match=rf"not one configuration is ok.*{fit + 1} wait"):
+        occupancy_lab.tune(781, kernel=waiting, gpu="h100", num_warps=4)

@@ -3,6 +3,7 @@
 from occupancy_lab.compiling.compile import (
     compile_launch,
     compile_resources,
+    kernel_launch,
     load_compiled,
     resource_key,
     triton_version,
@@ -13,6 +14,7 @@ __all__ = [
     "Store",
     "compile_launch",
     "compile_resources",
+    "kernel_launch",
     "load_compiled",
     "resource_key",
     "store_directory",

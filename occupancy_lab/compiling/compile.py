@@ -7,6 +7,7 @@ where it is not. Nothing is launched either way.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import re
@@ -16,7 +17,7 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.offline import default_options, offline
+from occupancy_lab.compiling.offline import default_options, foreign_options, offline
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
@@ -62,6 +63,8 @@ PASSING = (OSError, MemoryError, subprocess.SubprocessError)
 """What a compile ends with for want of something that the machine may have the next time."""
 COMPLAINT = r"\berror *:|is not defined for option"
 """What ptxas prints of a kernel or a target that it does not take. It also fails without."""
+USUAL_OPTIONS = {*OPTIONS, "num_warps", "num_stages"}
+"""What every launch passes, and both vendors' compilers take."""
 CUT_OFF = (ValueError, KeyError)
 """What Triton ends with where a file of its cache is cut off or gone."""
 
@@ -110,7 +113,7 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
     if kernel.function is None:
         msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
         raise InputError(msg)
-    launch = kernel.launch(problem, config)
+    launch = kernel_launch(kernel, problem, config, target)
     return compile_launch(kernel.function, launch, target, store, name=kernel.name, present=present)
 
 
@@ -216,6 +219,17 @@ def _read(outcome: Any, name: str, target: Target) -> Resources | CompileError:
         return _resources_of(outcome, target)
     except BinaryError as error:
         return CompileError(str(error))
+
+
+def kernel_launch(kernel: Kernel, problem: Problem, config: Config, target: Target) -> Launch:
+    """Return the launch of *kernel* for *target*, as `Kernel.launch` does.
+
+    An option of the other vendor's compiler alone is left out.
+    """
+    launch = kernel.launch(problem, config)
+    foreign = foreign_options(launch.options(kernel.function).keys() - USUAL_OPTIONS, target)
+    kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
+    return dataclasses.replace(launch, keywords=kept) if foreign else launch
 
 
 def check_options(function: Any, launch: Launch, target: Target) -> None:

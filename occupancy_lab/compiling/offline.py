@@ -9,11 +9,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import TargetError
+from occupancy_lab.values import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from occupancy_lab.values import Target
+    from collections.abc import Collection, Iterator, Mapping
 
 _device_numbers: dict[str, int] = {}
 _next_number = itertools.count(1_000_000)
@@ -42,6 +41,21 @@ def default_options(target: Target) -> Mapping[str, Any]:
         msg = f"the installed Triton has no compiler for {target.name}"
         raise TargetError(msg) from error
     return found
+
+
+OTHERS = {"cuda": Target("hip", "gfx942", 64), "hip": Target("cuda", "90", 32)}
+"""A target of the other vendor, by a target's backend."""
+
+
+def foreign_options(names: Collection[str], target: Target) -> set[str]:
+    """Return those of *names* that are options of the other vendor's compiler alone."""
+    if not names:
+        return set()
+    try:
+        own, other = default_options(target), default_options(OTHERS[target.backend])
+    except TargetError:
+        return set()
+    return {name for name in names if name in other and name not in own}
 
 
 class OfflineDriver:

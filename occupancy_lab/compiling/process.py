@@ -8,7 +8,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.compile import compile_resources, resource_key, triton_version
+from occupancy_lab.compiling.compile import (
+    compile_resources,
+    kernel_launch,
+    resource_key,
+    triton_version,
+)
 from occupancy_lab.compiling.server import Import, Request
 from occupancy_lab.compiling.store import Store, make_directory
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
@@ -139,10 +144,11 @@ class Compiler:
 
         Raises CompileError where it cannot, or takes longer than it may.
         """
-        store, launch = Store(self._directory), kernel.launch(problem, config)
+        store = Store(self._directory)
         if name is None:
             with self._said(f"compiling {kernel.name} for {target.name} ..."):
                 return compile_resources(kernel, problem, config, target, store, present=present)
+        launch = kernel_launch(kernel, problem, config, target)
         if python == sys.executable:
             stored = store.get(resource_key(kernel.function, launch, target))
             if stored is not None:

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import Store, resource_key
+from occupancy_lab.compiling import Store, kernel_launch, resource_key
 from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
 from occupancy_lab.explaining.timing import (
@@ -96,8 +96,9 @@ def _same(one: Alternative, other: Alternative | None) -> bool:
 
 
 def _key(case: Case, kernel: Kernel, config: Config) -> dict[str, Any]:
-    launch = kernel.launch(case.record.problem, config)
-    return resource_key(kernel.function, launch, case.record.gpu.target)
+    target = case.record.gpu.target
+    launch = kernel_launch(kernel, case.record.problem, config, target)
+    return resource_key(kernel.function, launch, target)
 
 
 def _recorded_alternatives(case: Case) -> Alternatives | None:
@@ -378,6 +379,8 @@ def _with_warps(case: Case, num_warps: int) -> Change | None:
 
 
 def _fewer_warps(case: Case) -> Iterator[Advice]:
+    if case.record.kernel.configs is not None:
+        return
     elements, item_bytes = elements_per_thread(case), case.record.problem.item_bytes
     config, architecture = case.record.config, case.architecture
     if elements * item_bytes >= WIDEST_ACCESS or config.num_warps == 1:

@@ -44,6 +44,9 @@ def _block_sentences(case: Case) -> Iterator[str]:
             f" last program's {masked} spare lanes out of memory."
         )
         return
+    if case.record.kernel.configs is not None:
+        yield f"The kernel chooses its blocks itself: BLOCK_SIZE {block_size} here."
+        return
     spare = "every lane holds an element."
     if masked:
         spare = (
@@ -126,6 +129,8 @@ def what_fits(cases: tuple[Case, ...]) -> Section:
 
 def _masked(case: Case) -> str:
     masked, block_size = masked_lanes(case), case.record.config.block_size
+    if case.record.kernel.configs is not None:
+        return "not known"
     return f"{masked} of {block_size} ({masked / block_size:.1%})"
 
 

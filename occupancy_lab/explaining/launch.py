@@ -26,8 +26,11 @@ SHOWN_ELEMENTS = 64
 
 
 def work_word(case: Case) -> str:
-    """Return what a program does one after the other: rows or blocks."""
-    return "block" if case.record.kernel.grid is Grid.BLOCKS else "row"
+    """Return what a program does one after the other: rows, blocks, or the kernel's own pieces."""
+    kernel = case.record.kernel
+    if kernel.work is not None:
+        return "piece"
+    return "block" if kernel.grid is Grid.BLOCKS else "row"
 
 
 def num_programs_words(case: Case) -> str:
@@ -77,8 +80,9 @@ def plan_sentence(case: Case) -> str:
         )
     if case.record.kernel.grid is Grid.PERSISTENT:
         return (
-            f"num_programs = min({plan.work} rows, {resident_words(case)}) = {plan.num_programs}."
-            f" Program p takes rows p, p + {plan.num_programs}, ... up to {plan.work - 1}."
+            f"num_programs = min({plan.work} {word}s, {resident_words(case)}) ="
+            f" {plan.num_programs}. Program p takes {word}s p, p + {plan.num_programs}, ... up to"
+            f" {plan.work - 1}."
         )
     return (
         f"One program per {word}: num_programs = {plan.num_programs}, {waves_words(case)} times"
@@ -99,7 +103,7 @@ def _tutorial_sentence(case: Case) -> Iterator[str]:
     if launched > right:
         yield (
             f"The tutorial's formula would launch {launched} programs, {launched - right} more than"
-            " fit: they wait until others have done all their rows."
+            f" fit: they wait until others have done all their {work_word(case)}s."
         )
     else:
         yield (

@@ -161,7 +161,7 @@ def _programs(case: Case) -> str:
         return f"{plan.num_programs}, one per {work_word(case)}"
     if plan.resident_programs == plan.num_programs:
         return f"{resident_words(case)}, GPU full"
-    return f"{plan.num_programs}, one per row"
+    return f"{plan.num_programs}, one per {work_word(case)}"
 
 
 def _registers(case: Case) -> str:

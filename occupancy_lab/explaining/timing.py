@@ -104,7 +104,7 @@ def _with_row_programs(case: Case) -> Prediction | None:
         return _predicted(
             case, load_kernel(ROW_KERNELS[str(case.kernel_name)]), single, case.row_kernel
         )
-    if kernel.grid is not Grid.PERSISTENT or without_loop is None:
+    if kernel.grid is not Grid.PERSISTENT or kernel.work is not None or without_loop is None:
         return None
     return _predicted(case, dataclasses.replace(kernel, grid=Grid.ROWS), single, without_loop)
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import load_compiled
+from occupancy_lab.compiling import kernel_launch, load_compiled
 from occupancy_lab.errors import DriverError
 from occupancy_lab.launch import Pointer
 
@@ -41,7 +41,9 @@ def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target)
 
     Raises DriverError where the driver refuses, CompileError where Triton does.
     """
-    compiled = load_compiled(kernel.function, kernel.launch(problem, config), target)
+    compiled = load_compiled(
+        kernel.function, kernel_launch(kernel, problem, config, target), target
+    )
     driver = ctypes.CDLL("libcuda.so.1")
     function = ctypes.c_void_p(compiled.function)
 

@@ -23,20 +23,29 @@ def plan_launch(
     programs_per_multiprocessor: int | None,
     multiprocessors: int | None,
 ) -> LaunchPlan:
-    """Return the launch of *kernel*; a persistent kernel fills the GPU once, one row per program.
+    """Return the launch of *kernel*; a persistent kernel fills the GPU once, one piece per program.
 
-    Parts that need an unknown number (None) of programs or multiprocessors are None.
+    Parts that need an unknown number (None) of programs or multiprocessors are None. num_programs
+    is 0 where fewer programs are resident than wait for each other.
     """
     resident = None
     if programs_per_multiprocessor is not None and multiprocessors is not None:
         resident = programs_per_multiprocessor * multiprocessors
-    work = problem.rows
-    if kernel.grid is Grid.BLOCKS:
-        work = -(-problem.rows * problem.cols // config.block_size)
+    work = _work(kernel, problem, config)
     num_programs: int | None = work
     if kernel.grid is Grid.PERSISTENT:
         num_programs = None if resident is None else min(work, resident)
+    if resident is not None and kernel.together and kernel.together(problem, config) > resident:
+        num_programs = 0
     return LaunchPlan(work, num_programs, resident)
+
+
+def _work(kernel: Kernel, problem: Problem, config: Config) -> int:
+    if kernel.work is not None:
+        return kernel.work(problem, config)
+    if kernel.grid is Grid.BLOCKS:
+        return -(-problem.rows * problem.cols // config.block_size)
+    return problem.rows
 
 
 MAX_DIMENSIONS = 3

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import NamedKernel
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.sweeping.grid import Task
-    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction
+    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Target
 
 MOST_PLANS, MOST_CANDIDATES, MOST_WORKSPACES = 4096, 256, 64
 """What is remembered: launches of whole shapes, sets of candidates, and workspaces of streams."""
@@ -53,6 +54,10 @@ class Rows:
     stride: int
     aligned: bool = True
 
+    def phase(self, problem: Problem) -> int:
+        """Return how far rows lie apart, in bytes modulo 16."""
+        return self.stride * problem.item_bytes % ALIGNED
+
     def stand_in(self, problem: Problem) -> torch.Tensor:
         """Return a tensor without memory that lies so."""
         sizes, strides = (problem.rows, problem.cols), (self.stride, 1)
@@ -68,7 +73,7 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
     """
 
     def arguments(problem: Problem) -> tuple[Any, ...]:
-        return passed(kernel, problem, [one.stand_in(problem) for one in matrices])
+        return passed(kernel, [one.stand_in(problem) for one in matrices])
 
     def constexprs(problem: Problem, config: Config) -> dict[str, Any]:
         found = dict(kernel.constexprs(problem, config))
@@ -77,15 +82,22 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
     return dataclasses.replace(kernel, arguments=arguments, constexprs=constexprs)
 
 
-def passed(kernel: Kernel, problem: Problem, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+def passed(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """Return what *kernel* passes of *tensors*, and of a workspace where it needs one."""
     if kernel.passed is None:
         msg = f"{kernel.name} has no passed, which gives a launch's arguments for tensors"
         raise InputError(msg)
     if kernel.workspace is None:
         return kernel.passed(*tensors)
-    elements = torch.empty(kernel.workspace(problem, 1), dtype=torch.int32, device="meta")
+    # Its size is another for each configuration, and does not change what is compiled.
+    elements = torch.empty(ALIGNED, dtype=torch.int32, device="meta")
     return kernel.passed(*tensors, elements)
+
+
+def takes(kernel: Kernel, problem: Problem, matrices: Sequence[Rows]) -> bool:
+    """Tell whether *kernel* can be launched on matrices that lie so."""
+    phases = {one.phase(problem) for one in matrices}
+    return not kernel.rows_alike or (len(phases) == 1 and all(one.aligned for one in matrices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,8 @@ class Choice:
     config: Config
     plan: LaunchPlan
     prediction: Prediction
+    target: Target | None = None
+    """What it is compiled for; None is not known."""
 
     @property
     def num_programs(self) -> int:
@@ -148,7 +162,7 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
         msg = f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it"
         raise InputError(msg)
     (kernel, _, config, _, _, plan), best = min(known, key=lambda one: one[1].us)
-    return Choice(kernel, problem, config, plan, best)
+    return Choice(kernel, problem, config, plan, best, gpu.target)
 
 
 def _typical_rows(rows: int) -> int:
@@ -166,7 +180,9 @@ def _candidates(
 ) -> tuple[Candidate, ...]:
     """Return every configuration of *kernels* that `tune` tries, compiles in a moment and fits."""
     laid_out = [
-        NamedKernel(name, as_laid_out(load_kernel(name), matrices, wide=wide)) for name in kernels
+        NamedKernel(name, as_laid_out(load_kernel(name), matrices, wide=wide))
+        for name in kernels
+        if takes(load_kernel(name), problem, matrices)
     ]
     tasks = [task for task in grid_tasks(laid_out, problem, gpu, (), ()) if _compiles_soon(task)]
     outcomes = compile_tasks(tasks)
@@ -178,13 +194,16 @@ def _candidates(
     fitting = [one for one in found if one.occupancy.programs_per_multiprocessor > 0]
     if not fitting:
         reasons = [outcome.reason for outcome in outcomes.values() if hasattr(outcome, "reason")]
-        why = reasons[0] if reasons else "not one program fits"
+        none = "not one program fits" if tasks else "no kernel takes rows that lie so"
+        why = reasons[0] if reasons else none
         msg = f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}"
         raise InputError(msg)
     return tuple(fitting)
 
 
 def _compiles_soon(task: Task) -> bool:
+    if task.kernel.configs is not None:
+        return True
     threads = task.config.num_warps * task.gpu.architecture.warp_size
     return task.config.block_size <= MAX_ELEMENTS_PER_THREAD * threads
 
@@ -236,7 +255,11 @@ def launcher(
 def load(choice: Choice) -> Launcher:
     """Return *choice* compiled by Triton for the current GPU and loaded on it."""
     kernel, problem = choice.kernel, choice.problem
-    launch, function = kernel.launch(problem, choice.config), innermost(kernel.function)
+    function = innermost(kernel.function)
+    if choice.target is None:
+        launch = kernel.launch(problem, choice.config)
+    else:
+        launch = kernel_launch(kernel, problem, choice.config, choice.target)
     compiled = launch.warm_up(function)
     if compiled is None:
         msg = "a jit_cache_hook of the program keeps Triton from compiling"
@@ -245,7 +268,7 @@ def load(choice: Choice) -> Launcher:
     values = tuple(bound[parameter.name] for parameter in function.params)
     tensors, elements = 1 + kernel.operands, 0
     if kernel.workspace is not None:
-        tensors, elements = tensors + 1, max(kernel.workspace(problem, choice.num_programs), 1)
+        tensors, elements = tensors + 1, max(kernel.workspace(problem, choice.config), 1)
     return Launcher(choice, _direct(compiled, choice.num_programs, values[tensors:]), elements)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import (
     Store,
     compile_resources,
+    kernel_launch,
     resource_key,
     store_directory,
 )
@@ -102,7 +103,8 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
 
 
 def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
-    if kernel.grid is Grid.BLOCKS or kernel.passes is not None:
+    in_blocks = kernel.grid is Grid.BLOCKS or kernel.passes is not None
+    if in_blocks or kernel.configs is not None:
         return kernel.default_config(problem, gpu.architecture.max_shared).block_size
     return next_power_of_two(problem.cols)
 
@@ -137,7 +139,8 @@ class _Compiles:
         """What this process compiles, as no other has the kernel."""
         self._store = store
         for task in tasks:
-            what = (task.kernel.launch(task.problem, task.config), task.gpu.target)
+            target = task.gpu.target
+            what = kernel_launch(task.kernel, task.problem, task.config, target), target
             if other_triton:
                 key, name = None, key_digest([task.kernel_name, *map(repr, what)])
             else:

@@ -11,11 +11,9 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import read_cell
-from occupancy_lab.inputs import check_fits
-from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.occupancy.points import OPTIONAL, REQUIRED, evaluate_points
-from occupancy_lab.record import name_columns
+from occupancy_lab.record import name_columns, record_of
 from occupancy_lab.sweeping.measured import (
     MEASURED_COLUMNS,
     MEASURED_FLAGS,
@@ -135,9 +133,12 @@ def _add_occupancies(
         if point["programs_per_multiprocessor"] == 0:
             row.update(status="does not fit", reason=_why_not(task, resources))
             continue
+        plans = _plans(task, point)
+        if plans["num_programs"] == 0:
+            row.update(status="does not fit", reason=_why_not(task, resources))
+            continue
         names = ("programs_per_multiprocessor", "limiter", "occupancy", "tutorial_programs")
-        row.update({name: point[name] for name in names})
-        row.update(_plans(task, row))
+        row.update({name: point[name] for name in names}, **plans)
 
 
 _POINT_FIELDS = tuple(name for name in (*REQUIRED, *OPTIONAL) if name in _AMOUNTS - {"num_ctas"})
@@ -148,24 +149,24 @@ def _point(task: Task, resources: Resources) -> tuple[str | int, ...]:
     return (task.gpu.key, *(0 if amount is None else amount for amount in amounts))
 
 
-def _plans(task: Task, row: Mapping[str, Any]) -> dict[str, Any]:
+def _plans(task: Task, point: Mapping[Any, Any]) -> dict[str, Any]:
     import pandas as pd
 
     def plan(programs: Any) -> Any:
         known = None if pd.isna(programs) else int(programs)
         return plan_launch(task.kernel, task.problem, task.config, known, task.gpu.multiprocessors)
 
-    exact = plan(row["programs_per_multiprocessor"])
+    exact = plan(point["programs_per_multiprocessor"])
     return {
         "num_programs": exact.num_programs,
         "waves": exact.waves,
-        "tutorial_num_programs": plan(row["tutorial_programs"]).num_programs,
+        "tutorial_num_programs": plan(point["tutorial_programs"]).num_programs,
     }
 
 
 def _why_not(task: Task, resources: Resources) -> str:
     try:
-        check_fits(calculate(resources, task.gpu), task.config.num_stages)
+        record_of(task.kernel, task.problem, task.config, task.gpu, resources, triton="")
     except DoesNotFitError as error:
         return str(error)
     msg = "the table and the scalar formula disagree"

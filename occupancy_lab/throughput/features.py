@@ -35,7 +35,7 @@ class Features:
     """One launch, or, with numpy arrays for its numbers, many."""
 
     work: Any
-    """Rows (or blocks) in all."""
+    """Rows, blocks or other pieces of work in all."""
     multiprocessors: Any
     clock_mhz: Any
     programs: Any
@@ -81,9 +81,12 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     plan: LaunchPlan,
     gpu: Gpu,
 ) -> Features | None:
-    """Return a launch's features; None where one is not known of kernel, GPU or binary."""
+    """Return a launch's features; None where one is not known of kernel, GPU or binary.
+
+    None too where fewer programs fit than wait for each other.
+    """
     moved = kernel_traffic(kernel, problem)
-    if moved is None:
+    if moved is None or (kernel.together is not None and plan.num_programs == 0):
         return None
     passes = kernel.passes(problem, config) if kernel.passes and resources.loop_instructions else 1
     if passes > 1 and plan.num_programs and gpu.multiprocessors:

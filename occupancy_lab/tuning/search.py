@@ -181,7 +181,8 @@ def grid_tasks(
 ) -> Iterator[Task]:
     """Return every configuration of every kernel, each kernel's own default among them."""
     for name, kernel in kernels:
-        stages = num_stages if kernel.grid is Grid.PERSISTENT else (1,)
+        loops = kernel.grid is Grid.PERSISTENT or kernel.configs is not None
+        stages = num_stages if loops else (1,)
         configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)
         for config in dict.fromkeys((*configs, chosen_config(kernel, problem, gpu, {}))):
             yield Task(name, kernel, problem, config, gpu)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import chain, product
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import Grid, MemoryStep, load_kernel
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
 from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
@@ -163,3 +164,31 @@ def test_a_grid_that_no_launch_takes(grid: tuple[int, ...]) -> None:
     """A grid of no or of four dimensions, or with a negative size, is refused as it is."""
     with pytest.raises(InputError, match=r"the grid is .*; it has 1 to 3 dimensions"):
         plan_grid(grid, 1056)
+
+
+@given(st.integers(1, 3000), st.integers(1, 64), COUNTS)
+def test_work_comes_in_a_kernels_own_pieces(rows: int, each: int, programs: int) -> None:
+    """With `work` a grid has a program a piece, and persistent programs share the pieces."""
+
+    def tiles(problem: Problem, config: Config) -> int:
+        return -(-problem.rows // config.block_size)
+
+    problem, config = Problem(rows, 781), Config(each, 4, 1)
+    pieces = len(range(0, rows, each))
+    grid = plan_launch(dataclasses.replace(ROWS, work=tiles), problem, config, programs, 132)
+    assert (grid.work, grid.num_programs) == (pieces, pieces)
+    shared = plan_launch(dataclasses.replace(PERSISTENT, work=tiles), problem, config, programs, 2)
+    assert (shared.work, shared.num_programs) == (pieces, min(pieces, 2 * programs))
+
+
+@pytest.mark.parametrize("kernel", [PERSISTENT, ROWS], ids=lambda kernel: kernel.name)
+def test_programs_that_wait_for_each_other_are_all_resident(kernel: Kernel) -> None:
+    """Where fewer fit than wait for each other, nothing is launched, if it is known what fits."""
+    waiting = dataclasses.replace(kernel, together=lambda _problem, config: config.block_size)
+    problem, config = Problem(4096, 781), Config(264, 4, 1)
+    assert plan_launch(waiting, problem, config, 1, 132).num_programs == 0
+    usual = plan_launch(kernel, problem, config, 2, 132)
+    assert plan_launch(waiting, problem, config, 2, 132) == usual
+    assert usual.num_programs
+    unknown = plan_launch(kernel, problem, config, 1, None)
+    assert plan_launch(waiting, problem, config, 1, None) == unknown

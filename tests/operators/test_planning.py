@@ -252,14 +252,14 @@ def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatc
         load_kernel("softmax_row"),
         function=counting,
         passed=passed,
-        workspace=lambda problem, programs: programs + problem.cols,
+        workspace=lambda problem, config: config.block_size + problem.cols,
     )
     problem, config = Problem(64, 300), Config(512, 4, 1)
     laid_out = as_laid_out(kernel, dense(problem), wide=False)
     plan = plan_launch(kernel, problem, config, 1, 132)
     monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
     found = planning.load(Choice(laid_out, problem, config, plan, None))  # type: ignore[arg-type]
-    assert found.workspace == 64 + 300
+    assert found.workspace == 512 + 300
     found.launch(7, 1, 2, 3)
     assert compiled.launched[0][9:] == (1, 2, 3, 300, 300, 300, 512)
 
@@ -286,3 +286,72 @@ def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert planning.workspace(0, 7, 8) is not first
     planning._kept_workspace.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("matrices", "takes"),
+    [
+        ((Rows(781), Rows(781)), True),
+        ((Rows(781), Rows(781 + 8)), True),
+        ((Rows(781), Rows(783)), False),
+        ((Rows(781), Rows(781, aligned=False)), False),
+        ((Rows(781), Rows(782, aligned=False)), False),
+    ],
+)
+def test_rows_that_lie_otherwise_leave_a_kernel_out(
+    monkeypatch: pytest.MonkeyPatch, matrices: tuple[Rows, ...], *, takes: bool
+) -> None:
+    """A kernel with `rows_alike` takes aligned rows that lie equally far apart modulo 16 B."""
+    found = {"softmax_row": dataclasses.replace(load_kernel("softmax_row"), rows_alike=True)}
+    monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
+    planning._candidates.cache_clear()
+    problem = Problem(64, 781, "float16")
+    if takes:
+        assert choose(("softmax_row",), problem, matrices, H200).kernel.rows_alike
+    else:
+        with pytest.raises(InputError, match="no kernel takes rows that lie so"):
+            choose(("softmax_row",), problem, matrices, H200)
+        assert choose(FEW, problem, matrices, H200).kernel.name == "softmax_loop"
+    planning._candidates.cache_clear()
+
+
+def test_programs_that_cannot_wait_for_each_other_are_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A launch of which fewer programs fit than wait for each other is never the choice."""
+    waiting = dataclasses.replace(
+        load_kernel("softmax_row"), together=lambda problem, _config: 1000 * problem.rows
+    )
+    found = {"softmax_row": waiting}
+    monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
+    planning._candidates.cache_clear()
+    few, many = Problem(1, 300), Problem(64, 300)
+    assert choose(("softmax_row",), few, dense(few), H200).num_programs == 1
+    assert choose(FEW, many, dense(many), H200).kernel.name == "softmax_loop"
+    planning._candidates.cache_clear()
+
+
+def test_a_kernels_own_configurations_are_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kernel's `configs` give is compiled, however many elements a thread then holds."""
+    own = dataclasses.replace(
+        load_kernel("softmax_loop"),
+        configs=lambda _problem: (Config(4096, 1, 1),),
+        default_config=lambda _problem, _most: Config(4096, 1, 1),
+        options={"maxnreg": 128, "waves_per_eu": 1},
+    )
+    monkeypatch.setattr(planning, "load_kernel", lambda _name: own)
+    planning._candidates.cache_clear()
+    problem = Problem(64, 4096)
+    found = choose(("softmax_loop",), problem, dense(problem), H200)
+    assert found.config == Config(4096, 1, 1)
+    warmed: list[Any] = []
+
+    def warm_up(launch: Any, _function: Any) -> Compiled:
+        warmed.append(launch)
+        return Compiled()
+
+    monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", warm_up)
+    planning.load(found)
+    assert "maxnreg" in warmed[0].keywords
+    assert "waves_per_eu" not in warmed[0].keywords
+    planning._candidates.cache_clear()

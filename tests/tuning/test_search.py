@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ from occupancy_lab import config_pruner
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.tuning import tune
 from occupancy_lab.tuning.choice import cost_of
-from occupancy_lab.tuning.search import KERNELS
+from occupancy_lab.tuning.search import KERNELS, grid_tasks
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -265,3 +267,32 @@ def test_without_a_prediction_the_first_stay(
     monkeypatch.setattr("occupancy_lab.throughput.calibrations._calibrations", dict)
     assert config_pruner("softmax", problem_of, top=2)(CONFIGS, NAMED) == CONFIGS[:2]
     assert launches.asked == []
+
+
+@pytest.mark.parametrize(
+    ("warps", "stages", "expected"),
+    [
+        ((), (), [(48, 4, 1), (96, 8, 2)]),
+        ((16,), (), [(48, 16, 1), (48, 16, 2), (96, 16, 1), (96, 16, 2)]),
+        ((), (3,), [(48, 4, 3), (48, 8, 3), (96, 4, 3), (96, 8, 3)]),
+        ((1, 2), (3,), [(48, 1, 3), (48, 2, 3), (96, 1, 3), (96, 2, 3)]),
+    ],
+)
+def test_a_kernels_own_configurations_are_tried(
+    warps: tuple[int, ...], stages: tuple[int, ...], expected: list[tuple[int, ...]]
+) -> None:
+    """Unasked they are tried as they are, else each of their blocks; the default always."""
+    kernel = dataclasses.replace(
+        load_kernel("softmax_row"),
+        configs=lambda _problem: (Config(48, 4, 1), Config(96, 8, 2)),
+        default_config=lambda _problem, _most: Config(192, 4, 1),
+    )
+    problem, gpu = Problem(64, 781), find_gpu("h200")
+    tasks = grid_tasks([NamedKernel(None, kernel)], problem, gpu, warps, stages)
+    assert [task.config for task in tasks] == [
+        *(Config(*knobs) for knobs in expected),
+        Config(192, 4, 1),
+    ]
+    none = dataclasses.replace(kernel, configs=lambda _problem: ())
+    (task,) = grid_tasks([NamedKernel(None, none)], problem, gpu, warps, stages)
+    assert task.config == Config(192, 4, 1)
