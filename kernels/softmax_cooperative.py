@@ -53,20 +53,6 @@ from occupancy_lab.values import Config, Problem
 if TYPE_CHECKING:
     import torch
 
-WAIT = tl.constexpr("""{
-    .reg .pred %again, %late;
-    .reg .u32 %polls;
-    mov.u32 %polls, 0;
-    wait_${:uid}:
-    ld.relaxed.gpu.global.b64 $0, [$1];
-    setp.eq.b64 %again, $0, 0;
-    add.u32 %polls, %polls, 1;
-    setp.gt.u32 %late, %polls, 100000000;
-    @%late trap;
-    @%again bra wait_${:uid};
-}""")
-"""Reads a word until it is not 0; after 100 million times, about a minute, it fails the launch."""
-
 
 @triton.jit
 def exchange(words_ptr, part, top, total, PARTS: tl.constexpr, PARTS_POWER: tl.constexpr):
@@ -78,8 +64,25 @@ def exchange(words_ptr, part, top, total, PARTS: tl.constexpr, PARTS_POWER: tl.c
     parts = tl.arange(0, PARTS_POWER)
     word_ptr = words_ptr + tl.minimum(parts, PARTS - 1)
     if is_cuda():
+        # Reads a word until it is not 0; after 100 million times, a minute, it fails the launch.
         words = tl.inline_asm_elementwise(
-            WAIT, "=l,l", [word_ptr], dtype=tl.int64, is_pure=False, pack=1
+            """{
+                .reg .pred %again, %late;
+                .reg .u32 %polls;
+                mov.u32 %polls, 0;
+                wait_${:uid}:
+                ld.relaxed.gpu.global.b64 $0, [$1];
+                setp.eq.b64 %again, $0, 0;
+                add.u32 %polls, %polls, 1;
+                setp.gt.u32 %late, %polls, 100000000;
+                @%late trap;
+                @%again bra wait_${:uid};
+            }""",
+            "=l,l",
+            [word_ptr],
+            dtype=tl.int64,
+            is_pure=False,
+            pack=1,
         )
     else:
         words = tl.load(word_ptr, volatile=True)
@@ -300,4 +303,10 @@ KERNEL = Kernel(
     reference=reference,
     compared_with="softmax_naive",
     options={"launch_cooperative_grid": True},
+    configs=configs,
+    work=work,
+    together=together,
+    workspace=workspace,
+    rows_alike=True,
+    exchanges=1,
 )

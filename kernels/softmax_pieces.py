@@ -34,24 +34,23 @@ from occupancy_lab.values import Config, Problem
 if TYPE_CHECKING:
     import torch
 
-LOG2E = tl.constexpr(1.4426950408889634)
-LOWEST = tl.constexpr(-3.4028234663852886e38)
-"""The lowest float32: a maximum of nothing that is no infinity, which subtracted gives no NaN."""
-
 
 @triton.jit
 def exponential(x, dtype: tl.constexpr):
     """Exponential of what is 0 or less: within rounding of float32, or enough for 16 bits."""
+    # A constant of the function's own: Triton's key of a kernel depends on the order in which
+    # kernels are compiled where functions that they share use one of the module's.
+    log2e: tl.constexpr = 1.4426950408889634
     if dtype == tl.float32:
         # What rounding takes from the product with log2(e) is put back: 4096 x 131072 has an error
         # of 9.4e-8 then, torch.softmax 8.9e-8, and 13e-8 without.
         x = tl.maximum(x, -150.0, propagate_nan=tl.PropagateNan.ALL)
-        scaled = x * LOG2E
+        scaled = x * log2e
         rest = tl.fma(x, 1.925963033500501e-08, tl.fma(x, 1.4426950216293335, -scaled))
         power = tl.exp2(scaled)
         power = tl.fma(power * rest, 0.6931471805599453, power)
     else:
-        power = tl.exp2(x * LOG2E)
+        power = tl.exp2(x * log2e)
     return power
 
 
@@ -155,7 +154,8 @@ def summarize(
 
     That is the exponentials or, PACKED, the pieces as they were loaded.
     """
-    top = LOWEST
+    # The lowest float32: an infinity, subtracted from another, would be NaN.
+    top = -3.4028234663852886e38
     if not WHOLE_CHUNKS:
         top = tl.maximum(top, tl.max(tl.maximum(head, tail), axis=0))
     for i in tl.static_range(len(loaded)):
@@ -378,4 +378,6 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    configs=configs,
+    rows_alike=True,
 )

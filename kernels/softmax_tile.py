@@ -175,4 +175,7 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    configs=configs,
+    work=work,
+    rows_alike=True,
 )

@@ -55,7 +55,14 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-KERNELS = ("softmax", "softmax_row", "softmax_loop")
+KERNELS = (
+    "softmax",
+    "softmax_row",
+    "softmax_pieces",
+    "softmax_tile",
+    "softmax_cooperative",
+    "softmax_loop",
+)
 """The kernels of softmax that choose between them: `tune` unasked, and `occupancy_lab.softmax`."""
 
 
