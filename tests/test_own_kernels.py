@@ -336,6 +336,10 @@ def test_a_kernel_may_choose_its_own_blocks(tile_file: Path) -> None:
     assert "One program per piece: num_programs = 1024" in full
     assert "The kernel chooses its blocks itself: BLOCK_SIZE 12 here." in full
     assert "holds a whole row" not in full
+    assert "| elements per thread | not known" in full
+    assert "| masked lanes | not known" in full
+    beside = occupancy_lab.compare(60, kernel=tile_file, gpu="h100,mi300x")
+    assert "elements each" not in beside.to_markdown()
 
 
 def test_a_block_that_a_kernel_refuses_is_refused_at_once(tile_file: Path) -> None:
@@ -363,7 +367,7 @@ def test_a_kernels_own_blocks_are_tuned(tile_file: Path) -> None:
 
 
 def test_constexprs_may_set_options_of_one_vendor(kernel: Kernel) -> None:
-    """An option such as maxnreg reaches NVIDIA's compiler alone, from `constexprs` and `options`."""
+    """An option such as maxnreg goes to NVIDIA's compiler alone, by `constexprs` or `options`."""
     loaded = {
         "constexprs": lambda _problem, config: {"BLOCK_SIZE": config.block_size, "maxnreg": 24},
         "default_config": lambda _problem, _most: Config(16_384, 4, 1),

@@ -142,12 +142,14 @@ def _warp_size(part: Slice) -> Iterator[str]:
     sizes = part.said(
         lambda entry: f"a {entry.architecture.warp_word} is {entry.architecture.warp_size} threads"
     )
-    programs = part.said(
-        lambda entry: (
-            f"{threads_words(entry)} threads with {elements_per_thread(entry):g} elements each"
-        )
-    )
+    programs = part.said(_threads)
     yield _sentence(f"{sizes}; a program is {programs}" if programs else f"{sizes}")
+
+
+def _threads(entry: Entry) -> str:
+    elements = elements_per_thread(entry)
+    each = "" if elements is None else f" with {elements:g} elements each"
+    return f"{threads_words(entry)} threads{each}"
 
 
 def _register_file(entry: Entry) -> str:

@@ -379,11 +379,9 @@ def _with_warps(case: Case, num_warps: int) -> Change | None:
 
 
 def _fewer_warps(case: Case) -> Iterator[Advice]:
-    if case.record.kernel.configs is not None:
-        return
     elements, item_bytes = elements_per_thread(case), case.record.problem.item_bytes
     config, architecture = case.record.config, case.architecture
-    if elements * item_bytes >= WIDEST_ACCESS or config.num_warps == 1:
+    if elements is None or elements * item_bytes >= WIDEST_ACCESS or config.num_warps == 1:
         return
     threads = config.block_size * item_bytes // WIDEST_ACCESS
     num_warps = max(1, threads // architecture.warp_size)

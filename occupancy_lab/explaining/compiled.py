@@ -29,8 +29,13 @@ def masked_lanes(case: Case) -> int:
     return -length % block_size
 
 
-def elements_per_thread(case: Case) -> float:
-    """Return the elements of a block that one thread holds; below 1 some threads only repeat."""
+def elements_per_thread(case: Case) -> float | None:
+    """Return the elements of a block that one thread holds; below 1 some threads only repeat.
+
+    None where the kernel alone knows what BLOCK_SIZE stands for.
+    """
+    if case.record.kernel.configs is not None:
+        return None
     return case.record.config.block_size / case.threads
 
 
@@ -91,6 +96,8 @@ def _load_sentences(case: Case) -> Iterator[str]:
         )
         return
     elements = elements_per_thread(case)
+    if elements is None:
+        return
     if elements < 1:
         yield (
             f"Only {case.record.config.block_size} of the {case.threads} threads hold an element of"
@@ -111,7 +118,7 @@ def what_fits(cases: tuple[Case, ...]) -> Section:
             ("BLOCK_SIZE", lambda case: str(case.record.config.block_size)),
             ("masked lanes", _masked),
             ("threads per program", threads_words),
-            ("elements per thread", lambda case: f"{elements_per_thread(case):g}"),
+            ("elements per thread", _elements),
             (
                 "widest load, bytes per thread",
                 lambda case: _width(case.record.resources.load_bytes),
@@ -132,6 +139,11 @@ def _masked(case: Case) -> str:
     if case.record.kernel.configs is not None:
         return "not known"
     return f"{masked} of {block_size} ({masked / block_size:.1%})"
+
+
+def _elements(case: Case) -> str:
+    elements = elements_per_thread(case)
+    return known(elements if elements is None else f"{elements:g}")
 
 
 def threads_words(case: Case) -> str:

@@ -17,7 +17,7 @@ import torch
 from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.inputs import NamedKernel
+from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
@@ -151,6 +151,7 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
             ),
         )
         for one in candidates
+        if one.kernel.configs is None or _is_taken(one, problem, gpu)
     ]
     predicted = zip(launches, predict_all(launches, gpu), strict=True)
     known = [
@@ -163,6 +164,15 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
         raise InputError(msg)
     (kernel, _, config, _, _, plan), best = min(known, key=lambda one: one[1].us)
     return Choice(kernel, problem, config, plan, best, gpu.target)
+
+
+def _is_taken(one: Candidate, problem: Problem, gpu: Gpu) -> bool:
+    """Tell whether the kernel takes its configuration on *problem*, as on what stands for it."""
+    try:
+        check_config(one.kernel, problem, one.config, gpu)
+    except InputError:
+        return False
+    return True
 
 
 def _typical_rows(rows: int) -> int:

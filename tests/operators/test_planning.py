@@ -331,6 +331,33 @@ def test_programs_that_cannot_wait_for_each_other_are_not_chosen(
     planning._candidates.cache_clear()
 
 
+def test_a_configuration_that_other_rows_refuse_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a kernel's `constexprs` refuse of a number of rows is left out for these rows alone."""
+    loop = load_kernel("softmax_loop")
+
+    def constexprs(problem: Problem, config: Config) -> dict[str, Any]:
+        if problem.rows == 67 and config.block_size == 512:
+            msg = "no 67 rows"
+            raise InputError(msg)
+        return dict(loop.constexprs(problem, config))
+
+    own = dataclasses.replace(
+        loop,
+        configs=lambda _problem: (Config(512, 4, 1),),
+        default_config=lambda _problem, _most: Config(64, 1, 1),
+        constexprs=constexprs,
+    )
+    monkeypatch.setattr(planning, "load_kernel", lambda _name: own)
+    planning._candidates.cache_clear()
+    for rows, block_size in ((66, 512), (67, 64), (68, 512)):
+        problem = Problem(rows, 300)
+        found = choose(("softmax_loop",), problem, dense(problem), H200)
+        assert found.config.block_size == block_size
+    planning._candidates.cache_clear()
+
+
 def test_a_kernels_own_configurations_are_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a kernel's `configs` give is compiled, however many elements a thread then holds."""
     own = dataclasses.replace(
