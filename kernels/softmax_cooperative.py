@@ -43,6 +43,7 @@ from occupancy_lab.kernels.softmax_pieces import (
     memory_steps,
     reference,
     rows_alike,
+    share,
     store_edges,
     store_pieces,
     summarize,
@@ -96,11 +97,14 @@ def exchange(words_ptr, part, top, total, PARTS: tl.constexpr, PARTS_POWER: tl.c
 
 @triton.jit
 def softmax_part(
-    output_ptr, input_ptr, words_ptr, input_row_stride, output_row_stride, n_cols, row, part,
-    PARTS: tl.constexpr, PARTS_POWER: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    output_ptr, input_ptr, words_ptr, unused_ptr, input_row_stride, output_row_stride, n_cols,
+    row, part, PARTS: tl.constexpr, PARTS_POWER: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     CHUNK: tl.constexpr, WHOLE_CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Softmax of one part of a row; the row's edges are with its first part."""
+    """Softmax of one part of a row; the row's edges are with its first part.
+
+    The word that the part had in the launch before is cleared for the next one.
+    """
     dtype: tl.constexpr = input_ptr.dtype.element_ty
     start, shift, low, high, end = chunks_of(row, input_row_stride, n_cols, CHUNK, WHOLE_CHUNKS)
     row_ptr = input_ptr + start
@@ -112,14 +116,17 @@ def softmax_part(
         end = tl.where(part == 0, end, 0)
         head, tail = load_edges(row_ptr, shift, low, high, end, CHUNK)
     top, total, kept = summarize(loaded, head, tail, dtype, WHOLE_CHUNKS, PACKED=False)
-    row_words_ptr = words_ptr + row.to(tl.int64) * PARTS
-    row_top, row_total = exchange(row_words_ptr, part, top, total, PARTS, PARTS_POWER)
-    factor = exponential(top - row_top, tl.float32) / row_total
+    row_words = row.to(tl.int64) * PARTS
+    tl.store(unused_ptr + row_words + part, tl.zeros((), tl.int64))
+    row_top, row_total = exchange(words_ptr + row_words, part, top, total, PARTS, PARTS_POWER)
+    scale = exponential(top - row_top, tl.float32)
     output_row_ptr = output_ptr + row.to(tl.int64) * output_row_stride // CHUNK * CHUNK
-    store_pieces(output_row_ptr, kept, top, factor, first, low, high, BLOCK_SIZE, PACKED=False)
+    store_pieces(
+        output_row_ptr, kept, top, row_total, scale, first, low, high, BLOCK_SIZE, PACKED=False
+    )
     if not WHOLE_CHUNKS:
-        head = exponential(head - top, dtype) * factor
-        tail = exponential(tail - top, dtype) * factor
+        head = share(exponential(head - top, dtype), row_total, scale, dtype)
+        tail = share(exponential(tail - top, dtype), row_total, scale, dtype)
         store_edges(output_row_ptr, head, tail, shift, low, high, end, CHUNK)
 
 
@@ -141,33 +148,37 @@ def softmax_cooperative_kernel(
 ):
     """Softmax of parts `program_id` and on, all parts of a row before those of the next.
 
-    The workspace has the parts that were taken beyond each program's first, the programs that are
-    done, and a word for each part; it is 0 before and after.
+    The workspace is 0 at first. It begins with the parts that were taken beyond each program's
+    first, the programs that are done, and the launches before; then it has a word for each part,
+    twice: a launch uses the one set and clears the other, which the launch before used.
     """
     program = tl.program_id(0)
     programs = tl.num_programs(0)
-    words_ptr = workspace_ptr.to(tl.pointer_type(tl.int64)) + 1
     n_parts = n_rows * PARTS
+    launches = tl.load(workspace_ptr + 2)
+    all_words_ptr = workspace_ptr.to(tl.pointer_type(tl.int64)) + 16
+    words_ptr = all_words_ptr + launches % 2 * n_parts
+    unused_ptr = all_words_ptr + (1 - launches % 2) * n_parts
     if num_stages > 1:
         for index in tl.range(program, n_parts, programs, num_stages=num_stages):
             softmax_part(
-                output_ptr, input_ptr, words_ptr, input_row_stride, output_row_stride, n_cols,
-                index // PARTS, index % PARTS, PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
+                output_ptr, input_ptr, words_ptr, unused_ptr, input_row_stride, output_row_stride,
+                n_cols, index // PARTS, index % PARTS,
+                PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
             )  # fmt: skip
     else:
         index = program
         while index < n_parts:
             softmax_part(
-                output_ptr, input_ptr, words_ptr, input_row_stride, output_row_stride, n_cols,
-                index // PARTS, index % PARTS, PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
+                output_ptr, input_ptr, words_ptr, unused_ptr, input_row_stride, output_row_stride,
+                n_cols, index // PARTS, index % PARTS,
+                PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
             )  # fmt: skip
             index = programs + tl.atomic_add(workspace_ptr, 1, sem="relaxed")
     if tl.atomic_add(workspace_ptr + 1, 1) == programs - 1:
-        nothing = tl.zeros((1024,), tl.int64)
-        for first in range(0, n_parts, 1024):
-            word = first + tl.arange(0, 1024)
-            tl.store(words_ptr + word, nothing, mask=word < n_parts)
-        tl.store(words_ptr - 1, tl.zeros((), tl.int64))
+        tl.store(workspace_ptr, 0)
+        tl.store(workspace_ptr + 1, 0)
+        tl.store(workspace_ptr + 2, launches + 1)
 
 
 MOST_PARTS = 512
@@ -230,8 +241,8 @@ def work(problem: Problem, config: Config) -> int:
 
 
 def workspace(problem: Problem, config: Config) -> int:
-    """Return the int32 elements of two counters and of a word for each part."""
-    return 2 + 2 * work(problem, config)
+    """Return the int32 elements of 128 bytes of counters and of two words for each part."""
+    return 32 + 4 * work(problem, config)
 
 
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:

@@ -54,6 +54,19 @@ def exponential(x, dtype: tl.constexpr):
     return power
 
 
+@triton.jit
+def share(x, total, scale, dtype: tl.constexpr):
+    """`x * scale / total`; in float32 the division is rounded once but for rare cases."""
+    if dtype == tl.float32:
+        reciprocal = 1.0 / total
+        scaled = x * scale
+        found = scaled * reciprocal
+        found = tl.fma(tl.fma(-found, total, scaled), reciprocal, found)
+    else:
+        found = x * (scale / total)
+    return found
+
+
 @triton.constexpr_function
 def pieces_of(block_size):
     """Powers of two that add up to *block_size*, the largest first."""
@@ -181,9 +194,10 @@ def summarize(
 
 @triton.jit
 def store_pieces(
-    row_ptr, kept, top, factor, first, low, high, BLOCK_SIZE: tl.constexpr, PACKED: tl.constexpr
-):
-    """Write what `summarize` kept, as exponentials below `top` times `factor`."""
+    row_ptr, kept, top, total, scale, first, low, high,
+    BLOCK_SIZE: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """Write what `summarize` kept, as exponentials below `top`, times `scale` over `total`."""
     sizes: tl.constexpr = pieces_of(BLOCK_SIZE)
     dtype: tl.constexpr = row_ptr.dtype.element_ty
     for i in tl.static_range(len(sizes)):
@@ -191,9 +205,9 @@ def store_pieces(
         if PACKED:
             values = floats(kept[i], dtype)
             numerators = (exponential(values[0] - top, dtype), exponential(values[1] - top, dtype))
-        y = (numerators[0] * factor).to(dtype)
+        y = share(numerators[0], total, scale, dtype).to(dtype)
         if dtype != tl.float32:
-            y = tl.interleave(y, (numerators[1] * factor).to(dtype))
+            y = tl.interleave(y, share(numerators[1], total, scale, dtype).to(dtype))
         cols = first + tl.arange(0, sizes[i])
         tl.store(row_ptr + cols, y, mask=(cols >= low) & (cols < high))
         first += sizes[i]
@@ -223,11 +237,10 @@ def softmax_pieces_kernel(
         head, tail = load_edges(row_ptr, shift, low, high, end, CHUNK)
     top, total, kept = summarize(loaded, head, tail, dtype, WHOLE_CHUNKS, PACKED)
     output_row_ptr = output_ptr + row.to(tl.int64) * output_row_stride // CHUNK * CHUNK
-    factor = 1.0 / total
-    store_pieces(output_row_ptr, kept, top, factor, 0, low, high, BLOCK_SIZE, PACKED)
+    store_pieces(output_row_ptr, kept, top, total, 1.0, 0, low, high, BLOCK_SIZE, PACKED)
     if not WHOLE_CHUNKS:
-        head = exponential(head - top, dtype) * factor
-        tail = exponential(tail - top, dtype) * factor
+        head = share(exponential(head - top, dtype), total, 1.0, dtype)
+        tail = share(exponential(tail - top, dtype), total, 1.0, dtype)
         store_edges(output_row_ptr, head, tail, shift, low, high, end, CHUNK)
 
 

@@ -25,6 +25,7 @@ from occupancy_lab.kernels.softmax_pieces import (
     memory_steps,
     reference,
     rows_alike,
+    share,
 )
 from occupancy_lab.values import Config, Problem
 
@@ -70,13 +71,12 @@ def softmax_tile_kernel(
         head = exponential(head - top, dtype)
         tail = exponential(tail - top, dtype)
         total += tl.sum(head + tail, axis=1, keep_dims=True)
-    factor = 1.0 / total
     output_row_ptr = output_ptr + row.to(tl.int64) * output_row_stride // CHUNK * CHUNK
-    tl.store(output_row_ptr + cols, (numerator * factor).to(dtype), mask=mask)
+    tl.store(output_row_ptr + cols, share(numerator, total, 1.0, dtype).to(dtype), mask=mask)
     if not WHOLE_CHUNKS:
         edge_ptr = output_row_ptr + edge
-        tl.store(edge_ptr, (head * factor).to(dtype), mask=head_mask)
-        tl.store(edge_ptr + high, (tail * factor).to(dtype), mask=tail_mask)
+        tl.store(edge_ptr, share(head, total, 1.0, dtype).to(dtype), mask=head_mask)
+        tl.store(edge_ptr + high, share(tail, total, 1.0, dtype).to(dtype), mask=tail_mask)
 
 
 MOST_COLS = 2048
