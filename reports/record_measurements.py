@@ -1,9 +1,11 @@
 """Calibrates the GPU at hand and records what launches on it take.
 
 `python reports/record_measurements.py` writes into reports/data: calibration-<gpu>.json with the
-micro-benchmarks behind it, measured-<gpu>.csv with every configuration of both softmax kernels on
+micro-benchmarks behind it, measured-<gpu>.csv with every configuration of the softmax kernels on
 the shapes of shapes.csv and on the tutorial's benchmark, and providers-<gpu>.csv with what they
-are compared with. The names of parts (calibration, configurations, providers) write only those.
+are compared with. The names of parts (calibration, configurations, pieces, providers) write only
+those; pieces adds the kernels that choose their own blocks, others Liger's, and both all that is
+missing of the shapes whose use is fresh.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import pandas as pd
 
 from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
 from occupancy_lab.gpus import present_gpus
+from occupancy_lab.kernel import own_kernel
 from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
-from occupancy_lab.sweeping.grid import run_tasks
+from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row
 from occupancy_lab.values import ITEM_BYTES, Problem
 
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.sweeping.grid import Task
 
 DATA = Path(__file__).with_name("data")
 LEFT_OUT = (
@@ -142,6 +144,36 @@ def record_configurations(gpu: Gpu) -> None:
         write(pd.concat(parts).drop(columns=list(LEFT_OUT)), f"measured-{gpu.key}.csv")
 
 
+OWN_BLOCKS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
+LARGEST_BLOCK = 65536
+"""The largest block of a kernel that holds a row in one that is worth compiling."""
+
+
+def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[Task]:
+    """Return every configuration of the kernels that choose their own blocks."""
+    kernels = {name: own_kernel(name) for name in OWN_BLOCKS}
+    return [
+        Task(name, kernel, problem, config, gpu)
+        for problem in problems
+        for name, kernel in kernels.items()
+        for config in kernel.configs(problem)
+    ]
+
+
+def record_pieces(gpu: Gpu) -> None:
+    """Add to the file the kernels that choose their own blocks, and what fresh shapes lack."""
+    name = f"measured-{gpu.key}.csv"
+    known = pd.read_csv(DATA / name)
+    parts = [known[~known["kernel"].isin(OWN_BLOCKS) & (known["use"] != "fresh")]]
+    for use, problems in sorted(shapes().items(), key=lambda one: one[0] != "fresh"):
+        tasks = tasks_of_own_blocks(problems, gpu)
+        if use == "fresh":
+            blocks = tasks_of(problems, gpu)
+            tasks += [task for task in blocks if task.config.block_size <= LARGEST_BLOCK]
+        parts.append(measured(tasks).assign(use=use).drop(columns=list(LEFT_OUT)))
+        write(pd.concat(parts), name)
+
+
 def record_providers(gpu: Gpu) -> None:
     """Write what PyTorch and a copy take on every shape, and torch.compile on the benchmark."""
     everything = [problem for problems in shapes().values() for problem in problems]
@@ -151,9 +183,25 @@ def record_providers(gpu: Gpu) -> None:
     write(pd.concat([plain, compiled]), f"providers-{gpu.key}.csv")
 
 
+def record_others(gpu: Gpu) -> None:
+    """Add to the file what fresh shapes lack, and Liger's kernel where it takes the columns."""
+    name = f"providers-{gpu.key}.csv"
+    known = pd.read_csv(DATA / name)
+    drawn, everything = shapes()["fresh"], [one for some in shapes().values() for one in some]
+    new = {(one.rows, one.cols, one.dtype) for one in drawn}
+    columns = (known["rows"], known["cols"], known["dtype"])
+    is_new = np.array([place in new for place in zip(*columns, strict=True)])
+    kept = known[~is_new & (known["provider"] != "liger")]
+    short = [one for one in everything if one.cols <= LARGEST_BLOCK]
+    parts = [kept, providers(drawn, ("torch", "naive", "copy")), providers(short, ("liger",))]
+    write(pd.concat(parts), name)
+
+
 PARTS = {
     "calibration": record_calibration,
     "configurations": record_configurations,
+    "pieces": record_pieces,
+    "others": record_others,
     "providers": record_providers,
 }
 

@@ -124,6 +124,10 @@ def _provider(name: str) -> tuple[Operation, Operation]:
             return lambda x: naive.run_on(x, None, 1), softmax
         case "copy":
             return lambda x: torch.empty_like(x).copy_(x), lambda x: x
+        case "liger":
+            from liger_kernel.ops.softmax import LigerSoftmaxFunction  # type: ignore[import-not-found, import-untyped, unused-ignore] # installed for recordings alone
+
+            return LigerSoftmaxFunction.apply, softmax
     raise KeyError(name)
 
 
