@@ -23,6 +23,7 @@ What that brings on an H200 (Triton 3.6, 2026-11-22, shares of a copy): FIGURES
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import triton
@@ -204,15 +205,24 @@ def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> t
         )
         raise InputError(message)
     if y.numel() > 0:
-        elements = workspace(problem, config)
+        stream = torch.cuda.current_stream(x.device).cuda_stream
+        kept = kept_workspace(x.device, stream, workspace(problem, config))
         softmax_cooperative_kernel[(min(num_programs, work(problem, config)),)](
-            *passed(y, x, torch.zeros(elements, dtype=torch.int32, device=x.device)),
+            *passed(y, x, kept),
             num_warps=config.num_warps,
             **constexprs(problem, config),
             **KERNEL.options,
             **OPTIONS,
         )
     return y
+
+
+@lru_cache(8)
+def kept_workspace(device: torch.device, _stream: int, elements: int) -> torch.Tensor:
+    """Return zeros that launches on one stream use one after the other."""
+    import torch
+
+    return torch.zeros(elements, dtype=torch.int32, device=device)
 
 
 def passed(
@@ -258,7 +268,7 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
         raise InputError(message)
     return {
         "PARTS": parts,
-        "PARTS_POWER": triton.next_power_of_2(parts),
+        "PARTS_POWER": 1 << (parts - 1).bit_length(),
         "BLOCK_SIZE": config.block_size,
         "CHUNK": chunk,
         "WHOLE_CHUNKS": problem.cols % chunk == 0,

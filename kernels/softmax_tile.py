@@ -119,7 +119,7 @@ def tile_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
 def row_size(problem: Problem) -> int:
     """Return the smallest power of two that holds a row, and a chunk at the least."""
     chunk = chunk_of(problem)
-    return max(triton.next_power_of_2(problem.cols), chunk)
+    return max(1 << (problem.cols - 1).bit_length(), chunk)
 
 
 def work(problem: Problem, config: Config) -> int:
