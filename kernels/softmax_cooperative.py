@@ -283,7 +283,7 @@ LEAST_COLS = 8192
 
 
 def configs(problem: Problem) -> tuple[Config, ...]:
-    """Return parts of 2048 to 16384 elements in one or two pieces, 32 or 64 a thread, by stages."""
+    """Return parts of 2048 to 16384 elements in one or two pieces, 48 to 64 a thread, by stages."""
     if problem.cols < LEAST_COLS:
         return ()
     sizes = {
@@ -297,7 +297,7 @@ def configs(problem: Problem) -> tuple[Config, ...]:
         for size in sorted(sizes)
         for num_warps in (1, 2, 4, 8)
         for num_stages in stages
-        if 32 <= elements_per_thread(one := Config(size, num_warps, num_stages)) <= 64
+        if 48 <= elements_per_thread(one := Config(size, num_warps, num_stages)) <= 64
         and together(problem, one) in range(2, MOST_PARTS + 1)
     ) or (default_config(problem, 0),)
 

@@ -41,6 +41,10 @@ and 6.5 cycles per instruction (2026-11-21)."""
 CROWDING, SATURATION = 3.0, 25.0
 """How sharply instructions wait for each other as the schedulers fill, and a cycle for the memory
 as that does; those that came closest on the tuning shapes."""
+DEPENDENT_SHUFFLES = 20
+"""The most shuffles of a warp that wait for each other: two reductions of 5 steps in each warp and 5
+between warps. Those of rows side by side do not wait: counted in full, tiles of short rows were
+7 % too slow at the median of the tuning shapes, and 29 % at nine in ten; so 5 and 22 %."""
 DRIFT_ROUNDS = 100.0
 """Rounds after which half of the programs that began together no longer load together; it came
 closest on the tuning shapes."""
@@ -102,7 +106,8 @@ def row_times(f: Features, c: Constants) -> RowTimes:
     share = _bandwidth(f, c) / np.minimum(f.multiprocessors, f.work) * 1e3
     fetch = f.instructions * _fetch_cycles(f, c) / f.clock_mhz
     issue = np.maximum(_issue_us(f, c), fetch)
-    waits = c.shuffle_cycles * f.shuffles + c.local_cycles * f.local_loads
+    in_turn = np.minimum(f.shuffles, DEPENDENT_SHUFFLES)
+    waits = c.shuffle_cycles * in_turn + c.local_cycles * f.local_loads
     a_warp = waits + np.maximum(_slots(f), c.instruction_cycles * f.instructions)
     alone = a_warp / f.clock_mhz + fetch
     return RowTimes(
@@ -122,7 +127,9 @@ def _bandwidth(f: Features, c: Constants) -> Any:
     ahead = c.copy_bandwidth_gbs * (1.0 - c.stage_loss * deeper)
     looping = np.where(f.num_stages > 1, ahead, c.loop_bandwidth_gbs)
     split = np.where(f.read_bytes % SECTOR_BYTES > 0, 1.0 - c.split_loss, 1.0)
-    return np.where(f.loops > 0, looping * split, c.row_bandwidth_gbs)
+    # Programs that share rows take their parts in the order of the rows.
+    in_order = (f.loops == 0) | ((f.exchanges > 0) & (f.num_stages <= 1))
+    return np.where(in_order, c.row_bandwidth_gbs, looping * split)
 
 
 def _fetch_cycles(f: Features, c: Constants) -> Any:
@@ -177,10 +184,9 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: RowTimes) -> Any:
 
     rounds = np.maximum(f.work / f.multiprocessors / f.programs, 1.0)
     together = (f.programs - 1.0) / (1.0 + (rounds - 1.0) / DRIFT_ROUNDS)
-    waiting = c.latency_us + c.exchange_us * f.exchanges
-    load = waiting + row.read * (1.0 + together)
+    load = c.latency_us + row.read * (1.0 + together)
     others = np.minimum(rate * row.issue * (f.programs - 1.0) / f.programs, FULLEST)
-    compute = row.compute + row.issue / (1.0 - others**CROWDING)
+    compute = row.compute + row.issue / (1.0 - others**CROWDING) + c.exchange_us * f.exchanges
     hidden = np.maximum(f.num_stages - 1.0, 1.0)
     used = np.minimum(rate * row.memory, FULLEST)
     return np.maximum(compute, (load + compute) / hidden) / (1.0 - used**SATURATION)
