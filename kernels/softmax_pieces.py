@@ -1,18 +1,17 @@
 """Fused softmax, one program a row, the row in pieces: powers of two that add up to BLOCK_SIZE.
 
-What it does that `softmax_row` does not, and what each brought on an H200 (Triton 3.6, 2026-11-22;
-shares are of a copy of the same matrix):
+What it does that `softmax_row` does not, and what that brings on an H200 (Triton 3.6, 2026-11-22;
+shares are of a copy of the same matrix; what is not in reports/data was tried on the way):
 
-- Rows of 781 or 50257 columns do not pay for 1024 or 65536. 8192 x 5003 float16: 0.95 in
-  4096 + 1024, 0.69 in 8192.
+- Rows of 781 or 50257 columns do not pay for 1024 or 65536. 6516 x 10869 float16: 1.01 in
+  8192 + 4096, and 0.92 in 16384 with all else alike.
 - It loads and stores aligned chunks of 16 bytes, wherever a row begins, and the few elements before
-  the first and after the last one by one. 12000 x 3000 float16: 1.05, and 0.78 by element; with a
-  mask on every element instead of on chunks, 65536 x 781 bfloat16 has 0.92 instead of 0.99.
+  the first and after the last one by one. 12000 x 3000 float16: 1.06, where `softmax_row` has 0.78.
+  With a mask on every element instead of on chunks, 65536 x 781 bfloat16 had 0.92, and 0.99 so.
 - A power of 2 in the place of `tl.exp`, whose handling of tiny numbers takes three instructions
-  more of each element: 30000 x 4288 bfloat16 0.92 before and 0.99 after.
+  more of each element: 30000 x 4288 bfloat16 had 0.92 before and 0.99 after.
 - Two 16-bit elements stay in one register, as loaded, until they are written, and their
-  exponentials are computed twice: 6516 x 10869 float16 1.00 so and 0.95 with float32 kept,
-  4096 x 24576 float16 0.97 and 0.83.
+  exponentials are computed twice: 4096 x 24576 float16 0.97, and 0.83 with float32 kept.
 
 What did not help: loads that L2 evicts first (0 to 15 % slower), and a second load of the row in
 the place of registers.
@@ -247,8 +246,9 @@ def softmax_pieces_kernel(
 LEAST_PIECE_BYTES = 512
 """What a warp loads at once: a smaller piece would leave lanes without work."""
 MOST_COLS = 32768
-"""The longest row that is tried: of a longer one an SM holds a single program, which loads, computes
-and stores in turn. 4096 x 50257 float32 takes 510 us so, and 429 us in `softmax_cooperative`."""
+"""The longest row that is tried: of a longer one an SM holds a single program, which loads,
+computes and stores in turn. 4096 x 50257 float32 takes 510 us so, and 429 us in
+`softmax_cooperative`."""
 
 
 def softmax_pieces(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:

@@ -129,10 +129,32 @@ def recorded_copy(gpu_key: str, problem: Problem) -> Measurement | None:
 
     It was measured beside the kernels, on the GPU *gpu_key*.
     """
+    return _recorded_provider(gpu_key, problem, "copy")
+
+
+RIVALS = {"torch": "torch.softmax", "torch.compile": "torch.compile", "liger": "Liger's softmax"}
+"""What else makes a softmax, by its name in the recordings."""
+NOISE = 0.02
+"""What times of one launch differ by from one recording to the next."""
+
+
+def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]:
+    """Return what was recorded to take less than *us* by more than NOISE, and its time in us."""
+    found = {
+        name: _recorded_provider(gpu_key, problem, provider) for provider, name in RIVALS.items()
+    }
+    return {
+        name: one.us
+        for name, one in found.items()
+        if one is not None and one.us is not None and one.us < us * (1.0 - NOISE)
+    }
+
+
+def _recorded_provider(gpu_key: str, problem: Problem, name: str) -> Measurement | None:
     file = files("occupancy_lab.recorded") / f"providers-{gpu_key}.csv"
     if not file.is_file():
         return None
-    start = f"{problem.rows},{problem.cols},{problem.dtype},copy,"
+    start = f"{problem.rows},{problem.cols},{problem.dtype},{name},"
     rows = _timed_rows(file, start, start)
     latest = max(rows, key=lambda row: row["date"] or "", default=None)
     return None if latest is None else row_measurement(latest)

@@ -42,8 +42,8 @@ CROWDING, SATURATION = 3.0, 25.0
 """How sharply instructions wait for each other as the schedulers fill, and a cycle for the memory
 as that does; those that came closest on the tuning shapes."""
 DEPENDENT_SHUFFLES = 20
-"""The most shuffles of a warp that wait for each other: two reductions of 5 steps in each warp and 5
-between warps. Those of rows side by side do not wait: counted in full, tiles of short rows were
+"""The most shuffles of a warp that wait for each other: two reductions of 5 steps in each warp and
+5 between warps. Those of rows side by side do not wait: counted in full, tiles of short rows were
 7 % too slow at the median of the tuning shapes, and 29 % at nine in ten; so 5 and 22 %."""
 DRIFT_ROUNDS = 100.0
 """Rounds after which half of the programs that began together no longer load together; it came

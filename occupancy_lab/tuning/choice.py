@@ -106,6 +106,8 @@ class Tuning(Answer):
     best_predicted: Choice
     best_recorded: Choice | None
     """The fastest of those that were recorded; None where none was."""
+    faster: dict[str, float]
+    """What else was recorded to take less than `best_recorded`, such as torch.softmax, us."""
     compared: dict[str, Choice]
     """The tutorial's launch of `softmax`, and each kernel's own default."""
     exhaustive: Cost
@@ -133,6 +135,7 @@ class Tuning(Answer):
             "best": dataclasses.asdict(self.best),
             "best_predicted": dataclasses.asdict(self.best_predicted),
             "best_recorded": self.best_recorded and dataclasses.asdict(self.best_recorded),
+            "faster": self.faster,
             "compared": {name: dataclasses.asdict(one) for name, one in self.compared.items()},
             "exhaustive": dataclasses.asdict(self.exhaustive),
             "spent": dataclasses.asdict(self.spent),
@@ -190,6 +193,8 @@ def _named(choice: Choice) -> str:
 
 def _answer(tuning: Tuning) -> Iterator[str]:
     best, predicted = tuning.best, tuning.best_predicted
+    for name, us in tuning.faster.items():
+        yield f"Faster than any of these is {name}: {cell(us)} us recorded."
     if best.us is not None:
         off = difference_cell(best.predicted_us, best.us)
         yield (

@@ -29,7 +29,7 @@ from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
-from occupancy_lab.sweeping.recorded import recorded_as_compiled
+from occupancy_lab.sweeping.recorded import faster_rivals, recorded_as_compiled
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, choice_of, cost_of
@@ -236,12 +236,16 @@ def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis)
     choices = [choice_of(row) for row in predicted.to_dict("records")]
     timed = [choice for choice in choices if choice.us is not None]
     recorded = [choice for choice in choices if choice.recorded_us is not None]
+    best_recorded = min(recorded, key=lambda choice: choice.recorded_us or 0.0, default=None)
+    gpu, problem = tasks[0].gpu, tasks[0].problem
+    us = best_recorded and best_recorded.recorded_us
     return Tuning(
-        gpu=tasks[0].gpu,
-        problem=tasks[0].problem,
+        gpu=gpu,
+        problem=problem,
+        faster=faster_rivals(gpu.key, problem, us) if us else {},
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
-        best_recorded=min(recorded, key=lambda choice: choice.recorded_us or 0.0, default=None),
+        best_recorded=best_recorded,
         compared=dict(_compared(predicted, tasks)),
         exhaustive=cost_of(list(predicted["predicted_us"]), runs),
         spent=cost_of(list(launched["predicted_us"]), runs),

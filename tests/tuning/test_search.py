@@ -296,3 +296,15 @@ def test_a_kernels_own_configurations_are_tried(
     none = dataclasses.replace(kernel, configs=lambda _problem: ())
     (task,) = grid_tasks([NamedKernel(None, none)], problem, gpu, warps, stages)
     assert task.config == Config(192, 4, 1)
+
+
+def test_what_was_recorded_to_be_faster_is_said_first() -> None:
+    """Where torch took less than the kernels asked for, that is the answer's first sentence."""
+    tuning = tune(184, rows=3985, dtype="float16", gpu="h200", kernel="softmax", num_warps=(1, 4))
+    (rival,) = tuning.faster
+    first, *_ = tuning.to_document().answer
+    assert rival == "torch.softmax"
+    assert tuning.best_recorded is not None
+    assert tuning.faster[rival] < (tuning.best_recorded.recorded_us or 0.0)
+    assert first.startswith("Faster than any of these is torch.softmax: ")
+    assert tune(781, gpu="h200", kernel="softmax", num_warps=(4,)).faster == {}
