@@ -8,8 +8,8 @@ next one when it is done with its own, and so never waits for a part that nobody
 
 What that brings on an H200 (Triton 3.6, 2026-11-22; shares of a copy of the same matrix, and
 torch.softmax's): 8192 x 32768 float32 0.98 (0.63), 6000 x 20000 float32 0.97 (0.67), 512 x 65536
-float32 0.93 (0.47), 4096 x 50257 float32 0.91 (0.50), 2048 x 65536 bfloat16 0.89 (0.50), 168 x 93861
-float16 0.85 (0.43), 4096 x 50264 bfloat16 0.83 (0.54).
+float32 0.93 (0.47), 4096 x 50257 float32 0.91 (0.50), 2048 x 65536 bfloat16 0.89 (0.50),
+168 x 93861 float16 0.85 (0.43), 4096 x 50264 bfloat16 0.83 (0.54).
 
 What was tried on the way, in shares or us of the kernel as it was then:
 

@@ -3,8 +3,8 @@
 What it does that `softmax_row` does not, and what that brings on an H200 (Triton 3.6, 2026-11-22;
 shares are of a copy of the same matrix; what is not in reports/data was tried on the way):
 
-- Rows of 781 or 50257 columns do not pay for 1024 or 65536. 6516 x 10869 float16: 1.01 in
-  8192 + 4096, and 0.92 in 16384 with all else alike.
+- Rows of 781 or 50257 columns do not pay for 1024 or 65536. 8192 x 5003 float16 had 0.83 in
+  4096 + 1024, and 0.69 in 8192 with all else alike.
 - It loads and stores aligned chunks of 16 bytes, wherever a row begins, and the few elements before
   the first and after the last one by one. 12000 x 3000 float16: 1.06, where `softmax_row` has 0.78.
   With a mask on every element instead of on chunks, 65536 x 781 bfloat16 had 0.92, and 0.99 so.
