@@ -186,8 +186,13 @@ def grid_tasks(
     num_warps: Sequence[int],
     num_stages: Sequence[int],
 ) -> Iterator[Task]:
-    """Return every configuration of every kernel, each kernel's own default among them."""
+    """Return every configuration of every kernel, each kernel's own default among them.
+
+    Of several, a kernel with configs that has none for the problem is left out.
+    """
     for name, kernel in kernels:
+        if kernel.configs is not None and len(kernels) > 1 and not kernel.configs(problem):
+            continue
         loops = kernel.grid is Grid.PERSISTENT or kernel.configs is not None
         stages = num_stages if loops else (1,)
         configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)

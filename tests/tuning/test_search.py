@@ -308,3 +308,17 @@ def test_what_was_recorded_to_be_faster_is_said_first() -> None:
     assert tuning.faster[rival] < (tuning.best_recorded.recorded_us or 0.0)
     assert first.startswith("Faster than any of these is torch.softmax: ")
     assert tune(781, gpu="h200", kernel="softmax", num_warps=(4,)).faster == {}
+
+
+def test_a_kernel_that_tries_nothing_is_left_out_beside_others() -> None:
+    """A block of a million elements takes half a minute to compile, and is never the choice."""
+    gpu, problem = find_gpu("h200"), Problem(64, 2**20)
+    several = [NamedKernel(name, load_kernel(name)) for name in KERNELS]
+    assert {task.kernel.name for task in grid_tasks(several, problem, gpu, (), ())} == {
+        "softmax",
+        "softmax_row",
+        "softmax_cooperative",
+        "softmax_loop",
+    }
+    alone = [NamedKernel("softmax_pieces", load_kernel("softmax_pieces"))]
+    assert len(list(grid_tasks(alone, problem, gpu, (), ()))) == 1
