@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from occupancy_lab import Config, Problem, explain, load_kernel
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.evaluating import evaluate
@@ -31,6 +33,7 @@ from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.sweeping.recorded import read_rows, recorded_table
 from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.throughput.calibrations import Constants
+from occupancy_lab.values import ITEM_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -200,7 +203,10 @@ def lessons() -> str:
         f"Measured on an {first['device']}, {first['date']}, torch {first['torch']}, Triton"
         f" {first['triton']}, float32, L2 cache flushed; `explain` says the same of your launch."
     )
-    items = (_fusing(table), _occupancy(table), _rows(table), _stages(table), _surplus(table))
+    items = (
+        *(_fusing(table), _occupancy(table), _rows(table), _stages(table), _surplus(table)),
+        _reached(table),
+    )
     return "\n".join((_paragraph(taken), "", *map(_item, items)))
 
 
@@ -220,6 +226,31 @@ def _fusing(table: pd.DataFrame) -> str:
         f" {microseconds(_provider('naive', problem))}, the fastest fused launch"
         f" {microseconds(fastest)} and the copy {microseconds(copied)},"
         f" {fused.total_bytes / copied / 1e3:.0f} GB/s."
+    )
+
+
+LARGE_BYTES = 16 * 2**20
+"""A matrix of which a copy moves more than launching it takes."""
+
+
+def _reached(table: pd.DataFrame) -> str:
+    """Say how near to a copy the fastest launch of each large matrix comes."""
+    shape = ["rows", "cols", "dtype"]
+    ours = counted_rows(table).groupby(shape)["us"].min()
+    timed = read_rows(DATA / "providers-h200.csv").pivot_table("us", shape, "provider")
+    both = timed.join(ours.astype(float), how="inner").reset_index()
+    size = both["rows"] * both["cols"] * both["dtype"].map(ITEM_BYTES)
+    share = (both["copy"] / both["us"])[size >= LARGE_BYTES]
+    rivals = {name: (both[name] / both["us"]).dropna() for name in ("torch", "liger")}
+    ahead = rivals["liger"][rivals["liger"] < 1.0]
+    return (
+        "**A softmax can be as fast as a copy.** The fastest recorded of the lab's kernels, which"
+        f" `occupancy_lab.softmax` chooses from by prediction, is at {np.exp(np.log(share).mean()):.2f}"
+        f" of a copy's speed on {len(share)} matrices of 16 MiB and more, the geometric mean of"
+        f" {share.min():.2f} to {share.max():.2f}; the lowest are rows of odd length below a KB, and"
+        " of 16 bits that several programs share. torch.softmax is faster on"
+        f" {(rivals['torch'] < 1.0).sum()} of {len(rivals['torch'])} matrices, Liger's kernel on"
+        f" {len(ahead)} of {len(rivals['liger'])}, by {1 - ahead.min():.1%} at most."
     )
 
 
@@ -352,7 +383,7 @@ def _times_checked() -> str:
     shapes = _launches("h200").drop_duplicates(["rows", "cols", "dtype"])
     (spilling,) = (one.errors for one in held_out.groups if (one.by, one.value) == SPILLING)
     found = _item(
-        "The time: against every configuration of both softmax kernels on"
+        "The time: against every configuration that is tried of the softmax kernels on"
         f" {len(shapes)} shapes, measured on an H200 with Triton {shapes['triton'].iloc[0]}."
         f" Of these, {held_out.shapes} shapes were drawn"
         " at random before anything of them was measured, and kept out of every choice"
