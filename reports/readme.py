@@ -243,12 +243,13 @@ def _reached(table: pd.DataFrame) -> str:
     share = (both["copy"] / both["us"])[size >= LARGE_BYTES]
     rivals = {name: (both[name] / both["us"]).dropna() for name in ("torch", "liger")}
     ahead = rivals["liger"][rivals["liger"] < 1.0]
+    mean = np.exp(np.log(share).mean())
     return (
         "**A softmax can be as fast as a copy.** The fastest recorded of the lab's kernels, which"
-        f" `occupancy_lab.softmax` chooses from by prediction, is at {np.exp(np.log(share).mean()):.2f}"
-        f" of a copy's speed on {len(share)} matrices of 16 MiB and more, the geometric mean of"
-        f" {share.min():.2f} to {share.max():.2f}; the lowest are rows of odd length below a KB, and"
-        " of 16 bits that several programs share. torch.softmax is faster on"
+        f" `occupancy_lab.softmax` chooses from by prediction, is at {mean:.2f} of a copy's speed on"
+        f" {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
+        f" {share.max():.2f}; the lowest are rows of odd length below a KB, and of 16 bits that"
+        " several programs share. torch.softmax is faster on"
         f" {(rivals['torch'] < 1.0).sum()} of {len(rivals['torch'])} matrices, Liger's kernel on"
         f" {len(ahead)} of {len(rivals['liger'])}, by {1 - ahead.min():.1%} at most."
     )
