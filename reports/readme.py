@@ -246,8 +246,8 @@ def _reached(table: pd.DataFrame) -> str:
     mean = np.exp(np.log(share).mean())
     return (
         "**A softmax can be as fast as a copy.** The fastest recorded of the lab's kernels, which"
-        f" `occupancy_lab.softmax` chooses from by prediction, is at {mean:.2f} of a copy's speed on"
-        f" {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
+        f" `occupancy_lab.softmax` chooses from by prediction, is at {mean:.2f} of a copy's speed"
+        f" on {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
         f" {share.max():.2f}; the lowest are rows of odd length below a KB, and of 16 bits that"
         " several programs share. torch.softmax is faster on"
         f" {(rivals['torch'] < 1.0).sum()} of {len(rivals['torch'])} matrices, Liger's kernel on"
