@@ -98,7 +98,7 @@ def test_any_config_of_a_long_row_gives_the_same_softmax(
     x = random_matrix(9, cols, dtype)
     on_gpu = x.cuda()
     configs = KERNEL.configs(problem_of(x))
-    assert any("maxnreg" in KERNEL.constexprs(problem_of(x), config) for config in configs)
+    assert configs
     for config in configs:
         assert_softmax(KERNEL.run(on_gpu, config, 6).cpu(), x)
 
