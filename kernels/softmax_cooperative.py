@@ -214,9 +214,12 @@ def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> t
         raise InputError(message)
     if y.numel() > 0:
         stream = torch.cuda.current_stream(x.device).cuda_stream
-        kept = kept_workspace(x.device, stream, workspace(problem, config))
+        # A graph may be replayed beside launches of the stream that it was captured on.
+        capturing = torch.cuda.is_current_stream_capturing()
+        zeros = kept_workspace.__wrapped__ if capturing else kept_workspace
+        words = zeros(x.device, stream, workspace(problem, config))
         softmax_cooperative_kernel[(min(num_programs, work(problem, config)),)](
-            *passed(y, x, kept),
+            *passed(y, x, words),
             num_warps=config.num_warps,
             **constexprs(problem, config),
             **KERNEL.options,
@@ -268,10 +271,11 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     chunk, parts = chunk_of(problem), together(problem, config)
     least = LEAST_BYTES // problem.item_bytes
     if config.block_size % least or config.block_size < least or parts > MOST_PARTS:
+        needed = -(-problem.cols // (MOST_PARTS * least)) * least
         message = (
             f"BLOCK_SIZE is {config.block_size}; softmax_cooperative takes a multiple of {least}"
             f" that a row of {problem.cols} has at most {MOST_PARTS} of, such as"
-            f" {default_config(problem, 0).block_size}"
+            f" {max(default_config(problem, 0).block_size, needed)}"
         )
         raise InputError(message)
     return {

@@ -85,13 +85,16 @@ def random_matrix() -> Callable[..., Tensor]:
 def interpreter() -> Iterator[ProcessPoolExecutor]:
     """A process in which Triton interprets kernels and torch.empty gives NaN.
 
-    Triton chooses between interpreter and compiler as it is imported, hence another process.
+    Triton chooses between interpreter and compiler as it is imported, hence another process. It
+    sees no GPU, for which a kernel may have inline assembly, which is not interpreted.
     """
     if Version(triton.__version__) < Version("3.7") and Version(np.__version__) >= Version("2.4"):
         pytest.skip("the interpreter of Triton 3.6 needs a NumPy below 2.4")
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("TRITON_INTERPRET", "1")
+            for vendor in ("CUDA", "HIP"):
+                environment.setenv(f"{vendor}_VISIBLE_DEVICES", "")
             environment.setenv("PYTHONWARNINGS", "ignore")
             pool.submit(torch.use_deterministic_algorithms, mode=True).result()
         assert pool.submit(torch.empty, 9).result().isnan().all()

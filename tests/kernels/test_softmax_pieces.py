@@ -1,0 +1,291 @@
+"""The softmax of rows in pieces gives torch's softmax, wherever rows begin and whatever the sum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import check_config
+from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
+from occupancy_lab.kernels.softmax_pieces import (
+    KERNEL,
+    LEAST_PIECE_BYTES,
+    block_sizes,
+    pieces_of,
+    rows_alike,
+)
+from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+MAX_SHARED = 232_448
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+INF = float("inf")
+LOWEST = torch.finfo(torch.float32).min
+
+
+def problem_of(x: Tensor) -> Problem:
+    """Return the problem that *x* is."""
+    return Problem(max(x.shape[0], 1), x.shape[1], str(x.dtype).removeprefix("torch."))
+
+
+def default_config(x: Tensor) -> Config:
+    """Return the kernel's own configuration for *x* on a GPU like the H100."""
+    return KERNEL.default_config(problem_of(x), MAX_SHARED)
+
+
+def test_equals_torch(
+    launch: Callable[..., Tensor], matrix: Tensor, assert_softmax: Callable[..., None]
+) -> None:
+    """Every shape, dtype, layout and special value gives torch's softmax, in a dense matrix."""
+    x = matrix[:40]
+    result = launch(KERNEL.run, x, default_config(x), 7)
+    assert_softmax(result, x)
+    assert result.is_contiguous()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_rows_equal_torch(
+    random_matrix: Callable[..., Tensor], assert_softmax: Callable[..., None], dtype: torch.dtype
+) -> None:
+    """More rows than programs are resident are each written."""
+    x = random_matrix(20_000, 781, dtype)
+    assert_softmax(KERNEL.run(x.cuda(), default_config(x), 1).cpu(), x)
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype"),
+    [(129, torch.float32), (781, torch.float32), (781, torch.bfloat16), (1300, torch.float16)],
+)
+def test_any_config_gives_the_same_softmax(
+    launch: Callable[..., Tensor],
+    random_matrix: Callable[..., Tensor],
+    assert_softmax: Callable[..., None],
+    cols: int,
+    dtype: torch.dtype,
+) -> None:
+    """One, two or three pieces, packed elements or not, and other warps change no result."""
+    x = random_matrix(3, cols, dtype)
+    configs = KERNEL.configs(problem_of(x))
+    assert configs
+    for config in configs:
+        assert_softmax(launch(KERNEL.run, x, config, 6), x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("cols", "dtype"),
+    [(10_869, torch.float16), (24_576, torch.float16), (50_257, torch.bfloat16)],
+)
+def test_any_config_of_a_long_row_gives_the_same_softmax(
+    random_matrix: Callable[..., Tensor],
+    assert_softmax: Callable[..., None],
+    cols: int,
+    dtype: torch.dtype,
+) -> None:
+    """Packed elements and 64 registers a thread change no result."""
+    x = random_matrix(9, cols, dtype)
+    on_gpu = x.cuda()
+    configs = KERNEL.configs(problem_of(x))
+    assert configs
+    for config in configs:
+        assert_softmax(KERNEL.run(on_gpu, config, 6).cpu(), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_around_a_chunk_are_whole(
+    launch: Callable[..., Tensor],
+    random_matrix: Callable[..., Tensor],
+    assert_softmax: Callable[..., None],
+    dtype: torch.dtype,
+) -> None:
+    """Rows of 1 to 17 columns, which begin anywhere in a chunk, are written and no further."""
+    for cols in range(1, 18):
+        x = random_matrix(9, cols, dtype)
+        assert_softmax(launch(KERNEL.run, x, default_config(x), 1), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("first", "stride"), [(1, 783), (0, 783), (1, 785), (8, 789), (0, 797)])
+def test_rows_may_lie_anyhow(  # noqa: PLR0913, PLR0917 - what a layout is, and three fixtures
+    launch: Callable[..., Tensor],
+    random_matrix: Callable[..., Tensor],
+    assert_softmax: Callable[..., None],
+    first: int,
+    stride: int,
+    dtype: torch.dtype,
+) -> None:
+    """Rows at any distance, from any column on, give torch's softmax."""
+    x = random_matrix(5, stride, dtype)[:, first : first + 781]
+    assert_softmax(launch(KERNEL.run, x, default_config(x), 1), x)
+
+
+def test_only_rows_that_lie_otherwise_are_copied() -> None:
+    """Rows are read in place where they lie to 16 bytes as a dense matrix' rows do."""
+    wide = torch.zeros(5, 800)
+    for x in (wide[:, :781].contiguous(), wide.as_strided((5, 781), (785, 1)), wide[:, :796]):
+        assert rows_alike(x) is x
+    unaligned = torch.zeros(4001)[1:].view(5, 800)
+    for x in (wide[:, 1:797], wide.as_strided((5, 781), (783, 1)), wide[:, ::2], unaligned):
+        copy = rows_alike(x)
+        assert copy.data_ptr() != x.data_ptr()
+        assert copy.is_contiguous()
+        assert copy.data_ptr() % 16 == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "block_size", "message"),
+    [
+        ("float32", 512, "BLOCK_SIZE is 512; softmax_pieces takes a multiple of 4 .* such as 896"),
+        ("float32", 1022, "takes a multiple of 4 that holds a row, such as 896"),
+        ("bfloat16", 780, "takes a multiple of 8 that holds a row, such as 1024"),
+        ("float16", 1028, "takes a multiple of 8 that holds a row, such as 1024"),
+    ],
+)
+def test_a_block_that_holds_no_row_is_refused(dtype: str, block_size: int, message: str) -> None:
+    """A BLOCK_SIZE below a row, or with part of a chunk, is refused, with what would do."""
+    with pytest.raises(InputError, match=message):
+        KERNEL.constexprs(Problem(2, 781, dtype), Config(block_size, 4, 1))
+
+
+def test_run_refuses_a_block_that_holds_no_row(random_matrix: Callable[..., Tensor]) -> None:
+    """`run` launches nothing that would leave a row's end out."""
+    with pytest.raises(InputError, match="holds a row"):
+        KERNEL.run(random_matrix(2, 781), Config(512, 4, 1), 2)
+
+
+def test_packed_elements_are_limited_to_64_registers_at_16_warps() -> None:
+    """16-bit elements stay packed from 32 a thread on, and float32 never does."""
+
+    def passed(dtype: str, block_size: int, num_warps: int) -> dict[str, int]:
+        return KERNEL.constexprs(Problem(2, 16_000, dtype), Config(block_size, num_warps, 1))
+
+    assert passed("float16", 16_384, 16) == {
+        "BLOCK_SIZE": 16_384,
+        "CHUNK": 8,
+        "WHOLE_CHUNKS": True,
+        "PACKED": True,
+        "maxnreg": 64,
+    }
+    assert passed("float16", 16_384, 8).keys() == passed("float16", 16_384, 32).keys()
+    assert not passed("float16", 16_384, 32)["PACKED"]
+    assert not passed("float32", 16_384, 16)["PACKED"]
+
+
+@pytest.mark.parametrize("num_programs", [1, 1000])
+@pytest.mark.parametrize(
+    ("cols", "dtype"), [(257, torch.float16), (781, torch.float32), (16_000, torch.bfloat16)]
+)
+def test_launch_is_as_described(
+    record: Callable[..., object],
+    random_matrix: Callable[..., Tensor],
+    cols: int,
+    dtype: torch.dtype,
+    num_programs: int,
+) -> None:
+    """`run` passes what `arguments` and `constexprs` say, to one program a row."""
+    x = random_matrix(13, cols, dtype)
+    config = Config(default_config(x).block_size, 16, 1)
+    launched = record(KERNEL, x, config, num_programs)
+    assert launched.arguments == KERNEL.arguments(problem_of(x))
+    assert launched.keywords == {
+        "num_warps": 16,
+        "num_stages": 1,
+        **KERNEL.constexprs(problem_of(x), config),
+        **OPTIONS,
+    }
+    assert launched.grid == (13,)
+    assert KERNEL.grid is Grid.ROWS
+
+
+@given(
+    needed=st.integers(1, 65_536),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+)
+def test_block_sizes_are_the_least_sums_of_powers_of_two(needed: int, dtype: str) -> None:
+    """Each is the least sum of at most three, two or one powers of two that holds a row."""
+    problem = Problem(1, needed, dtype)
+    least = LEAST_PIECE_BYTES // problem.item_bytes
+    found = block_sizes(needed, problem)
+    if needed <= least:
+        assert found == (1 << (needed - 1).bit_length(),)
+        return
+    sizes = [size for size in range(least, 2 * needed + least, least) if size >= needed]
+    assert list(found) == sorted(
+        {min(size for size in sizes if size.bit_count() <= most) for most in (1, 2, 3)}
+    )
+    for size in found:
+        pieces = pieces_of(size)
+        assert sum(pieces) == size
+        assert all(piece >= least for piece in pieces)
+
+
+@given(cols=st.integers(1, 65_536), dtype=st.sampled_from(["float32", "float16", "bfloat16"]))
+def test_every_config_can_be_launched(cols: int, dtype: str) -> None:
+    """What `configs` and `default_config` give is never refused."""
+    problem = Problem(3, cols, dtype)
+    for config in (*KERNEL.configs(problem), KERNEL.default_config(problem, MAX_SHARED)):
+        assert KERNEL.constexprs(problem, config)["BLOCK_SIZE"] >= cols
+
+
+def test_configs_end_where_registers_do() -> None:
+    """Rows of more than 65536 columns have no configuration to try."""
+    assert KERNEL.configs(Problem(3, 65_536))
+    assert KERNEL.configs(Problem(3, 65_537)) == ()
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_100", "gfx942"])
+@pytest.mark.parametrize(
+    ("cols", "dtype"), [(781, "float32"), (781, "bfloat16"), (10_869, "float16")]
+)
+def test_compiles_without_spills(target: str, cols: int, dtype: str) -> None:
+    """Rows that begin anywhere are loaded and stored 16 bytes at a time, from registers alone."""
+    problem = Problem(4096, cols, dtype)
+    config = KERNEL.default_config(problem, MAX_SHARED)
+    gpu = find_gpu(target)
+    check_config(KERNEL, problem, config, gpu)
+    found = compile_resources(KERNEL, problem, config, gpu.target, Store(None))
+    assert (found.load_bytes, found.store_bytes) == (16, 16)
+    assert found.n_spills in {0, None}
+
+
+@pytest.mark.parametrize("cols", [6, 781])
+def test_the_ends_of_float32_are_no_exception(
+    launch: Callable[..., Tensor], assert_softmax: Callable[..., None], cols: int
+) -> None:
+    """The lowest number is not taken for -inf, nor a difference beyond float32 for NaN."""
+    x = torch.full((7, cols), LOWEST)
+    x[1, ::2] = 3e38
+    x[1, 1::2] = -3e38
+    x[2] = -INF
+    x[3, 1:] = -INF
+    x[4, -1] = float("nan")
+    x[5] = torch.linspace(-200, 0, cols)
+    x[6, -2:] = 3e38
+    # Triton's interpreter rounds the product of an fma, which the kernel counts on not to be.
+    assert_softmax(launch(KERNEL.run, x, default_config(x), 1), x, 64)
+
+
+@pytest.mark.gpu
+def test_more_than_2_31_elements(assert_softmax: Callable[..., None]) -> None:
+    """Rows that lie past element 2**31 are read and written where they are."""
+    x = torch.randn(4_200_000, 513, dtype=torch.float16, device="cuda")
+    y = KERNEL.run(x, default_config(x), 1056)
+    for rows in (slice(100), slice(-10_000, None)):
+        assert_softmax(y[rows].cpu(), x[rows].cpu())
+
+
+def test_memory_is_one_pass() -> None:
+    """The matrix is read once and written once."""
+    assert KERNEL.memory_steps(Problem(7, 5)) == (MemoryStep("softmax", reads=35, writes=35),)
