@@ -240,9 +240,9 @@ def test_every_config_can_be_launched(cols: int, dtype: str) -> None:
 
 
 def test_configs_end_where_registers_do() -> None:
-    """Rows of more than 65536 columns have no configuration to try."""
-    assert KERNEL.configs(Problem(3, 65_536))
-    assert KERNEL.configs(Problem(3, 65_537)) == ()
+    """Rows of more than 32768 columns, with which an SM holds a single program, try nothing."""
+    assert KERNEL.configs(Problem(3, 32_768))
+    assert KERNEL.configs(Problem(3, 32_769)) == ()
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_100", "gfx942"])

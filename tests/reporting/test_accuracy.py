@@ -24,7 +24,7 @@ def test_held_out_shapes_come_first_and_the_benchmark_not_at_all(small: Source) 
 
 
 def test_fresh_shapes_come_before_all_others() -> None:
-    """Shapes that were drawn after the model was made have a result of their own, the first."""
+    """Shapes that a rule drew before they were measured have a result of their own, the first."""
     table = table_of([row(), row(use="fresh", num_stages=1), row(use="held out", num_warps=2)])
     found = make_accuracy(make_source(H200, table))
     assert found is not None

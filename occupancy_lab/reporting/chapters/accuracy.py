@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 USES: Mapping[str, str] = {
-    "fresh": "that were drawn, by a rule that was written down before, after the model was made",
+    "fresh": "that a rule drew before they were measured, and that no constant was chosen by",
     "held out": "that the model was not made with",
     "tuning": "that the model was made with",
     CHECK: "that were measured on one",
