@@ -49,8 +49,8 @@ TERM_WORDS: Mapping[str, str] = {
 
 VERDICTS: Mapping[str, str] = {
     "fails": (
-        "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
-        " {warp} and one stage, and raises ZeroDivisionError"
+        "the formula divides by `metadata.shared`, which is 0 for this kernel, whose {warp}s"
+        " exchange nothing and copy nothing ahead, and raises ZeroDivisionError"
     ),
     "right": "the formula is right for this kernel: {truth} programs per {mp}",
     "wrong": "the formula says {says} programs per {mp} where {truth} fit: {reasons}",

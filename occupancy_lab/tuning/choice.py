@@ -150,7 +150,10 @@ BOUNDS = {
     "tail": "waiting for its first loads and its last rows",
 }
 """What takes longest alone, by the name of the part."""
-HEADERS: tuple[str, ...] = ("kernel", "warps", "stages", "programs", "predicted us", "bound")
+HEADERS: tuple[str, ...] = (
+    *("kernel", "BLOCK_SIZE", "warps", "stages", "programs"),
+    *("predicted us", "bound"),
+)
 MEASURED_HEADERS: tuple[str, ...] = ("measured us", "off")
 RECORDED_HEADERS = ("recorded us",)
 
@@ -210,8 +213,9 @@ def _answer(tuning: Tuning) -> Iterator[str]:
 
 def _cells(choice: Choice) -> tuple[str, ...]:
     config = choice.config
-    numbers = (config.num_warps, config.num_stages, choice.num_programs)
-    return (choice.kernel, *map(str, numbers), cell(choice.predicted_us), choice.bound)
+    knobs = (config.block_size, config.num_warps, config.num_stages)
+    numbers = map(str, (*knobs, choice.num_programs))
+    return (choice.kernel, *numbers, cell(choice.predicted_us), choice.bound)
 
 
 def _measured_cells(choice: Choice) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ export class Said {
       warps: `${words.warp_word}s`,
       shared: words.shared_word,
       more: programs + 1,
-      num_warps: numWarps,
+      taken: count(numWarps, words.warp_word),
       max_warps: maxWarps,
       resident: warps,
       percent: percent(warps / maxWarps),
