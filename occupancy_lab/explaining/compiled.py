@@ -248,10 +248,11 @@ def _spill_sentences(case: Case) -> Iterator[str]:
 
 def resource_rows(cases: tuple[Case, ...]) -> list[tuple[str, Callable[[Case], str]]]:
     """Return the rows of a table of what the compiled kernels take."""
+    words = " or ".join(dict.fromkeys(f"{work_word(case)}s" for case in cases))
     rows: list[tuple[str, Callable[[Case], str]]] = [
         ("registers per thread", _registers),
         ("shared memory per program", _shared),
-        (f"of it {work_word(cases[0])}s in flight", _pipeline),
+        (f"of it {words} in flight", _pipeline),
         ("of it for the reduction", _scratch),
         ("local memory per thread", _local),
     ]
