@@ -151,7 +151,7 @@ BOUNDS = {
 }
 """What takes longest alone, by the name of the part."""
 HEADERS: tuple[str, ...] = (
-    *("kernel", "BLOCK_SIZE", "warps", "stages", "programs"),
+    *("kernel", "block / warps / stages", "programs"),
     *("predicted us", "bound"),
 )
 MEASURED_HEADERS: tuple[str, ...] = ("measured us", "off")
@@ -214,7 +214,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
 def _cells(choice: Choice) -> tuple[str, ...]:
     config = choice.config
     knobs = (config.block_size, config.num_warps, config.num_stages)
-    numbers = map(str, (*knobs, choice.num_programs))
+    numbers = (" / ".join(map(str, knobs)), str(choice.num_programs))
     return (choice.kernel, *numbers, cell(choice.predicted_us), choice.bound)
 
 
@@ -242,7 +242,7 @@ def _compared_table(tuning: Tuning) -> Table:
     best = tuning.best_predicted.predicted_us
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():
-        names.setdefault(one, []).append(name)
+        names.setdefault(one, []).append(name.removeprefix("default of "))
     recorded = tuning.best_recorded is not None
     rows = tuple(
         (
@@ -253,7 +253,12 @@ def _compared_table(tuning: Tuning) -> Table:
         )
         for one, called in names.items()
     )
-    headers = ("", *HEADERS[1:-1], "against the best", *(RECORDED_HEADERS if recorded else ()))
+    headers = (
+        "default of",
+        *HEADERS[1:-1],
+        "against the best",
+        *(RECORDED_HEADERS if recorded else ()),
+    )
     return Table(headers, rows)
 
 

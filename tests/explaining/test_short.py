@@ -445,7 +445,9 @@ def test_division_by_zero_is_explained(make_case: Callable[..., Case]) -> None:
     """Where the tutorial's formula divides by 0, it is said that one warp and one stage do it."""
     case = make_case("h100", Resources(30, 1, 0, local_bytes=0), config=Config(1024, 1, 1))
     text = write_document((case,)).to_markdown()
-    assert "whose warps exchange nothing and copy nothing ahead, and raises ZeroDivisionError" in text
+    assert (
+        "whose warps exchange nothing and copy nothing ahead, and raises ZeroDivisionError" in text
+    )
 
 
 def test_naive_steps_are_told() -> None:
