@@ -303,6 +303,29 @@ def test_the_answer_does_not_depend_on_the_store() -> None:
     assert "num_warps 2, num_stages 1: 13.6 us recorded against 14.2 us (-4.2%)" in text
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_that_do_the_same_are_alternatives(
+    kernel: str, make_case: Callable[..., Case], tmp_path: Path
+) -> None:
+    """Whichever softmax is explained, all that were recorded are set against it, and all tuned."""
+    own = H100.replace(num_warps=4, **COUNTED)
+    case = make_case("h200", own, kernel=kernel, config=Config(4096, 4, 1))
+    found = with_alternatives(case, tmp_path).alternatives
+    assert found.recorded
+    assert {"softmax", "softmax_row", "softmax_pieces"} <= {one.kernel for one in found.ranked}
+    assert tune_command(case) == "`occupancy-lab tune --cols 781 --gpu h200`"
+
+
+def test_another_block_is_named(make_case: Callable[..., Case]) -> None:
+    """What to launch instead has its BLOCK_SIZE where that is another."""
+    case = full_of_numbers(make_case, "h100")
+    for block_size, words in ((1024, "softmax_pieces, num_warps"), (784, ", BLOCK_SIZE 784, num")):
+        fast = Alternative("softmax_pieces", Config(block_size, 1, 1), 4096, 5.0)
+        found = dataclasses.replace(case, alternatives=Alternatives((fast,), 30))
+        (sentence,) = what_instead(found)
+        assert words in sentence
+
+
 def test_no_reason_that_the_parts_contradict(make_case: Callable[..., Case]) -> None:
     """num_stages 1 is said to hide loads only where nothing else is known of it."""
     case = make_case("h100", H100.replace(**COUNTED, n_regs=38), H100_SINGLE.replace(**SINGLE))
