@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import time
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,12 +23,17 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.values import Problem
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 KERNELS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
 SMALL = ((3, 129), (9, 781), (5, 8200), (4, 20001))
 LARGE = ((64, 40000), (33, 131072), (7, 300001), (300, 9001))
 
 
-def cases(shapes, dtypes):
+def cases(
+    shapes: Sequence[tuple[int, int]], dtypes: Sequence[torch.dtype]
+) -> Iterator[tuple[Any, ...]]:
     """Return every launch: its name, what makes it, and what it must give."""
     gpu = find_gpu("h200")
     for rows, cols in shapes:
