@@ -138,9 +138,10 @@ export class Said {
       return `${text[0].toUpperCase()}${text.slice(1)}.`;
     };
     if (this.tutorial === null) return said("fails", {});
-    if (this.tutorial === truth) return said("right", { truth });
+    const says = count(this.tutorial, "program");
+    if (this.tutorial === truth) return said("right", { says });
     const terms = missingTerms(this.architecture, this.usage);
     const reasons = terms.map((term) => this.architecture.terms[term]).join("; and ");
-    return said("wrong", { says: this.tutorial, truth, reasons });
+    return said("wrong", { says, truth, reasons });
   }
 }
