@@ -29,9 +29,9 @@ class _FoldingTable(TableElement):
             if isinstance(part, Table):
                 for column in part.columns:
                     column.overflow = "fold"
-                names = [str(cell) for cell in part.columns[0].cells]
-                if max(map(len, names), default=0) <= LONGEST_NAME:
-                    part.columns[0].no_wrap = True
+                first = part.columns[0]
+                names = map(str, (first.header, *first.cells))
+                first.no_wrap = max(map(len, names)) <= LONGEST_NAME
             yield part
 
 

@@ -68,6 +68,11 @@ def test_short_names_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert any("softmax_cooperative" in line for line in lines)
     assert max(map(len, lines)) <= 80
+    headers = ("BLOCK_M, BLOCK_N, BLOCK_K, num_warps", *headers[1:])
+    lines = printed(
+        capsys, Document("", (), (Section("", (Table(headers, (row,)),)),)).to_markdown()
+    )
+    assert not any(headers[0] in line for line in lines)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 400])
