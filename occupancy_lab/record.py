@@ -105,9 +105,22 @@ class Record:
     def tutorial_prediction(self) -> Prediction | None:
         """How long a launch with the tutorial's num_programs should take, where that is another.
 
-        None where it is not, and where the GPU or the binary leaves it open.
+        None where it is not, where that launch is refused, and where the GPU or the binary leaves
+        it open.
         """
-        return None if self.miscount is None else self.prediction_of(self.tutorial_plan)
+        if self.miscount is None or not self.runs(self.miscount):
+            return None
+        return self.prediction_of(self.tutorial_plan)
+
+    def runs(self, num_programs: int) -> bool:
+        """Tell whether *num_programs* can be launched: where programs wait for each other, not any.
+
+        They have to be all that share a row, and no more than the GPU holds at once.
+        """
+        together, resident = self.kernel.together, self.plan.resident_programs
+        if together is None or resident is None:
+            return True
+        return together(self.problem, self.config) <= num_programs <= resident
 
     def prediction_of(self, plan: LaunchPlan) -> Prediction | None:
         """Return how long a launch by *plan* should take; None where the GPU leaves it open."""

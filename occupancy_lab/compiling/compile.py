@@ -224,8 +224,10 @@ def _read(outcome: Any, name: str, target: Target) -> Resources | CompileError:
 def kernel_launch(kernel: Kernel, problem: Problem, config: Config, target: Target) -> Launch:
     """Return the launch of *kernel* for *target*, as `Kernel.launch` does.
 
-    An option of the other vendor's compiler alone is left out.
+    An option of the other vendor's compiler alone is left out. Raises InputError where Triton
+    interprets kernels.
     """
+    _check_compiles()
     launch = kernel.launch(problem, config)
     foreign = foreign_options(launch.options(kernel.function).keys() - USUAL_OPTIONS, target)
     kept = {name: value for name, value in launch.keywords.items() if name not in foreign}

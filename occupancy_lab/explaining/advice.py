@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import Store, kernel_launch, resource_key
 from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
+from occupancy_lab.explaining.launch import work_word
 from occupancy_lab.explaining.timing import (
     NOTICEABLE,
     STAGES_REASONS,
@@ -20,7 +21,7 @@ from occupancy_lab.explaining.timing import (
     timing,
 )
 from occupancy_lab.inputs import DEFAULT_ROWS, NamedKernel
-from occupancy_lab.kernel import Grid, kernel_names, load_kernel
+from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.text.document import Section
 from occupancy_lab.text.words import change, count, microseconds, said_of_each
@@ -104,8 +105,9 @@ def _key(case: Case, kernel: Kernel, config: Config) -> dict[str, Any]:
 def _recorded_alternatives(case: Case) -> Alternatives | None:
     """Return the launches that were recorded of the problem; None where none was."""
     from occupancy_lab.sweeping.recorded import recorded_launches
+    from occupancy_lab.tuning.search import KERNELS
 
-    if case.kernel_name not in {*ROW_KERNELS, *ROW_KERNELS.values()} & {*kernel_names()}:
+    if case.kernel_name not in KERNELS:
         return None
     found: dict[tuple[str, Config], Alternative] = {}
     compiled = {}
@@ -229,8 +231,9 @@ def explain_command(case: Case, *, kernel: str | None = None, **changes: int) ->
 
 def tune_command(case: Case) -> str:
     """Return the command that ranks every configuration for the problem and the GPU of *case*."""
-    own = case.kernel_name in {*ROW_KERNELS, *ROW_KERNELS.values()}
-    return _command("tune", case, kernel=None if own else case.kernel_name)
+    from occupancy_lab.tuning.search import KERNELS
+
+    return _command("tune", case, kernel=None if case.kernel_name in KERNELS else case.kernel_name)
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
@@ -310,7 +313,7 @@ def _instead(case: Case, best: Alternative, found: Change) -> str:
         elif search.missing and not best.estimated:
             of = f", best of {_compiled(search)}"
     sentence = (
-        f"Launch instead {_launch_words(best)}: {microseconds(us or 0)} {found.basis} against"
+        f"Launch instead {_launch_words(case, best)}: {microseconds(us or 0)} {found.basis} against"
         f" {microseconds(own or 0)} ({change(found.share)}){of}"
     )
     if not search.missing:
@@ -319,9 +322,11 @@ def _instead(case: Case, best: Alternative, found: Change) -> str:
     return f"{sentence}{first}; {tune_command(case)} compiles the rest."
 
 
-def _launch_words(one: Alternative) -> str:
+def _launch_words(case: Case, one: Alternative) -> str:
     config = one.config
     kernel = "the same kernel" if one.kernel is None else one.kernel
+    if config.block_size != case.record.config.block_size:
+        kernel = f"{kernel}, BLOCK_SIZE {config.block_size}"
     return f"{kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}"
 
 
@@ -402,7 +407,8 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
     narrow = resources.load_bytes is not None and resources.load_bytes < WIDEST_ACCESS
     padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
     worth_it = problem.cols < padded <= problem.cols * MOST_PADDING
-    if narrow and worth_it and case.record.kernel.grid is not Grid.BLOCKS:
+    kernel = case.record.kernel
+    if narrow and worth_it and kernel.grid is not Grid.BLOCKS and not kernel.rows_alike:
         yield Advice(
             f"If the matrix can be padded with -inf to {padded} columns (stride and n_cols both:"
             f" the mask counts too), loads get wider: {explain_command(case, cols=padded)}"
@@ -415,8 +421,9 @@ def _spills(case: Case) -> Iterator[Advice]:
     if resources.local_bytes and more <= case.architecture.max_warps_per_program:
         longer = _with_warps(case, more)
         yield Advice(
-            f"{resources.local_bytes} B of local memory per thread: with more warps a row takes"
-            f" fewer registers of each{_brings(longer)}: {explain_command(case, num_warps=more)}",
+            f"{resources.local_bytes} B of local memory per thread: with more warps a"
+            f" {work_word(case)} takes fewer registers of each{_brings(longer)}:"
+            f" {explain_command(case, num_warps=more)}",
             longer,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.launch import work_word
 from occupancy_lab.kernel import Grid
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import compared, count, known, said_of_each
@@ -86,7 +87,10 @@ def _load_sentences(case: Case) -> Iterator[str]:
     if resources.load_bytes >= WIDEST_ACCESS:
         yield f"Loads are {resources.load_bytes} bytes per thread, the widest there are."
         return
-    if problem.cols % DIVISIBILITY and case.record.kernel.grid is not Grid.BLOCKS:
+    kernel = case.record.kernel
+    if kernel.rows_alike:
+        return
+    if problem.cols % DIVISIBILITY and kernel.grid is not Grid.BLOCKS:
         padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
         yield (
             f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: {_row_start(problem)}"
@@ -189,7 +193,7 @@ def stage_sentences(case: Case) -> Iterator[str]:
     record, single = case.record, case.single_stage
     stages, resources = record.config.num_stages, record.resources
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
-    over_rows = record.kernel.grid is Grid.PERSISTENT
+    over_rows, word = record.kernel.grid is Grid.PERSISTENT, work_word(case)
     counted = resources.instructions is not None
     looped = resources.loop_instructions is not None if counted else over_rows
     if not looped and not resources.pipeline_shared:
@@ -197,10 +201,10 @@ def stage_sentences(case: Case) -> Iterator[str]:
             yield f"num_stages {stages} has no effect: the kernel has no loop to pipeline."
         return
     if stages == 1:
-        what = "no row" if over_rows else "nothing"
+        what = f"no {word}" if over_rows else "nothing"
         yield f"num_stages 1 asks for nothing ahead of time: {what} is loaded before it is needed."
         return
-    ahead = count(stages - 1, "row" if over_rows else "stage")
+    ahead = count(stages - 1, word if over_rows else "stage")
     if resources.pipeline_shared:
         buffer = resources.pipeline_shared // (stages - 1)
         yield (
@@ -244,10 +248,11 @@ def _spill_sentences(case: Case) -> Iterator[str]:
 
 def resource_rows(cases: tuple[Case, ...]) -> list[tuple[str, Callable[[Case], str]]]:
     """Return the rows of a table of what the compiled kernels take."""
+    words = " or ".join(dict.fromkeys(f"{work_word(case)}s" for case in cases))
     rows: list[tuple[str, Callable[[Case], str]]] = [
         ("registers per thread", _registers),
         ("shared memory per program", _shared),
-        ("of it rows in flight", _pipeline),
+        (f"of it {words} in flight", _pipeline),
         ("of it for the reduction", _scratch),
         ("local memory per thread", _local),
     ]

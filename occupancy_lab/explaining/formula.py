@@ -8,7 +8,7 @@ from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.occupancy.tutorial import OLD_REGISTERS, used_registers
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import article, compared, said_of_each
+from occupancy_lab.text.words import article, compared, count, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,11 +49,11 @@ TERM_WORDS: Mapping[str, str] = {
 
 VERDICTS: Mapping[str, str] = {
     "fails": (
-        "the formula divides by `metadata.shared`, which is 0 for this kernel, as with one"
-        " {warp} and one stage, and raises ZeroDivisionError"
+        "the formula divides by `metadata.shared`, which is 0 for this kernel, whose {warp}s"
+        " exchange nothing and copy nothing ahead, and raises ZeroDivisionError"
     ),
-    "right": "the formula is right for this kernel: {truth} programs per {mp}",
-    "wrong": "the formula says {says} programs per {mp} where {truth} fit: {reasons}",
+    "right": "the formula is right for this kernel: {says} per {mp}",
+    "wrong": "the formula says {says} per {mp} where {truth} fit: {reasons}",
 }
 """What is said of the tutorial's formula; the page of `explore` says the same."""
 
@@ -92,10 +92,11 @@ def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = R
     programs = copied.programs_per_multiprocessor
     if programs is None:
         return VERDICTS["fails"].format(warp=calculation.architecture.warp_word)
+    says = count(programs, "program")
     if programs == truth:
-        return VERDICTS["right"].format(truth=truth, mp=word)
+        return VERDICTS["right"].format(says=says, mp=word)
     reasons = term_reasons(copied.missing_terms, calculation.architecture, rocm)
-    return VERDICTS["wrong"].format(says=programs, truth=truth, mp=word, reasons=reasons)
+    return VERDICTS["wrong"].format(says=says, truth=truth, mp=word, reasons=reasons)
 
 
 def tutorial_sentences(calculation: Calculation) -> Iterator[str]:

@@ -64,9 +64,17 @@ def _tail(case: Case) -> str:
 def _rows_of_first(case: Case) -> str:
     if case.record.plan.num_programs is None:
         return "not known"
+    if _taken_in_turns(case):
+        return "0 first"
     work = case.record.plan.work_of(0)
     shown = ", ".join(str(row) for row in work[:SHOWN_ROWS])
     return f"{shown}, ..." if len(work) > SHOWN_ROWS else shown
+
+
+def _taken_in_turns(case: Case) -> bool:
+    """Tell whether the programs take the kernel's own pieces, in an order that it alone knows."""
+    kernel = case.record.kernel
+    return kernel.grid is Grid.PERSISTENT and kernel.work is not None
 
 
 def plan_sentence(case: Case) -> str:
@@ -79,10 +87,12 @@ def plan_sentence(case: Case) -> str:
             " not known: name a GPU to get num_programs."
         )
     if case.record.kernel.grid is Grid.PERSISTENT:
+        others = f"{word}s p, p + {plan.num_programs}, ... up to {plan.work - 1}"
+        if _taken_in_turns(case):
+            others = f"{word} p first, and the programs take the others in turns"
         return (
             f"num_programs = min({plan.work} {word}s, {resident_words(case)}) ="
-            f" {plan.num_programs}. Program p takes {word}s p, p + {plan.num_programs}, ... up to"
-            f" {plan.work - 1}."
+            f" {plan.num_programs}. Program p takes {others}."
         )
     return (
         f"One program per {word}: num_programs = {plan.num_programs}, {waves_words(case)} times"
@@ -101,9 +111,12 @@ def _tutorial_sentence(case: Case) -> Iterator[str]:
     if launched is None or right is None:
         return
     if launched > right:
+        what = f"they wait until others have done all their {work_word(case)}s"
+        if not case.record.runs(launched):
+            what = "the driver refuses that, as programs that wait for each other must all fit"
         yield (
             f"The tutorial's formula would launch {launched} programs, {launched - right} more than"
-            f" fit: they wait until others have done all their {work_word(case)}s."
+            f" fit: {what}."
         )
     else:
         yield (

@@ -36,7 +36,7 @@ SENTENCES: Mapping[str, str] = {
     "answer": "{programs}, {occupancy}, limited by {limiters}",
     "no limit": "none is used",
     "full of warps": (
-        "Nothing brings program {more} while each takes {num_warps} {warps}: the {mp}"
+        "Nothing brings program {more} while each takes {taken}: the {mp}"
         " holds {max_warps}. Fewer {warps} per program let more programs in, not more {warps}."
     ),
     "no slot": (
@@ -172,7 +172,7 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
     more = fits.programs_per_multiprocessor + 1
     words: dict[str, Any] = {
         "more": more,
-        "num_warps": fits.num_warps,
+        "taken": count(fits.num_warps, architecture.warp_word),
         "max_warps": fits.max_warps,
         "mp": architecture.multiprocessor_word,
         "warps": f"{architecture.warp_word}s",

@@ -75,6 +75,10 @@ WORDS = {
         "programs launched over programs that the GPU runs at once; 1.5 is one and a half times"
         " full. They have nothing to do with AMD's waves."
     ),
+    "piece": (
+        "what a program works on at a time where its kernel divides a matrix otherwise than by"
+        " rows: a few short rows, or a part of a long row."
+    ),
     "round, tail": (
         "a round gives each running program one row; the tail is the time at the beginning and at"
         " the end when a part of the GPU has nothing to do."

@@ -326,7 +326,8 @@ def reason(
         return ""
     _, _, part, changed = max(enough, key=lambda gain: (gain[1], gain[0]))
     against = f"{microseconds(changed.us)} against {microseconds(part.us)}"
-    return f"{reasons[part.name, sign]}: {part.name} {against}"
+    because = reasons[part.name, sign].format(work=work_word(timing.case))
+    return f"{because}: {part.name} {against}"
 
 
 ROWS_REASONS = {
@@ -348,9 +349,9 @@ ROWS_REASONS = {
 STAGES_REASONS = {
     ("launch", -1): "a program sets up no copies",
     ("latency", -1): "more programs wait for their loads at the same time",
-    ("issue", -1): "a row takes fewer instructions without the copies",
+    ("issue", -1): "a {work} takes fewer instructions without the copies",
     ("bandwidth", -1): "the device memory gives more to programs that copy nothing ahead",
-    ("tail", -1): "the first and the last rows leave a part of the GPU idle for less time",
+    ("tail", -1): "the first and the last {work}s leave a part of the GPU idle for less time",
 }
 """Why the part that differs most is less with num_stages 1."""
 
@@ -377,21 +378,23 @@ def stages_sentences(timing: Timing) -> Iterator[str]:
         return
     times = _times(case, timing, "single_stage")
     against = "" if single is None else f" With num_stages 1, {times}."
-    yield stages_words(stages, shared) + against
+    yield stages_words(stages, shared, work_word(case)) + against
 
 
-def stages_words(stages: int, shared: str) -> str:
+def stages_words(stages: int, shared: str, word: str = "row") -> str:
     """Say when a copy starts and when it is waited for, which is the same for every kernel."""
-    copied = f"num_stages {stages} starts the copy of a row at the end of a pass and waits for it"
+    copied = (
+        f"num_stages {stages} starts the copy of a {word} at the end of a pass and waits for it"
+    )
     between = stages - 2
     if between == 0:
         return (
             f"{copied} at the beginning of the next: that hides nothing of the load, and takes the"
-            f" row through {shared} besides."
+            f" {word} through {shared} besides."
         )
     return (
         f"{copied} at the beginning of the pass {stages - 1} later: the work on"
-        f" {count(between, 'other row')} in between hides the load."
+        f" {count(between, f'other {word}')} in between hides the load."
     )
 
 

@@ -14,14 +14,24 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderResult
 
 
+LONGEST_NAME = 20
+"""Characters up to which the names in a table's first column stay on one line."""
+
+
 class _FoldingTable(TableElement):
-    """Breaks a word that is too long for its column, where rich would cut it off."""
+    """Breaks a word that is too long for its column, where rich would cut it off.
+
+    Short names in the first column are not broken: the other columns are narrower instead.
+    """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for part in super().__rich_console__(console, options):
             if isinstance(part, Table):
                 for column in part.columns:
                     column.overflow = "fold"
+                first = part.columns[0]
+                names = map(str, (first.header, *first.cells))
+                first.no_wrap = max(map(len, names)) <= LONGEST_NAME
             yield part
 
 

@@ -153,7 +153,10 @@ BOUNDS = {
     "tail": "waiting for its first loads and its last rows",
 }
 """What takes longest alone, by the name of the part."""
-HEADERS: tuple[str, ...] = ("kernel", "warps", "stages", "programs", "predicted us", "bound")
+HEADERS: tuple[str, ...] = (
+    *("kernel", "block / warps / stages", "programs"),
+    *("predicted us", "bound"),
+)
 MEASURED_HEADERS: tuple[str, ...] = ("measured us", "off")
 RECORDED_HEADERS = ("recorded us",)
 
@@ -215,8 +218,9 @@ def _answer(tuning: Tuning) -> Iterator[str]:
 
 def _cells(choice: Choice) -> tuple[str, ...]:
     config = choice.config
-    numbers = (config.num_warps, config.num_stages, choice.num_programs)
-    return (choice.kernel, *map(str, numbers), cell(choice.predicted_us), choice.bound)
+    knobs = (config.block_size, config.num_warps, config.num_stages)
+    numbers = (" / ".join(map(str, knobs)), str(choice.num_programs))
+    return (choice.kernel, *numbers, cell(choice.predicted_us), choice.bound)
 
 
 def _measured_cells(choice: Choice) -> tuple[str, ...]:
@@ -243,7 +247,7 @@ def _compared_table(tuning: Tuning) -> Table:
     best = tuning.best_predicted.predicted_us
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():
-        names.setdefault(one, []).append(name)
+        names.setdefault(one, []).append(name.removeprefix("default of "))
     recorded = tuning.best_recorded is not None
     rows = tuple(
         (
@@ -254,7 +258,12 @@ def _compared_table(tuning: Tuning) -> Table:
         )
         for one, called in names.items()
     )
-    headers = ("", *HEADERS[1:-1], "against the best", *(RECORDED_HEADERS if recorded else ()))
+    headers = (
+        "default of",
+        *HEADERS[1:-1],
+        "against the best",
+        *(RECORDED_HEADERS if recorded else ()),
+    )
     return Table(headers, rows)
 
 

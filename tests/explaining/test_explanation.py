@@ -389,6 +389,34 @@ def test_explain_measures_the_gpu_at_hand() -> None:
     assert floor is None or measurement.us > floor / 2
 
 
+def test_programs_that_wait_for_each_other(make_case: Callable[..., Case]) -> None:
+    """More of them than fit are refused, so no time is predicted; no order of pieces is promised.
+
+    Words of rows are words of pieces.
+    """
+    taken = Resources(145, 2, 8, local_bytes=0, pipeline_shared=0, **COUNTED_SINGLE)
+    case = make_case("h100", taken, kernel="softmax_cooperative", problem=Problem(4096, 50257))
+    assert case.record.tutorial_plan.num_programs == 7 * 132
+    assert case.record.tutorial_prediction is None
+    text = write_document((case,)).to_markdown()
+    assert "would launch 924 programs, 132 more than fit: the driver refuses that" in text
+    assert "the tutorial's num_programs" not in text
+    assert "Program p takes piece p first, and the programs take the others in turns." in text
+    assert "of it pieces in flight" in text
+    assert "no piece is loaded before it is needed" in text
+
+
+def test_aligned_chunks_need_no_padding(make_case: Callable[..., Case]) -> None:
+    """A kernel that begins its loads at 16 bytes is not said to load less because of its rows."""
+    texts = {
+        kernel: write_document((make_case("h100", H100_SINGLE, kernel=kernel),)).to_markdown()
+        for kernel in ("softmax_row", "softmax_pieces")
+    }
+    for words in ("781 columns forbid 16-byte loads", "can be padded with -inf to 784 columns"):
+        assert words in texts["softmax_row"]
+        assert words not in texts["softmax_pieces"]
+
+
 def test_every_missing_term_has_words() -> None:
     """Whatever term the tutorial misses, there is a reason to give for it."""
     names = {term.name for term in (*CUDA_TERMS, *HIP_TERMS)}

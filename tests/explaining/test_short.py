@@ -288,12 +288,42 @@ def test_the_answer_does_not_depend_on_the_store() -> None:
     """Where launches of the matrix were recorded, they say what to launch, compiled or not."""
     options = {"rows": 8192, "dtype": "bfloat16", "gpu": "h200", "num_stages": 3, "num_warps": 8}
     text = occupancy_lab.explain(8192, cache=False, **options).to_markdown()
-    rows = recorded_launches("h200", Problem(8192, 8192, "bfloat16"))
-    best = min(one.measurement.us for one in rows if one.as_compiled)
-    assert f"{best:.1f} us recorded against 78.2 us (-12.9%), the fastest of 30 launches" in text
+    times = {
+        (one.kernel, one.config): one.measurement.us
+        for one in reversed(recorded_launches("h200", Problem(8192, 8192, "bfloat16")))
+        if one.as_compiled
+    }
+    own, best = times["softmax", Config(8192, 8, 3)], min(times.values())
+    assert (
+        f"{best:.1f} us recorded against {own:.1f} us ({change(best / own - 1)}), the fastest of"
+        f" {len(times)} launches"
+    ) in text
     options = {"kernel": "softmax_row", "num_warps": 4, "gpu": "h100"}
     text = occupancy_lab.explain(781, cache=False, **options).to_markdown()
     assert "num_warps 2, num_stages 1: 13.6 us recorded against 14.2 us (-4.2%)" in text
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_that_do_the_same_are_alternatives(
+    kernel: str, make_case: Callable[..., Case], tmp_path: Path
+) -> None:
+    """Whichever softmax is explained, all that were recorded are set against it, and all tuned."""
+    own = H100.replace(num_warps=4, **COUNTED)
+    case = make_case("h200", own, kernel=kernel, config=Config(4096, 4, 1))
+    found = with_alternatives(case, tmp_path).alternatives
+    assert found.recorded
+    assert {"softmax", "softmax_row", "softmax_pieces"} <= {one.kernel for one in found.ranked}
+    assert tune_command(case) == "`occupancy-lab tune --cols 781 --gpu h200`"
+
+
+def test_another_block_is_named(make_case: Callable[..., Case]) -> None:
+    """What to launch instead has its BLOCK_SIZE where that is another."""
+    case = full_of_numbers(make_case, "h100")
+    for block_size, words in ((1024, "softmax_pieces, num_warps"), (784, ", BLOCK_SIZE 784, num")):
+        fast = Alternative("softmax_pieces", Config(block_size, 1, 1), 4096, 5.0)
+        found = dataclasses.replace(case, alternatives=Alternatives((fast,), 30))
+        (sentence,) = what_instead(found)
+        assert words in sentence
 
 
 def test_no_reason_that_the_parts_contradict(make_case: Callable[..., Case]) -> None:
@@ -351,6 +381,8 @@ def test_alternatives_are_those_of_tune(filled_store: Callable[[str], None]) -> 
     text = explanation.to_markdown()
     config = best.config
     knobs = f"num_warps {config.num_warps}, num_stages {config.num_stages}"
+    if config.block_size != 128:
+        knobs = f"BLOCK_SIZE {config.block_size}, {knobs}"
     assert (
         f"Launch instead {best.kernel}, {knobs}: {best.predicted_us:.2f} us predicted against"
         in text
@@ -370,7 +402,8 @@ def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(CompileProcess, "compile", count)
     text = occupancy_lab.explain(93, gpu="h100", cache=False).to_markdown()
     assert len(asked) == 2
-    assert "36 configurations" in text
+    tasks = grid_tasks(chosen_kernels(KERNELS), Problem(4096, 93), find_gpu("h100"), (), ())
+    assert f"{sum(task.why_not() is None for task in tasks)} configurations" in text
     assert "`occupancy-lab tune --cols 93 --gpu h100` compiles the rest" in text
 
 
@@ -435,7 +468,9 @@ def test_division_by_zero_is_explained(make_case: Callable[..., Case]) -> None:
     """Where the tutorial's formula divides by 0, it is said that one warp and one stage do it."""
     case = make_case("h100", Resources(30, 1, 0, local_bytes=0), config=Config(1024, 1, 1))
     text = write_document((case,)).to_markdown()
-    assert "with one warp and one stage, and raises ZeroDivisionError" in text
+    assert (
+        "whose warps exchange nothing and copy nothing ahead, and raises ZeroDivisionError" in text
+    )
 
 
 def test_naive_steps_are_told() -> None:

@@ -9,6 +9,8 @@ from small_table import H200, row, rows, table_of
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.reporting.chapters.benchmark import MEANINGS, STYLES
+from occupancy_lab.reporting.chapters.short import RIVALS
 from occupancy_lab.reporting.source import (
     MEASURED,
     PREDICTED,
@@ -43,7 +45,15 @@ def test_recorded_rows_are_an_h200s() -> None:
     assert found.gpu == H200
     assert found.times is MEASURED
     assert {"torch", "naive", "copy"} <= set(found.providers["provider"])
-    assert set(found.table["use"]) == {"benchmark", "tuning", "held out"}
+    assert set(found.table["use"]) == {"benchmark", "tuning", "held out", "fresh"}
+
+
+def test_every_recorded_provider_has_words() -> None:
+    """What was timed beside the kernels has a meaning, a curve and a sentence on the page."""
+    for name in set(recorded_source(None).providers["provider"]):
+        assert name in MEANINGS
+        assert name in STYLES
+        assert name in RIVALS
 
 
 @pytest.mark.parametrize("name", ["mi300x", "a100"])

@@ -59,6 +59,22 @@ def test_without_a_terminal_lines_have_80_columns(capsys: pytest.CaptureFixture[
     assert "\x1b" not in "".join(lines)
 
 
+def test_short_names_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a table that is too wide the names in the first column stay whole."""
+    headers = ("kernel", *("what there is to say of it",) * 7)
+    row = ("softmax_cooperative", *("a number of words",) * 7)
+    lines = printed(
+        capsys, Document("", (), (Section("", (Table(headers, (row,)),)),)).to_markdown()
+    )
+    assert any("softmax_cooperative" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    headers = ("BLOCK_M, BLOCK_N, BLOCK_K, num_warps", *headers[1:])
+    lines = printed(
+        capsys, Document("", (), (Section("", (Table(headers, (row,)),)),)).to_markdown()
+    )
+    assert not any(headers[0] in line for line in lines)
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 400])
 def test_no_line_is_longer_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int

@@ -63,7 +63,7 @@ export class Said {
       warps: `${words.warp_word}s`,
       shared: words.shared_word,
       more: programs + 1,
-      num_warps: numWarps,
+      taken: count(numWarps, words.warp_word),
       max_warps: maxWarps,
       resident: warps,
       percent: percent(warps / maxWarps),
@@ -138,9 +138,10 @@ export class Said {
       return `${text[0].toUpperCase()}${text.slice(1)}.`;
     };
     if (this.tutorial === null) return said("fails", {});
-    if (this.tutorial === truth) return said("right", { truth });
+    const says = count(this.tutorial, "program");
+    if (this.tutorial === truth) return said("right", { says });
     const terms = missingTerms(this.architecture, this.usage);
     const reasons = terms.map((term) => this.architecture.terms[term]).join("; and ");
-    return said("wrong", { says: this.tutorial, truth, reasons });
+    return said("wrong", { says, truth, reasons });
   }
 }

@@ -56,7 +56,7 @@ class Width:
     total_bytes: int
     """Of one read and one write of the matrix."""
     configurations: int
-    """Those that have a time as planned, all of both kernels."""
+    """Those that have a time as planned, all of every kernel."""
     chosen: Choice
     """The one with the least predicted time."""
     fastest: Choice
@@ -209,6 +209,7 @@ MEANINGS: Mapping[str, str] = {
     " own formula says",
     "torch": "`torch.softmax`",
     "torch.compile": "`torch.compile` of that",
+    "liger": "the softmax of Liger Kernel",
     NAIVE: "the same in five operations of torch, each through memory",
     COPY: "a plain copy of the matrix, which computes nothing",
 }
@@ -331,7 +332,7 @@ def tutorial_words(span: Span) -> str:
 
 WIDTH, HEIGHT, LOW_HEIGHT = 9.6, 4.8, 3.2
 """Inches."""
-GREEN, PURPLE, PALE_BLUE = "#117733", "#aa4499", "#a6cee3"
+GREEN, PURPLE, OLIVE, PALE_BLUE = "#117733", "#aa4499", "#999933", "#a6cee3"
 """Of Paul Tol's muted palette, which the colour-blind tell apart, and a pale EXACT."""
 MOST_TICKS = 8
 FEW = 16
@@ -343,6 +344,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     NAIVE: {"color": MUTED, "linewidth": 1.6},
     "torch": {"color": GREEN, "linewidth": 1.6},
     "torch.compile": {"color": PURPLE, "linewidth": 1.6},
+    "liger": {"color": OLIVE, "linewidth": 1.6},
     TUTORIAL: {"color": TUTORIAL_COLOUR, "linewidth": 1.8, "linestyle": (0, (4, 2))},
     FASTEST: {"color": PALE_BLUE, "linewidth": 6.0},
     CHOSEN: {"color": EXACT, "linewidth": 2.0},

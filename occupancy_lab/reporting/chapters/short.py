@@ -30,6 +30,7 @@ RIVALS: Mapping[str, str] = {
     TUTORIAL: "the tutorial's launch",
     "torch": "`torch.softmax`",
     "torch.compile": "`torch.compile`",
+    "liger": "the softmax of Liger Kernel",
     NAIVE: "five operations of torch",
     COPY: "a plain copy of the matrix",
 }
