@@ -179,7 +179,7 @@ def _timed_rows(file: Traversable, start: str, part: str) -> Iterator[dict[str, 
     is ten times as fast. A row's name stands at its beginning, in the order of `name_columns`.
     """
     text = file.read_text(encoding="utf-8")
-    if part not in text:
+    if part not in text or f"\n{start}" not in text:
         return
     header, *lines = text.splitlines()
     chosen = (line for line in lines if line.startswith(start) and part in line)
