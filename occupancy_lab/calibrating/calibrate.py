@@ -205,9 +205,10 @@ peak. What is not here, the launch of an empty program, is measured by itself.
 The bounds keep the fit from negative times and from trading one constant for another where the
 launches of a GPU do not tell them apart. They are wide: with the launches that were recorded on an
 H200 no constant ends at one, and bounds twice as wide change no time by more than 0.9 %."""
-EXCHANGE_US = 1.0
-"""What no launch of a calibration shows: from one program's write to another's read of it. Between
-0.6 and 1.3 the softmax whose programs share rows is met as well on the tuning shapes (H200)."""
+EXCHANGE_US = 0.3
+"""What no launch of a calibration shows: how much later a program goes on for each doubling of
+those that it waits for. From 0.2 to 0.4 the softmax whose programs share rows is met as well on the
+tuning shapes (H200)."""
 ROUGH = 0.05
 """Relative error above which a launch pulls less on the fit, as one that the model cannot tell. Any
 value from 0.01 to 0.1 gives the same first choices on the shapes that were recorded on an H200, and

@@ -75,7 +75,7 @@ class Constants:
     prologue_factor: float
     """How much longer the instructions before a loop take than its own."""
     exchange_us: float
-    """What a program waits, once, for what others write to the L2 cache for it."""
+    """What a program waits for others through the L2 cache, for each doubling of their number."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,8 @@ class Features:
     local_bytes: Any
     """Bytes that a program moves from and to local memory for a row."""
     exchanges: Any
-    """How often a program waits for what other programs write, per row."""
+    """How often a program waits for what other programs write, per row, times the doublings of one
+    program that make them."""
     code_bytes: Any
     """Code that a warp goes through for a row."""
     instruction_cache_bytes: Any
@@ -103,8 +105,17 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
         loops=resources.loop_instructions is not None
         and (passes > 1 or kernel.grid is Grid.PERSISTENT),
         item_bytes=problem.item_bytes,
-        exchanges=kernel.exchanges,
+        exchanges=kernel.exchanges * _doublings(kernel, problem, config),
     )
+
+
+def _doublings(kernel: Kernel, problem: Problem, config: Config) -> float:
+    """Return how often 1 has to be doubled to be the programs that wait for each other.
+
+    The slowest of twice as many is later by about as much as the slowest of as many is later than
+    the slowest of half of them.
+    """
+    return 1.0 if kernel.together is None else math.log2(kernel.together(problem, config))
 
 
 def launch_features(  # noqa: PLR0913 - what a launch's time depends on
@@ -117,7 +128,7 @@ def launch_features(  # noqa: PLR0913 - what a launch's time depends on
     num_stages: int = 1,
     loops: bool = False,
     item_bytes: int = 4,
-    exchanges: int = 0,
+    exchanges: float = 0,
 ) -> Features | None:
     """Return the features of a launch that moves *moved*, as `features` does.
 

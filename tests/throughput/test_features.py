@@ -82,10 +82,11 @@ def test_stages_count_where_rows_are_copied_ahead() -> None:
 
 
 def test_kernel_says_how_often_a_program_waits_for_others() -> None:
-    """A kernel without exchanges has none, and those that it names are its launches'."""
+    """A kernel without exchanges has none, and else they count with the doublings of programs."""
     sharing = dataclasses.replace(softmax.KERNEL, exchanges=2)
-    found = [launched(kernel) for kernel in (softmax.KERNEL, sharing)]
-    assert [one and one.exchanges for one in found] == [0, 2]
+    eight = dataclasses.replace(sharing, together=lambda _problem, _config: 8)
+    found = [launched(kernel) for kernel in (softmax.KERNEL, sharing, eight)]
+    assert [one and one.exchanges for one in found] == [0, 2, 6]
 
 
 def test_code_is_what_a_row_goes_through() -> None:
