@@ -125,7 +125,9 @@ def test_rows_that_compile_alike_share_candidates(rows: int, typical: int) -> No
 def test_long_rows_have_a_kernel() -> None:
     """A row of more elements than any program holds is launched in blocks, forth and back."""
     problem = Problem(3, 3_000_001, "bfloat16")
-    assert choose(KERNELS, problem, dense(problem), H200).kernel.name == "softmax_loop"
+    assert choose(KERNELS, problem, dense(problem), H200).kernel.name == "softmax_cooperative"
+    apart = (dense(problem)[0], Rows(problem.cols + 1))
+    assert choose(KERNELS, problem, apart, H200).kernel.name == "softmax_loop"
     back = choose(("softmax_backward",), problem, dense(problem, 2), H200)
     assert back.config.block_size < problem.cols
 
@@ -224,16 +226,17 @@ def test_a_loaded_kernel_is_given_every_parameter(
     choice = choose((name,), problem, dense(problem, kernel.operands), H200)
     monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
     found = planning.load(choice)
-    found.launch(7, *range(1, 2 + kernel.operands))
+    addresses = range(1, 2 + kernel.operands + (kernel.workspace is not None))
+    found.launch(7, *addresses)
     (launched,) = compiled.launched
     parameters = [parameter.name for parameter in kernel.function.params]
     values = dict(zip(parameters, launched[9:], strict=True))
     assert values["n_cols"] == 300
-    assert values["BLOCK_SIZE"] == choice.config.block_size
-    assert values["INT64_OFFSETS"] is False
-    assert [values[one] for one in parameters if one.endswith("_ptr")] == [
-        *range(1, 2 + kernel.operands)
-    ]
+    constexprs = kernel.constexprs(problem, choice.config)
+    assert {name: values[name] for name in constexprs if name in values} == {
+        name: value for name, value in constexprs.items() if name in parameters
+    }
+    assert [values[one] for one in parameters if one.endswith("_ptr")] == [*addresses]
     assert launched[0] == choice.num_programs
 
 

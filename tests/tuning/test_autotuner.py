@@ -551,7 +551,7 @@ def test_what_costs_time_makes_the_score_worse(worse: dict[str, Any]) -> None:
 
 
 def test_the_score_finds_recorded_launches_almost_as_fast_as_the_fastest() -> None:
-    """Of a softmax of a row a program, 3 launches by score are within 2 % of the fastest."""
+    """Of a softmax of a row a program, 3 launches by score are within 3 % of the fastest."""
     from occupancy_lab.throughput.predict import row_resources
 
     table = occupancy_lab.recorded_table()
@@ -566,7 +566,7 @@ def test_the_score_finds_recorded_launches_almost_as_fast_as_the_fastest() -> No
         ]  # fmt: skip
         scores = relative_times(launches, GPU)
         by_score = [us for _, us in sorted(zip(scores, rows["us"], strict=True))]
-        assert min(by_score[:3]) <= 1.02 * min(by_score)
+        assert min(by_score[:3]) <= 1.03 * min(by_score)
 
 
 ROOT = Path(__file__).parents[2]

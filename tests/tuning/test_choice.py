@@ -127,6 +127,7 @@ def tuning(
         best=best,
         best_predicted=best,
         best_recorded=None if recorded is None else recorded[0],
+        faster={},
         compared={"default of softmax": DEFAULT, "tutorial": DEFAULT},
         exhaustive=cost_of([BEST.predicted_us, DEFAULT.predicted_us], 30),
         spent=cost_of([] if us is None else [BEST.predicted_us, DEFAULT.predicted_us], 30),

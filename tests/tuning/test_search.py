@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from stand_ins import Launches
 
 WARPS = (4, 8)
+TRIED = {*KERNELS} - {"softmax_cooperative"}
+"""The kernels that have a configuration for 781 columns."""
 
 
 def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
@@ -43,7 +45,7 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     assert sorted(map(tuple, ranked)) == sorted(
         (task.kernel_name, *dataclasses.astuple(task.config)) for task in tasks
     )
-    assert set(table["kernel"]) == set(KERNELS)
+    assert set(table["kernel"]) == TRIED
     assert launches.asked == []
     assert tuning.best == tuning.best_predicted
     assert (tuning.best.predicted_us, tuning.best.us) == (table["predicted_us"].iloc[0], None)
@@ -126,7 +128,7 @@ def test_rows_that_no_program_holds_are_tuned(launches: Launches) -> None:
 def test_tutorial_and_defaults_stand_beside_it(launches: Launches) -> None:
     """The tutorial's launch and each author's default are predicted, whatever was asked for."""
     tuning = tune(781, rows=20_000, num_warps=(2,), num_stages=(1,))
-    assert set(tuning.compared) == {"tutorial", *(f"default of {name}" for name in KERNELS)}
+    assert set(tuning.compared) == {"tutorial", *(f"default of {name}" for name in TRIED)}
     record = make_record(
         load_kernel("softmax"),
         Problem(20_000, 781),
