@@ -41,7 +41,6 @@ from triton.language.target_info import is_cuda
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
 from occupancy_lab.kernels.softmax_pieces import (
-    arguments,
     block_sizes,
     chunk_of,
     chunks_of,
@@ -49,14 +48,13 @@ from occupancy_lab.kernels.softmax_pieces import (
     exponential,
     load_edges,
     load_pieces,
-    memory_steps,
-    reference,
     rows_alike,
     share,
     store_edges,
     store_pieces,
     summarize,
 )
+from occupancy_lab.kernels.softmax_row import arguments, memory_steps, reference
 from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 

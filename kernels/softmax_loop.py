@@ -12,31 +12,12 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
-from occupancy_lab.launch import Pointer
+from occupancy_lab.kernels.softmax_pieces import exponential, share
+from occupancy_lab.kernels.softmax_row import arguments, constexprs, passed, reference
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     import torch
-
-
-@triton.jit
-def _exp(x):
-    """Exponential of what is 0 or less, with what the product with log2(e) is rounded by put back.
-
-    `tl.exp` leaves that out, which makes a float32 softmax a fifth less exact than torch's.
-    """
-    x = tl.maximum(x, -150.0)
-    scaled = x * 1.4426950408889634
-    rest = tl.fma(x, 1.925963033500501e-08, tl.fma(x, 1.4426950216293335, -scaled))
-    power = tl.exp2(scaled)
-    return tl.fma(power * rest, 0.6931471805599453, power)
-
-
-@triton.jit
-def _quotient(x, divisor, reciprocal):
-    """Quotient, rounded once but for rare cases, at the price of three instructions."""
-    quotient = x * reciprocal
-    return tl.fma(tl.fma(-quotient, divisor, x), reciprocal, quotient)
 
 
 @triton.jit
@@ -73,7 +54,7 @@ def softmax_loop_kernel(
         cols = last - done + lanes
         mask = cols < n_cols
         x = tl.load(row_ptr + cols, mask=mask, other=-float("inf")).to(tl.float32)
-        y = _quotient(_exp(x - row_max), row_sum, 1.0 / row_sum)
+        y = share(exponential(x - row_max, tl.float32), row_sum, 1.0, tl.float32)
         tl.store(output_row_ptr + cols, y.to(output_ptr.dtype.element_ty), mask=mask)
 
 
@@ -99,26 +80,6 @@ def softmax_loop(x: torch.Tensor, config: Config, num_programs: int) -> torch.Te
     return y
 
 
-def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
-    """Return what `softmax_loop` passes by position: output, input, row strides and n_cols."""
-    return (y, x, x.stride(0), y.stride(0), x.shape[1])
-
-
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix, matrix, problem.cols, problem.cols, problem.cols)
-
-
-def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return what `softmax_loop` passes by name; num_stages is constexpr and compiler option."""
-    return {
-        "BLOCK_SIZE": config.block_size,
-        "INT64_OFFSETS": problem.needs_int64_offsets,
-        "num_stages": config.num_stages,
-    }
-
-
 def default_config(problem: Problem, max_shared: int) -> Config:
     """Return blocks of at most 4096 elements and 8 warps: 16 elements a thread, 3 values of each.
 
@@ -140,11 +101,6 @@ def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
         MemoryStep("max and sum", reads=elements, writes=0),
         MemoryStep("softmax", reads=elements, writes=elements),
     )
-
-
-def reference(x: torch.Tensor) -> torch.Tensor:
-    """Return the softmax of each row as PyTorch computes it."""
-    return x.softmax(dim=1)
 
 
 KERNEL = Kernel(

@@ -26,8 +26,8 @@ import triton.language as tl
 from triton.language.target_info import is_cuda
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
-from occupancy_lab.launch import Pointer
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel
+from occupancy_lab.kernels.softmax_row import arguments, memory_steps, passed, reference
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @triton.jit
 def exponential(x, dtype: tl.constexpr):
-    """Exponential of what is 0 or less: within rounding of float32, or enough for 16 bits."""
+    """Exponential of what is 0 or less: nearly that of float32, or enough for a 16-bit *dtype*."""
     # A constant of the function's own: Triton's key of a kernel depends on the order in which
     # kernels are compiled where functions that they share use one of the module's.
     log2e: tl.constexpr = 1.4426950408889634
@@ -287,17 +287,6 @@ def _dense() -> torch.memory_format:
     return torch.contiguous_format
 
 
-def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
-    """Return what `softmax_pieces` passes by position: output, input, row strides and n_cols."""
-    return (y, x, x.stride(0), y.stride(0), x.shape[1])
-
-
-def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
-    """Return what `passed` gives of dense matrices, as plain values."""
-    matrix = Pointer(problem.dtype, problem.matrix_bytes)
-    return (matrix, matrix, problem.cols, problem.cols, problem.cols)
-
-
 def chunk_of(problem: Problem) -> int:
     """Return the elements of 16 bytes."""
     return 16 // problem.item_bytes
@@ -366,17 +355,6 @@ def default_config(problem: Problem, max_shared: int) -> Config:
     block_size = sizes[min(1, len(sizes) - 1)]
     num_warps = min(triton.next_power_of_2(-(-block_size // 1024)), 32)
     return Config(block_size, num_warps, num_stages=1)
-
-
-def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Return the one pass over the matrix: every element is read once and written once."""
-    elements = problem.rows * problem.cols
-    return (MemoryStep("softmax", reads=elements, writes=elements),)
-
-
-def reference(x: torch.Tensor) -> torch.Tensor:
-    """Return the softmax of each row as PyTorch computes it."""
-    return x.softmax(dim=1)
 
 
 KERNEL = Kernel(

@@ -17,16 +17,14 @@ import triton.language as tl
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
 from occupancy_lab.kernels.softmax_pieces import (
-    arguments,
     chunk_of,
     chunks_of,
     elements_per_thread,
     exponential,
-    memory_steps,
-    reference,
     rows_alike,
     share,
 )
+from occupancy_lab.kernels.softmax_row import arguments, memory_steps, reference
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
