@@ -132,7 +132,11 @@ def recorded_copy(gpu_key: str, problem: Problem) -> Measurement | None:
     return _recorded_provider(gpu_key, problem, "copy")
 
 
-RIVALS = {"torch": "torch.softmax", "torch.compile": "torch.compile", "liger": "Liger's softmax"}
+OTHER_SOFTMAXES = {
+    "torch": "torch.softmax",
+    "torch.compile": "torch.compile",
+    "liger": "Liger's softmax",
+}
 """What else makes a softmax, by its name in the recordings."""
 NOISE = 0.02
 """What times of one launch differ by from one recording to the next."""
@@ -141,7 +145,8 @@ NOISE = 0.02
 def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]:
     """Return what was recorded to take less than *us* by more than NOISE, and its time in us."""
     found = {
-        name: _recorded_provider(gpu_key, problem, provider) for provider, name in RIVALS.items()
+        name: _recorded_provider(gpu_key, problem, provider)
+        for provider, name in OTHER_SOFTMAXES.items()
     }
     return {
         name: one.us
