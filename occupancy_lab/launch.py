@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import InputError, listed, quoted
 from occupancy_lab.values import INT32_MAX
@@ -229,16 +229,20 @@ class BoundLaunch:
     options: Mapping[str, Plain]
     """Compiler options that the launch passes."""
 
+    @classmethod
+    def of(cls, function: Any, launch: Launch, **others: Any) -> Self:
+        """Return *launch* with what it is to *function*; raises InputError as `Launch.bound` does.
 
-def bound_launch(function: Any, launch: Launch) -> BoundLaunch:
-    """Return *launch* with what it is to *function*; raises InputError as `Launch.bound` does."""
-    return BoundLaunch(
-        function.__name__,
-        launch,
-        launch.bound(function),
-        tuple(parameter.name for parameter in function.params if parameter.is_constexpr),
-        launch.options(function),
-    )
+        *others* are the further fields of a subclass.
+        """
+        return cls(
+            kernel=function.__name__,
+            launch=launch,
+            arguments=launch.bound(function),
+            constexprs=tuple(one.name for one in function.params if one.is_constexpr),
+            options=launch.options(function),
+            **others,
+        )
 
 
 def is_plain(value: Any, depth: int = 2) -> bool:

@@ -12,7 +12,7 @@ from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError, InputError
 from occupancy_lab.inputs import check_fits, check_launch, check_problem, check_together
-from occupancy_lab.launch import Dtype
+from occupancy_lab.launch import BoundLaunch, Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import kernel_traffic, plan_grid, plan_launch
 from occupancy_lab.throughput.predict import predict, predict_launch
@@ -291,19 +291,17 @@ def record_of(  # noqa: PLR0913 - the values that a record is made of
     )
 
 
+def _launch_columns(bound: BoundLaunch, gpu: Gpu) -> dict[str, Any]:
+    """Return the columns that name a launch of any kernel: on what it runs, and its settings."""
+    constexprs = {name: bound.arguments[name] for name in bound.constexprs}
+    named = {"gpu": gpu.key, "target": gpu.target.name, "kernel": bound.kernel}
+    return {**named, **constexprs, **bound.options}
+
+
 @dataclass(frozen=True, slots=True)
-class LaunchRecord:
+class LaunchRecord(BoundLaunch):
     """Everything that is known of one launch of any kernel on one GPU before it is launched."""
 
-    kernel: str
-    """The kernel's name."""
-    launch: Launch
-    arguments: Mapping[str, Any]
-    """The launch's arguments by the names of the kernel's parameters."""
-    constexprs: frozenset[str]
-    """The parameters that are constexpr."""
-    options: Mapping[str, Any]
-    """Compiler options that the launch passes."""
     usual_options: Mapping[str, Any]
     """Every compiler option for this GPU with the value that it has unasked."""
     calculation: Calculation
@@ -348,11 +346,7 @@ class LaunchRecord:
         resources, occupancy = self.calculation.resources, self.calculation.occupancy
         plan = self.plan
         return {
-            "gpu": self.gpu.key,
-            "target": self.gpu.target.name,
-            "kernel": self.kernel,
-            **{name: self.arguments[name] for name in self.arguments if name in self.constexprs},
-            **self.options,
+            **_launch_columns(self, self.gpu),
             "n_regs": resources.n_regs,
             "n_spills": resources.n_spills,
             "local_bytes": resources.local_bytes,
@@ -385,17 +379,9 @@ class LaunchRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Untried:
+class Untried(BoundLaunch):
     """A launch on a GPU that has no record, and why."""
 
-    kernel: str
-    launch: Launch
-    arguments: Mapping[str, Any]
-    """The launch's arguments by the names of the kernel's parameters."""
-    constexprs: frozenset[str]
-    """The parameters that are constexpr."""
-    options: Mapping[str, Any]
-    """Compiler options that the launch passes."""
     gpu: Gpu
     status: str
     """compile failed, timed out or does not fit."""
@@ -403,15 +389,8 @@ class Untried:
 
     def row(self) -> dict[str, Any]:
         """Return the columns that name the launch, and why there are no others."""
-        return {
-            "gpu": self.gpu.key,
-            "target": self.gpu.target.name,
-            "kernel": self.kernel,
-            **{name: self.arguments[name] for name in self.arguments if name in self.constexprs},
-            **self.options,
-            "status": self.status,
-            "reason": self.reason,
-        }
+        named = _launch_columns(self, self.gpu)
+        return {**named, "status": self.status, "reason": self.reason}
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
@@ -428,16 +407,7 @@ def _json_value(value: Any) -> Any:
 
 def untried(function: Any, launch: Launch, gpu: Gpu, error: OccupancyLabError) -> Untried:
     """Return *launch* of *function* as one that has no record on *gpu* because of *error*."""
-    return Untried(
-        kernel=function.__name__,
-        launch=launch,
-        arguments=launch.bound(function),
-        constexprs=constexpr_names(function),
-        options=launch.options(function),
-        gpu=gpu,
-        status=failure_status(error),
-        reason=str(error),
-    )
+    return Untried.of(function, launch, gpu=gpu, status=failure_status(error), reason=str(error))
 
 
 def failure_status(error: OccupancyLabError) -> str:
@@ -445,11 +415,6 @@ def failure_status(error: OccupancyLabError) -> str:
     if isinstance(error, DoesNotFitError | InputError):
         return "does not fit" if isinstance(error, DoesNotFitError) else "skipped"
     return "timed out" if isinstance(error, CompileTimeoutError) else "compile failed"
-
-
-def constexpr_names(function: Any) -> frozenset[str]:
-    """Return the names of *function*'s parameters that are constexpr."""
-    return frozenset(one.name for one in function.params if one.is_constexpr)
 
 
 def launch_record(
@@ -461,12 +426,9 @@ def launch_record(
     """
     calculation = calculate(resources, gpu)
     check_fits(calculation)
-    record = LaunchRecord(
-        kernel=function.__name__,
-        launch=launch,
-        arguments=launch.bound(function),
-        constexprs=constexpr_names(function),
-        options=launch.options(function),
+    record = LaunchRecord.of(
+        function,
+        launch,
         usual_options=default_options(gpu.target),
         calculation=calculation,
         triton_version=triton,

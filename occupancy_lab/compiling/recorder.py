@@ -23,7 +23,6 @@ from occupancy_lab.launch import (
     BoundLaunch,
     Launch,
     Plain,
-    bound_launch,
     constant_text,
     is_plain,
     launch_of,
@@ -208,14 +207,13 @@ def _tuning_key(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 
 def _in_plain(variant: Variant) -> BoundLaunch:
     """Return a launch as another process can be sent it."""
-    bound, launch = bound_launch(variant.function, variant.launch), variant.launch
+    bound, launch = BoundLaunch.of(variant.function, variant.launch), variant.launch
     arguments = _texts(dict(enumerate(launch.arguments)))
-    return BoundLaunch(
-        bound.kernel,
-        Launch(tuple(arguments.values()), _texts(launch.keywords), launch.grid),
-        _texts(bound.arguments),
-        bound.constexprs,
-        _texts(bound.options),
+    return dataclasses.replace(
+        bound,
+        launch=Launch(tuple(arguments.values()), _texts(launch.keywords), launch.grid),
+        arguments=_texts(bound.arguments),
+        options=_texts(bound.options),
     )
 
 
