@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Record as Record
     from occupancy_lab.reporting import Page as Page
     from occupancy_lab.reporting import make_report as make_report
-    from occupancy_lab.reporting.output import to_html as to_html
-    from occupancy_lab.reporting.output import write_markdown as write_markdown
+    from occupancy_lab.reporting.contents import to_html as to_html
+    from occupancy_lab.reporting.contents import write_markdown as write_markdown
     from occupancy_lab.scanning.scan import Scan as Scan
     from occupancy_lab.scanning.scan import scan as scan
     from occupancy_lab.sweeping import sweep as sweep

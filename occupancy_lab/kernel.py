@@ -412,7 +412,7 @@ def load_file(path: Path) -> ModuleType:
         raise InputError(msg)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    from occupancy_lab.workers.silence import Printed, captured
+    from occupancy_lab.workers.child import Printed, captured
 
     printed = Printed()
     try:

@@ -20,6 +20,8 @@ from occupancy_lab.errors import quoted, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.launch import INT64_MAX, checked_grid, plain
 from occupancy_lab.notation import (
+    KNOBS,
+    Parameters,
     Typical,
     is_constant,
     is_typical,
@@ -29,7 +31,6 @@ from occupancy_lab.notation import (
     split,
     whole_numbers,
 )
-from occupancy_lab.parameters import KNOBS, Parameters
 from occupancy_lab.values import MAX_STAGES
 
 Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]

@@ -17,8 +17,8 @@ from vendors_stages import make_stages, the_stages
 from vendors_times import make_times, the_times, unconfirmed_words
 
 from occupancy_lab.occupancy import Rocm
+from occupancy_lab.reporting.contents import write_markdown
 from occupancy_lab.reporting.launches import problem_words
-from occupancy_lab.reporting.output import write_markdown
 from occupancy_lab.reporting.page import Chapter, Page
 from occupancy_lab.text.words import listed
 

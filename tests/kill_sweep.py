@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from occupancy_lab.measuring.process import Batch
 from occupancy_lab.sweeping import COLUMNS
 from occupancy_lab.values import Measurement
-from occupancy_lab.workers.messages import from_line
+from occupancy_lab.workers.child import from_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,6 @@ import click
 from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands
-from occupancy_lab.cli.explore import explore
 from occupancy_lab.cli.options import (
     Command,
     File,
@@ -33,8 +32,6 @@ from occupancy_lab.cli.options import (
     triton_option,
     view_options,
 )
-from occupancy_lab.cli.scan import scan
-from occupancy_lab.cli.trace import trace
 from occupancy_lab.errors import OccupancyLabError, quoted
 from occupancy_lab.text.printing import (
     open_streams,
@@ -142,11 +139,11 @@ for _command in (
     commands.evaluate,
     commands.report,
     commands.verify,
-    scan,
-    trace,
+    commands.scan,
+    commands.trace,
     checks.check,
     checks.diff,
-    explore,
+    commands.explore,
 ):
     main.add_command(_command)
 

@@ -1,8 +1,10 @@
-"""The commands that measure, choose and hold what was predicted against what was measured."""
+"""The commands that measure, choose, look through caches, trace, and write pages."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,13 +27,22 @@ from occupancy_lab.cli.options import (
     retry_option,
     runs_option,
     triton_option,
+    view_options,
 )
-from occupancy_lab.text.printing import print_answer, print_markdown, print_text, show_status
+from occupancy_lab.text.printing import (
+    print_answer,
+    print_markdown,
+    print_note,
+    print_text,
+    show_status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
+
+    from occupancy_lab.tracing.trace import Trace
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -143,14 +154,12 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 @resume_option
 def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: bool) -> None:
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
-    from pathlib import Path
-
     from occupancy_lab.calibrating.calibrate import calibrate_here
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.run import shown_progress
-    from occupancy_lab.workers.distribute import UnfinishedError
+    from occupancy_lab.workers.signals import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
         if export_csv is not None:
@@ -235,7 +244,7 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
     if as_json:
         msg = "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
         raise click.UsageError(msg)
-    from occupancy_lab.reporting.output import run
+    from occupancy_lab.reporting.contents import run
     from occupancy_lab.sweeping.run import shown_progress
 
     with shown_progress("compiling") as (compiling,):
@@ -266,3 +275,115 @@ def verify(*, as_json: bool, **asked: Any) -> None:
     print_answer(checks, "json" if as_json else "terminal")
     if any(check.agrees is False for check in checks):
         sys.exit(1)
+
+
+@click.command(cls=Command)
+@click.argument("directories", nargs=-1, metavar="[DIR]...", type=click.Path())
+@click.option(
+    "--gpu",
+    "--target",
+    "gpus",
+    multiple=True,
+    metavar="NAME",
+    help="The GPU to work it out for, one of each target; several with commas. Default: a usual"
+    " one of each kernel's target.",
+)
+@view_options
+def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> None:
+    """List every kernel in a Triton cache: what it takes, what limits it, what there is to win.
+
+    DIR is a cache, a folder above caches, or one entry; without it Triton's own cache and
+    torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. Exit 1 where
+    not one kernel can be read.
+    """
+    from occupancy_lab.scanning.views import scan_views
+
+    text, status = scan_views(directories, gpus or None, **asked)
+    (print_markdown if asked["form"] is None else print_text)(text)
+    sys.exit(status)
+
+
+@click.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    ignored=(
+        Ignored(("--no-times",), beside="--dry-run"),
+        Ignored(("--sample",), beside="--no-times"),
+        Ignored(("--sample",), beside="--dry-run"),
+    ),
+)
+@click.option(
+    "--gpu", metavar="NAME", help="The GPU to work out occupancy for [default: the program's own]."
+)
+@click.option("--output", type=File(), help="Write it to a file, not to standard error.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Time one launch in so many of each kernel and grid, after the first 5.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Launch nothing: run a script for --gpu on fake tensors."
+)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
+def trace(  # noqa: PLR0913 - an argument for each option
+    *,
+    gpu: str | None,
+    output: str | None,
+    as_json: bool,
+    no_times: bool,
+    sample: int,
+    dry_run: bool,
+    program: tuple[str, ...],
+) -> None:
+    """Run PROGRAM, such as `-- python train.py`, and tell which kernels of Triton it launched.
+
+    Its streams, its arguments, its signals and its exit status are its own. At its end a table is
+    printed on standard error, of a dry run on standard output: launches, programs against what
+    fits, occupancy, limiter, and the time of each kernel.
+    """
+    from occupancy_lab.files import check_outputs, export
+    from occupancy_lab.tracing.trace import dry_trace, end_as, trace_program
+
+    def write(found: Trace) -> None:
+        if output is not None:
+            export(Path(output), found.to_json() + "\n" if as_json else found.to_markdown())
+            return
+        # Standard output is the program's, where one is run.
+        with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
+            print_answer(found, "json" if as_json else "terminal")
+
+    check_outputs({"--output": output})
+    if dry_run:
+        write(dry_trace(program, gpu=gpu))
+        return
+    ended: list[int] = []
+    try:
+        write(
+            trace_program(program, gpu=gpu, times=not no_times, sample=sample, ended=ended.append)
+        )
+    except Exception as error:
+        if not ended:
+            raise
+        print_note(f"the program has ended, and what it launched cannot be told: {error}")
+    end_as(ended[0])
+
+
+@click.command(cls=Command)
+@click.option("--output", type=File(), default="explore.html", show_default=True, help="The page.")
+@click.option(
+    "--rows",
+    type=File(exists=True),
+    help="A CSV or JSON file that `sweep` or `scan` exported; the page has its rows too.",
+)
+def explore(output: str, rows: str | None) -> None:
+    """Write one HTML page on which an SM or CU, its cliffs and real kernels can be played with.
+
+    It opens from the disk, without a server or a network.
+    """
+    from occupancy_lab.exploring.page import explore as write_page
+
+    click.echo(write_page(output, rows=rows))

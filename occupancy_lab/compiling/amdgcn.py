@@ -10,8 +10,7 @@ instruction set guides. A VOPD instruction, two operations in one, is one line a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
 from occupancy_lab.errors import BinaryError, listed, quoted
@@ -68,37 +67,23 @@ UNKNOWN_TARGETS = ("s_setpc", "s_swappc", "s_call", "s_rfe")
 """Jumps to an address in registers, and calls of a function that is not inlined."""
 
 
-@dataclass(frozen=True, slots=True)
-class AmdgcnResources:
-    """What one kernel takes, with the names and units of Resources."""
-
-    n_regs: int
-    static_shared: int
-    local_bytes: int
-    sgprs: int
-    agprs: int | None
-    allocated_vgprs: int | None
-    """None on an architecture newer than the rule for it."""
-    vgpr_spills: int | None
-    sgpr_spills: int | None
-
-
-def read_amdgcn(assembly: str, kernel_name: str) -> AmdgcnResources:
+def read_amdgcn(assembly: str, kernel_name: str) -> dict[str, Any]:
     """Return what *kernel_name*, whose code object was made of *assembly*, takes.
 
-    Raises BinaryError where the assembly is cut off, or holds no such kernel.
+    It is there by the names of fields of Resources. Raises BinaryError where the assembly is cut
+    off, or holds no such kernel.
     """
     kernel = kernel_metadata(assembly, kernel_name)
-    return AmdgcnResources(
-        n_regs=count(kernel, ".vgpr_count"),
-        static_shared=count(kernel, ".group_segment_fixed_size"),
-        local_bytes=count(kernel, ".private_segment_fixed_size"),
-        sgprs=count(kernel, ".sgpr_count"),
-        agprs=count_or_none(kernel, ".agpr_count"),
-        allocated_vgprs=allocated_vgprs(assembly, kernel_name, count(kernel, ".wavefront_size")),
-        vgpr_spills=count_or_none(kernel, ".vgpr_spill_count"),
-        sgpr_spills=count_or_none(kernel, ".sgpr_spill_count"),
-    )
+    return {
+        "n_regs": count(kernel, ".vgpr_count"),
+        "static_shared": count(kernel, ".group_segment_fixed_size"),
+        "local_bytes": count(kernel, ".private_segment_fixed_size"),
+        "sgprs": count(kernel, ".sgpr_count"),
+        "agprs": count_or_none(kernel, ".agpr_count"),
+        "allocated_vgprs": allocated_vgprs(assembly, kernel_name, count(kernel, ".wavefront_size")),
+        "vgpr_spills": count_or_none(kernel, ".vgpr_spill_count"),
+        "sgpr_spills": count_or_none(kernel, ".sgpr_spill_count"),
+    }
 
 
 def kernel_metadata(assembly: str, kernel_name: str) -> Mapping[str, str]:

@@ -28,7 +28,7 @@ from occupancy_lab.errors import (
 )
 from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.launch import constant_text
-from occupancy_lab.workers.silence import Printed, captured
+from occupancy_lab.workers.child import Printed, captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.elf import cut, read_elf, unpack
 from occupancy_lab.compiling.sass import read_sass
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from occupancy_lab.compiling.elf import Elf, Section, Symbol
-    from occupancy_lab.compiling.flow import Issued
 
 EM_CUDA = 190
 SIZED = 4
@@ -37,24 +36,6 @@ SUBROUTINE = "$__internal_"
 
 
 @dataclass(frozen=True, slots=True)
-class CubinSizes:
-    """How much one kernel takes, with the names and units of Resources."""
-
-    n_regs: int
-    static_shared: int
-    local_bytes: int | None
-    barriers: int
-
-
-@dataclass(frozen=True, slots=True)
-class CubinResources(CubinSizes):
-    """What one kernel takes and issues, with the names and units of Resources."""
-
-    binary: int
-    issued: Issued
-
-
-@dataclass(frozen=True, slots=True)
 class CubinCode:
     """The instructions of one kernel."""
 
@@ -65,25 +46,18 @@ class CubinCode:
     """The compute capability without its dot: 90."""
 
 
-def read_cubin(binary: bytes, kernel_name: str) -> CubinResources:
-    """Read what *kernel_name* of the cubin *binary* takes.
+def read_cubin(binary: bytes, kernel_name: str) -> dict[str, Any]:
+    """Return what *kernel_name* of the cubin *binary* takes and issues, as fields of Resources.
 
     Raises:
         BinaryError: it is no cubin, is damaged, or holds no such kernel.
     """
     sizes, code = read_sizes(binary, kernel_name)
-    return CubinResources(
-        n_regs=sizes.n_regs,
-        static_shared=sizes.static_shared,
-        local_bytes=sizes.local_bytes,
-        barriers=sizes.barriers,
-        binary=digest(code.whole),
-        issued=read_sass(code.own, code.arch),
-    )
+    return {**sizes, "binary": digest(code.whole), **read_sass(code.own, code.arch)}
 
 
-def read_sizes(binary: bytes, kernel_name: str) -> tuple[CubinSizes, CubinCode]:
-    """Read how much *kernel_name* of the cubin *binary* takes, and find its instructions.
+def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCode]:
+    """Return how much *kernel_name* of the cubin *binary* takes, and its instructions.
 
     Raises BinaryError as `read_cubin` does, of which this is the quick part.
     """
@@ -97,13 +71,15 @@ def read_sizes(binary: bytes, kernel_name: str) -> tuple[CubinSizes, CubinCode]:
         message = f"The cubin does not say how many registers {kernel_name!r} takes."
         raise BinaryError(message)
     own = dict(attributes(elf.section(f".nv.info.{kernel_name}")))
-    barriers = number(own, "<B", NUM_BARRIERS)
-    found = CubinSizes(
-        n_regs=sizes[REGCOUNT],
-        local_bytes=sizes.get(MIN_STACK_SIZE),
-        static_shared=static_shared(elf, kernel_name, arch),
-        barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,
-    )
+    barriers = text.flags >> 20 & 0x7F
+    if NUM_BARRIERS in own:
+        (barriers,) = unpack("<B", own[NUM_BARRIERS], 0)
+    found = {
+        "n_regs": sizes[REGCOUNT],
+        "local_bytes": sizes.get(MIN_STACK_SIZE),
+        "static_shared": static_shared(elf, kernel_name, arch),
+        "barriers": barriers,
+    }
     return found, CubinCode(text.content, own_code(elf, symbols, text), arch)
 
 
@@ -161,14 +137,6 @@ def attributes(section: Section | None) -> Iterator[tuple[int, memoryview]]:
         start, length = (offset + 4, size) if form == SIZED else (offset + 2, 2)
         yield attribute, cut(content, start, length)
         offset = start + length
-
-
-def number(found: dict[int, memoryview], layout: str, attribute: int) -> int | None:
-    """Return the first number of an attribute's content, None when it is not there."""
-    if attribute not in found:
-        return None
-    first: int = unpack(layout, found[attribute], 0)[0]
-    return first
 
 
 def static_shared(elf: Elf, kernel_name: str, arch: int) -> int:

@@ -1,33 +1,45 @@
-"""Compiles in processes of their own, which can be timed out and killed, and may die."""
+"""Compiles in processes of their own, which can be timed out and killed, and may die.
+
+`main` is what such a process runs: a request a line comes in, an answer a line goes out.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import (
+    compile_launch,
     compile_resources,
     kernel_launch,
     resource_key,
     triton_version,
+    would_fail_again,
 )
-from occupancy_lab.compiling.server import Import, Request
-from occupancy_lab.compiling.store import Store, make_directory
-from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
-from occupancy_lab.kernel import kernel_file
-from occupancy_lab.values import Failure, Resources
-from occupancy_lab.workers.child import Child
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.compiling.store import Store, key_as_json, make_directory
+from occupancy_lab.errors import (
+    CompileError,
+    CompileTimeoutError,
+    InputError,
+    OccupancyLabError,
+)
+from occupancy_lab.kernel import innermost, kernel_file, load_file, load_function
+from occupancy_lab.launch import Launch  # noqa: TC001 - `from_line` reads the fields' types
+from occupancy_lab.values import Failure, Resources, Target
+from occupancy_lab.workers.child import Child, from_line, serve, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, Problem, Target
+    from occupancy_lab.values import Config, Problem
 
 ATTEMPTS = 3
 """How often a compile is tried whose process dies: killed from outside, it may well work again."""
@@ -35,12 +47,34 @@ COMPILE_TIMEOUT = 120.0
 """Seconds a compile may take: blocks of many elements a thread take 150 s and more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A kernel file that is to be imported, and nothing more."""
+
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One compile: what `load_function` finds the kernel by, and all that it takes besides."""
+
+    kernel: str
+    launch: Launch
+    target: Target
+    store: str | None
+    """The store's directory; None where the process that compiles is to keep nothing."""
+    present: bool = False
+    """Whether the target's GPU is here, and what is compiled is to be loaded on it."""
+    key: str | None = None
+    """The `resource_key` that it must have where it is compiled, as JSON; None takes any."""
+
+
 class CompileProcess:
     """One compiling process, started when it is first needed and again after it died."""
 
     def __init__(self, python: str = sys.executable) -> None:
         """Compile with the interpreter *python* and the Triton of its environment."""
-        self._child = Child("occupancy_lab.compiling.server", python=python)
+        self._child = Child("occupancy_lab.compiling.process", python=python)
 
     def compile(self, request: Request, timeout: float | None) -> Resources | Failure:
         """Return what *request* compiles to, within *timeout* seconds a try."""
@@ -203,3 +237,99 @@ def _why_not_imported(file: Path, failure: Failure) -> str:
         return f"{file} takes longer than {failure.seconds:g} s to import"
     reason = failure.reason
     return reason if reason.startswith(str(file)) else f"{file} cannot be imported: {reason}"
+
+
+class _NoTorch(ModuleType):
+    """Stands for torch where Triton imports it to tell what a tensor is."""
+
+    class Tensor:
+        """No argument is one."""
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Keep Triton from importing torch, which takes 1.3 s a process, unless the kernel has.
+
+    Here no argument is ever a tensor, and the environment of another Triton may have no torch.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = _NoTorch("torch")
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+def answer(request: Request) -> Resources | Failure:
+    """Return the resources that *request* compiles to, or why there are none."""
+    store = Store(None if request.store is None else Path(request.store))
+    try:
+        found, name = load_function(request.kernel)
+        function = innermost(found)
+        with _without_torch():
+            differences = _differences(function, request)
+    except OccupancyLabError as error:
+        return Failure("compile failed", str(error))
+    if differences:
+        reason = f"on {os.uname().nodename} {' and '.join(differences)}"
+        return Failure("compile failed", reason)
+    try:
+        # Triton's own driver asks torch for the GPU.
+        with contextlib.nullcontext() if request.present else _without_torch():
+            return compile_launch(
+                function,
+                request.launch,
+                request.target,
+                store,
+                name=name,
+                present=request.present,
+            )
+    except OccupancyLabError as error:
+        return Failure("compile failed", str(error), lasting=would_fail_again(error))
+
+
+def import_file(file: str) -> Failure | None:
+    """Import a kernel file, and return why that cannot be done, or None."""
+    try:
+        load_file(Path(file))
+    except InputError as error:
+        return Failure("compile failed", str(error))
+    except BaseException as error:  # noqa: BLE001 - whatever a file raises, a file raised it
+        reason = f"{file} cannot be imported: {type(error).__name__}: {error}"
+        return Failure("compile failed", reason.rstrip(": "))
+    return None
+
+
+def answer_line(line: str) -> str:
+    """Return the answer to a line that is a Request or an Import."""
+    asked: Request | Import = from_line(Request | Import, line)
+    return to_line(import_file(asked.file) if isinstance(asked, Import) else answer(asked))
+
+
+def _differences(function: Any, request: Request) -> list[str]:
+    """Return in words what would compile another binary here than where it was asked for."""
+    if request.key is None:
+        return []
+    asked = json.loads(request.key)
+    own = json.loads(key_as_json(resource_key(function, request.launch, request.target)))
+    words = {
+        "triton": f"Triton is {own['triton']}, not {asked['triton']}",
+        "environment": f"the environment differs ({_changed(own, asked)})",
+    }
+    names = [name for name in own if own[name] != asked.get(name)]
+    return list(dict.fromkeys(words.get(name, "the kernel file differs") for name in names))
+
+
+def _changed(own: dict[str, Any], asked: dict[str, Any]) -> str:
+    """Return the names of the environment's variables that differ, with commas."""
+    pairs = own["environment"].items() ^ asked["environment"].items()
+    return ", ".join(sorted({name for name, _ in pairs}))
+
+
+def main() -> None:
+    """Serve, once Triton is imported, so that a time limit is a compile's alone."""
+    import triton  # noqa: F401
+
+    serve(answer_line)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import compile_launch
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.offline_torch import offline_torch
+from occupancy_lab.compiling.offline import offline, offline_torch
 from occupancy_lab.kernel import Variant, variants
 from occupancy_lab.launch import (
     BoundLaunch,
@@ -31,7 +30,7 @@ from occupancy_lab.launch import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from occupancy_lab.compiling.offline_torch import Device
+    from occupancy_lab.compiling.offline import Device
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.values import Resources
 

@@ -5,7 +5,6 @@ Sources: Triton's TritonGPU dialect (ttg.local_alloc) and NVIDIA's PTX ISA (ld, 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +22,7 @@ from occupancy_lab.errors import BinaryError
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Kind = Literal["ptx", "amdgcn"]
 
@@ -76,22 +75,19 @@ def read_resources(asm: Mapping[str, Any], metadata: Any, backend: str) -> Resou
 
 def _read_cuda(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
     ptx = _text(asm, "ptx", name)
-    found = dataclasses.asdict(read_cubin(asm.get("cubin", b""), name))
-    issued: dict[str, Any] = found.pop("issued")
-    return issued | found | _widest(ptx, "ptx")
+    return read_cubin(asm.get("cubin", b""), name) | _widest(ptx, "ptx")
 
 
 def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
     amdgcn = _text(asm, "amdgcn", name)
     read_elf(asm.get("hsaco", b""), EM_AMDGPU, "an hsaco")  # only to see that it is whole
-    found = dataclasses.asdict(read_amdgcn(amdgcn, name))
     code = repr(LINE.findall(kernel_body(amdgcn, name)))
-    return (
-        read_issued(amdgcn, name)
-        | found
-        | {"binary": digest(code.encode())}
-        | _widest(amdgcn, "amdgcn")
-    )
+    return {
+        **read_issued(amdgcn, name),
+        **read_amdgcn(amdgcn, name),
+        "binary": digest(code.encode()),
+        **_widest(amdgcn, "amdgcn"),
+    }
 
 
 def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:
@@ -152,18 +148,12 @@ def widest_load_bytes(assembly: str, kind: Kind) -> int | None:
     An asynchronous copy from global to shared memory is a load. A bulk (TMA) copy is not one
     thread's, and is left out. None when the kernel has no load.
     """
-    return max(widths(assembly, kind, store=False), default=None)
+    return max(WIDTHS[kind](assembly, store=False), default=None)
 
 
 def widest_store_bytes(assembly: str, kind: Kind) -> int | None:
     """Return the bytes that one thread moves by its widest store to global memory, None: none."""
-    return max(widths(assembly, kind, store=True), default=None)
-
-
-def widths(assembly: str, kind: Kind, *, store: bool) -> Iterator[int]:
-    """Return the bytes of each access to global memory."""
-    read = ptx_widths if kind == "ptx" else amdgcn_widths
-    return read(assembly, store=store)
+    return max(WIDTHS[kind](assembly, store=True), default=None)
 
 
 def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
@@ -176,3 +166,7 @@ def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:
             yield int(bits[1]) // 8 * (int(vector[1]) if vector else 1)
     if not store:
         yield from (int(size, 0) for size in PTX_COPY.findall(code))
+
+
+WIDTHS: Mapping[Kind, Callable[..., Iterator[int]]] = {"ptx": ptx_widths, "amdgcn": amdgcn_widths}
+"""What gives the bytes of each access to global memory, by the kind of the text."""

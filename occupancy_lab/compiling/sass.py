@@ -109,32 +109,31 @@ WITH_BYTES = frozenset({"global_accesses", "local_loads", "local_stores"})
 """The kinds whose instructions say in their size field how many bytes a thread moves."""
 
 
-def count_kinds(code: memoryview, arch: int) -> tuple[Counter[str], Counter[str]] | None:
+def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:
     """Return how many instructions of each kind are in *code*, and the bytes that a thread moves.
 
     Each instruction counts once, wherever it is: this takes a hundredth of the time of `read_sass`,
-    which finds the loop. Bulk copies are "bulk_copies", all instructions "instructions". None where
-    the encoding is not known.
+    which finds the loop. Bulk copies are "bulk_copies", all instructions "instructions", and the
+    bytes "global_bytes" and "local_bytes". None where the encoding is not known.
     """
     if arch not in ARCHITECTURES or len(code) % BYTES:
         return None
     halves = code.cast("H")
     lows = halves[:: BYTES // 2].tolist()
     counted = kinds_by_opcode(arch)
-    kinds: Counter[str] = Counter(instructions=len(lows))
-    moved: Counter[str] = Counter()
+    found: Counter[str] = Counter(instructions=len(lows))
     for low, number in Counter(lows).items():
         opcode = low & 0x1FF
         kind = "bulk_copies" if opcode in BULK_COPIES else counted.get(opcode)
         if kind is None:
             continue
-        kinds[kind] += number
+        found[kind] += number
         if kind in WITH_BYTES:
-            place = -1
+            moved, place = f"{kind.partition('_')[0]}_bytes", -1
             for _ in range(number):
                 place = lows.index(low, place + 1)
-                moved[kind] += LOCAL_BYTES[halves[place * BYTES // 2 + 4] >> 9 & 7] or WIDEST
-    return kinds, moved
+                found[moved] += LOCAL_BYTES[halves[place * BYTES // 2 + 4] >> 9 & 7] or WIDEST
+    return found
 
 
 @cache

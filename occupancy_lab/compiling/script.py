@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.compiling.compile import would_fail_again
-from occupancy_lab.compiling.offline_torch import Device
+from occupancy_lab.compiling.offline import Device
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder, ScriptLaunch
 from occupancy_lab.compiling.store import Store
@@ -33,9 +33,7 @@ from occupancy_lab.errors import (
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
 from occupancy_lab.values import Failure, Resources
-from occupancy_lab.workers.child import Child, serve
-from occupancy_lab.workers.messages import from_line, to_line
-from occupancy_lab.workers.silence import Printed, captured
+from occupancy_lab.workers.child import Child, Printed, captured, from_line, serve, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from occupancy_lab.compiling import store_directory, triton_version
 from occupancy_lab.compiling.compile import check_options
 from occupancy_lab.compiling.environment import find_environment
-from occupancy_lab.compiling.launches import LaunchCompiler
 from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.pool import LaunchCompiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import (
     CompileError,

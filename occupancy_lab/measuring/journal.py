@@ -22,7 +22,7 @@ from occupancy_lab.measuring.measure import L2_STATE, TIMER, driver_version
 from occupancy_lab.measuring.process import device_names
 from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Measurement
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

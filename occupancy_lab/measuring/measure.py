@@ -19,8 +19,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.driver import read_clock
 from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch
 from occupancy_lab.values import Conditions, Measurement
-from occupancy_lab.workers.child import serve
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, serve, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

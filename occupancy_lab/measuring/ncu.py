@@ -24,7 +24,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import operands
 from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.workers import child
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,9 +15,8 @@ from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import Child
-from occupancy_lab.workers.distribute import UnfinishedError, distribute
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import Child, distribute, from_line, to_line
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

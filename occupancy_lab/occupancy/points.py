@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import InputError, shortened
 from occupancy_lab.files import plain_rows, read_texts, write_csv
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy.calculator import check_launched_warps
-from occupancy_lab.occupancy.clusters import whole_clusters
+from occupancy_lab.occupancy.calculator import check_launched_warps, whole_clusters
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.occupancy.tutorial import tutorial_rules

@@ -1,9 +1,20 @@
-"""The contents of a report: the rows of one GPU, worked out chapter by chapter, and said."""
+"""A report: the rows of one GPU, worked out chapter by chapter, said, and written into files.
+
+A page is markdown with its pictures beside it, or one HTML file that holds them.
+"""
 
 from __future__ import annotations
 
+import base64
+import tempfile
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from occupancy_lab.errors import InputError
+from occupancy_lab.files import check_outputs, export
+from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.chapters.accuracy import make_accuracy, the_accuracy
 from occupancy_lab.reporting.chapters.benchmark import make_benchmark, the_benchmark
 from occupancy_lab.reporting.chapters.compiled import make_compiled, what_was_compiled
@@ -18,10 +29,17 @@ from occupancy_lab.reporting.chapters.taken import make_taken, what_was_run
 from occupancy_lab.reporting.example import make_example
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import file_source, recorded_source
+from occupancy_lab.text.document import html_renderer
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.token import Token
+    from markdown_it.utils import EnvType, OptionsDict
+
+    from occupancy_lab.reporting.page import Picture
     from occupancy_lab.reporting.source import Source
 
 
@@ -91,3 +109,118 @@ def _predicted_page(source: Source) -> Page:
             the_certainty(compiled, own, None if origin is None else make_accuracy(origin), spread),
         ),
     )
+
+
+STYLE = """\
+:root { color-scheme: light dark; }
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 1rem/1.55 system-ui, sans-serif; }
+h1, h2, h3 { line-height: 1.25; }
+h2 { margin-top: 2.5rem; border-bottom: 1px solid #8884; padding-bottom: 0.2rem; }
+table { display: block; overflow-x: auto; border-collapse: collapse; font-size: 0.9rem; }
+th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #8884; }
+img { max-width: 100%; background: white; border-radius: 6px; }
+pre { overflow-x: auto; padding: 0.8rem; background: #8882; border-radius: 6px; }
+"""
+
+
+def to_html(page: Page) -> str:
+    """Return *page* as HTML; whatever looks like HTML in its text is shown as text."""
+    pictures = {picture.name: picture for picture in page.pictures}
+
+    def image(
+        _renderer: RendererHTML,
+        tokens: Sequence[Token],
+        place: int,
+        _options: OptionsDict,
+        _environment: EnvType,
+    ) -> str:
+        return _image(pictures[str(tokens[place].attrs["src"])])
+
+    renderer = html_renderer()
+    renderer.add_render_rule("image", image)
+    body = renderer.render(page.to_markdown(lambda picture: f"![]({picture.name})"))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(page.title)}</title>\n<style>\n{STYLE}</style>\n</head>\n"
+        f"<body>\n{body}</body>\n</html>\n"
+    )
+
+
+def _image(picture: Picture) -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / f"{picture.name}.svg"
+        save(picture.draw(), path)
+        data = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="{escape(picture.words)}" src="data:image/svg+xml;base64,{data}">'
+
+
+MARKDOWN, HTML = "markdown", "html"
+
+
+def run(
+    gpu: str | None = None,
+    *,
+    file: str | None = None,
+    output: str | None = None,
+    form: str | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> str:
+    """Write the report of *gpu*, or of *file*, to *output*, and say what was written.
+
+    *form* is MARKDOWN or HTML; None follows the suffix of *output*. Without *output* the report
+    itself is given, as markdown with sentences for its pictures if no form is asked for.
+    *progress* is called with the compiles that are done and those to do, where it needs any.
+
+    Raises InputError for what cannot be read or written.
+    """
+    if output is None:
+        page = make_report(gpu, file=file, progress=progress)
+        return to_html(page) if form == HTML else page.to_markdown(_in_words)
+    path = Path(output)
+    html = (form or _form_of(path)) == HTML
+    check_outputs(
+        {"--output": path},
+        inputs={"--file": file},
+        pictures={} if html else {"the folder of pictures": _folder(path)},
+    )
+    page = make_report(gpu, file=file, progress=progress)
+    if html:
+        export(path, to_html(page))
+        return f"{path} is written.\n"
+    write_markdown(page, path)
+    return f"{path} is written, with {count(len(page.pictures), 'picture')} in {_folder(path)}.\n"
+
+
+def _form_of(path: Path) -> str:
+    return HTML if path.suffix.lower() in {".html", ".htm"} else MARKDOWN
+
+
+def write_markdown(page: Page, path: Path) -> None:
+    """Write *page* to *path*, and its pictures into the folder beside it that has its name.
+
+    Raises InputError where something cannot be written.
+    """
+    folder = _folder(path)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        msg = f"{folder} cannot be made for the pictures: {error.strerror}"
+        raise InputError(msg) from error
+    for picture in page.pictures:
+        save(picture.draw(), folder / f"{picture.name}.svg")
+    export(path, page.to_markdown(lambda one: _link(one, folder)))
+
+
+def _folder(path: Path) -> Path:
+    """Return reports/h200 for reports/h200.md, and report-pictures for report."""
+    return path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-pictures")
+
+
+def _link(picture: Picture, folder: Path) -> str:
+    return f"![{picture.words}]({quote(f'{folder.name}/{picture.name}.svg')})"
+
+
+def _in_words(picture: Picture) -> str:
+    return f"*Picture: {picture.words}.*"

@@ -7,6 +7,7 @@ cache for each device in its own cache's triton/DEVICE. Nothing here imports eit
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import json
 import os
@@ -88,7 +89,7 @@ class Mix:
     local_bytes: int
     copies: int
     """Copies to shared memory that no warp waits for: asynchronous, or by the TMA unit."""
-    tensor: int
+    tensor_instructions: int
     """Matrix multiplications on tensor cores."""
 
 
@@ -334,30 +335,12 @@ def pipeline_bytes(kernel: CachedKernel) -> int:
 
 def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
     sizes, code = read_sizes(_bytes(entry, "cubin"), metadata["name"])
-    found = Resources(
-        n_regs=sizes.n_regs,
-        num_warps=metadata["num_warps"],
-        shared=metadata["shared"],
-        static_shared=sizes.static_shared,
-        local_bytes=sizes.local_bytes,
-        num_ctas=metadata["num_ctas"],
-        barriers=sizes.barriers,
-        tensor_memory=metadata["tmem_size"],
-    )
-    counted = count_kinds(code.own, code.arch)
-    if counted is None:
-        return found, None
-    kinds, moved = counted
-    return found, Mix(
-        instructions=kinds["instructions"],
-        global_accesses=kinds["global_accesses"],
-        global_bytes=moved["global_accesses"],
-        local_loads=kinds["local_loads"],
-        local_stores=kinds["local_stores"],
-        local_bytes=moved["local_loads"] + moved["local_stores"],
-        copies=kinds["async_copies"] + kinds["bulk_copies"],
-        tensor=kinds["tensor_instructions"],
-    )
+    resources = Resources(**_launched(metadata), **sizes, tensor_memory=metadata["tmem_size"])
+    found = count_kinds(code.own, code.arch)
+    if found is None:
+        return resources, None
+    found["copies"] = found["async_copies"] + found["bulk_copies"]
+    return resources, _mix(found)
 
 
 def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
@@ -366,21 +349,12 @@ def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix
         msg = f"there is no {missing}, of which the registers are read"
         raise BinaryError(msg)
     text = _bytes(entry, "amdgcn").decode(errors="replace")
-    found = read_amdgcn(text, metadata["name"])
-    resources = Resources(
-        n_regs=found.n_regs,
-        num_warps=metadata["num_warps"],
-        shared=metadata["shared"],
-        static_shared=found.static_shared,
-        local_bytes=found.local_bytes,
-        num_ctas=metadata["num_ctas"],
-        sgprs=found.sgprs,
-        agprs=found.agprs,
-        allocated_vgprs=found.allocated_vgprs,
-        vgpr_spills=found.vgpr_spills,
-        sgpr_spills=found.sgpr_spills,
-    )
+    resources = Resources(**_launched(metadata), **read_amdgcn(text, metadata["name"]))
     return resources, _amd_mix(kernel_body(text, metadata["name"]))
+
+
+def _launched(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: metadata[name] for name in ("num_warps", "shared", "num_ctas")}
 
 
 def _amd_mix(body: str) -> Mix:
@@ -395,16 +369,14 @@ def _amd_mix(body: str) -> Mix:
         found[kind] += 1
         found[f"{kind.partition('_')[0]}_bytes"] += amdgcn_width(form) or 0
     lines = body.count("\n\t") + body.startswith("\t")
-    return Mix(
-        instructions=lines - sum(map(body.count, NO_INSTRUCTION)),
-        global_accesses=found["global_accesses"],
-        global_bytes=found["global_bytes"],
-        local_loads=found["local_loads"],
-        local_stores=found["local_stores"],
-        local_bytes=found["local_bytes"],
-        copies=body.count("_load_lds_"),
-        tensor=sum(map(body.count, MATRIX)),
-    )
+    found["instructions"] = lines - sum(map(body.count, NO_INSTRUCTION))
+    found["copies"] = body.count("_load_lds_")
+    found["tensor_instructions"] = sum(map(body.count, MATRIX))
+    return _mix(found)
+
+
+def _mix(found: Mapping[str, int]) -> Mix:
+    return Mix(*(found[field.name] for field in dataclasses.fields(Mix)))
 
 
 def _lines(body: str, name: str) -> Iterator[str]:

@@ -159,7 +159,7 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     if speeds is None:
         return Gain(None, f"not known: the size or speed of {gpu.title} is not")
     work = pass_of(mix, resources, gpu.architecture.warp_size)
-    if mix.tensor:
+    if mix.tensor_instructions:
         more = _of_tensor_kernel(work, speeds, programs, after, step)
     else:
         more = _of_programs(work, speeds, programs, after, step)

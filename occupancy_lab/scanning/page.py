@@ -6,15 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from occupancy_lab.scanning.gains import LEAST
-from occupancy_lab.scanning.rows import constexprs_text
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import LIMITS, count, listed, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from occupancy_lab.scanning.rows import ScannedKernel
-    from occupancy_lab.scanning.scan import Scan
+    from occupancy_lab.scanning.scan import Scan, ScannedKernel
 
 TOP = 20
 """The rows that a screen shows of a whole cache."""
@@ -162,7 +160,7 @@ def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
 
 def _named(one: ScannedKernel) -> str:
     """Return what tells a kernel from its variants, as a sentence has it."""
-    constexprs = f", {constexprs_text(one.constexprs)}" if one.constexprs else ""
+    constexprs = f", {one.constexprs_text}" if one.constexprs else ""
     return (
         f"{literal(_short(one.kernel))} ({one.target}{literal(constexprs)},"
         f" num_warps {one.num_warps}, {one.n_regs} registers)"
@@ -195,7 +193,7 @@ def _kernels_section(kernels: Sequence[ScannedKernel], top: int) -> Section:
 
 
 def _cells(one: ScannedKernel) -> tuple[str, ...]:
-    constexprs = f" {constexprs_text(one.constexprs)}" if one.constexprs else ""
+    constexprs = f" {one.constexprs_text}" if one.constexprs else ""
     return (
         "-" if one.gain is None else f"{one.gain:.2f}",
         literal(f"{_short(one.kernel)} {one.target}{constexprs}"),

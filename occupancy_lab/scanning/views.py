@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export
-from occupancy_lab.scanning.rows import COLUMNS, kinds_of, values_of
-from occupancy_lab.scanning.scan import Scan, scan
+from occupancy_lab.scanning.scan import COLUMNS, Scan, kinds_of, scan, values_of
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.printing import json_text
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.scanning.rows import ScannedKernel
+    from occupancy_lab.scanning.scan import ScannedKernel
 
 
 def choose(found: Scan, *, where: str | None = None, sort: str | None = None) -> Scan:

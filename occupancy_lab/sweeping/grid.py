@@ -18,8 +18,7 @@ from occupancy_lab.compiling import (
 from occupancy_lab.compiling.compile import would_fail_again
 from occupancy_lab.compiling.environment import find_environment, running_environment
 from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
-from occupancy_lab.compiling.server import Request
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler, Request
 from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import DoesNotFitError, InputError, OccupancyLabError
 from occupancy_lab.inputs import (
@@ -39,7 +38,7 @@ from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.values import Config, Failure, Resources
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.distribute import UnfinishedError
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence

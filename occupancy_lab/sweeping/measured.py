@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, measure_launches
 from occupancy_lab.values import Conditions
-from occupancy_lab.workers.distribute import UnfinishedError
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,8 +16,7 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
 from occupancy_lab.throughput.predict import row_resources
-from occupancy_lab.workers.distribute import UnfinishedError
-from occupancy_lab.workers.signals import exit_status
+from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.cubin import read_cubin
+from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError
@@ -452,9 +452,7 @@ def _resources(
             "n_regs": first.get("n_regs"),
         }
         if "cubin" in asm:
-            read = read_cubin(asm["cubin"], first["name"])
-            told |= {"n_regs": read.n_regs, "static_shared": read.static_shared}
-            told |= {"local_bytes": read.local_bytes, "barriers": read.barriers}
+            told |= read_sizes(asm["cubin"], first["name"])[0]
         elif first.get("n_spills") is not None:
             told["local_bytes"] = 4 * first["n_spills"]
         if None in told.values():

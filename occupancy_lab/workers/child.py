@@ -5,12 +5,16 @@ may have no such children, another Triton needs another interpreter, and a GPU t
 to its process for good; a plain child serves all.
 
 Each child has a process group and a temporary folder of its own. Both are gone when it ends: what
-it started, as the ptxas of a compile, and what that left.
+it started, as the ptxas of a compile, and what that left. Questions and answers are frozen values
+as lines of JSON, what compilers print is captured, and tasks are distributed over children.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import dataclasses
+import json
 import math
 import os
 import queue
@@ -25,11 +29,17 @@ import tempfile
 import threading
 import time
 import traceback
+import types
+import typing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from concurrent.futures import Future
 
 BOOTSTRAP = """
 import importlib, importlib.util, os, sys
@@ -328,3 +338,142 @@ def _end_alone() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(0)
+
+
+def to_line(value: Any) -> str:
+    """Return *value*, a dataclass or a sequence of them, as one line of JSON."""
+    return json.dumps(value, default=_fields)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def from_line(kind: Any, line: str) -> Any:
+    """Return the value of a *line* that `to_line` made of a *kind*, which may be a union.
+
+    Raises ValueError where the line is no JSON or of another shape.
+    """
+    try:
+        return _value(kind, json.loads(line))
+    except RecursionError as error:
+        msg = "the JSON is nested too deep"
+        raise ValueError(msg) from error
+
+
+def _value(kind: Any, plain: Any) -> Any:
+    """Return what *plain* is as a *kind*: a dataclass, tuple, union, number, text or None."""
+    of = typing.get_args(kind)
+    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
+        for member in of:
+            with contextlib.suppress(ValueError):
+                return _value(member, plain)
+    elif typing.get_origin(kind) is tuple and isinstance(plain, list):
+        return tuple(_value(of[0], item) for item in plain)
+    elif typing.get_origin(kind) is Mapping and isinstance(plain, dict):
+        return {str(name): _value(of[1], item) for name, item in plain.items()}
+    elif dataclasses.is_dataclass(kind) and isinstance(plain, dict):
+        return _dataclass(kind, plain)
+    elif kind is float and type(plain) is int:
+        return float(plain)
+    elif isinstance(kind, type) and type(plain) is kind:
+        return plain
+    msg = f"{str(plain)[:40]!r} is no {getattr(kind, '__name__', kind)}"
+    raise ValueError(msg)
+
+
+def _dataclass(kind: Any, plain: dict[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind)
+    if plain.keys() != hints.keys():
+        msg = f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(plain)}"
+        raise ValueError(msg)
+    return kind(**{name: _value(hints[name], value) for name, value in plain.items()})
+
+
+class Printed:
+    """What was printed inside a `captured` block; empty until the block ends."""
+
+    text = ""
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[Printed]:
+    """Take what is written to file descriptors 1 and 2, sys.stdout and sys.stderr in the block.
+
+    LLVM and MLIR write their diagnostics to the descriptor itself, and Triton prints the whole
+    PTX to sys.stdout, which in a notebook is not the descriptor, where ptxas fails: either would
+    end up in the middle of a JSON document. A child that dies in the block leaves the file, where
+    its last words are read.
+    """
+    printed = Printed()
+    with tempfile.NamedTemporaryFile(prefix=PRINTED) as file:
+        _flush()
+        saved = os.dup(1), os.dup(2)
+        try:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            with (
+                open(1, "w", buffering=1, encoding="utf-8", closefd=False) as stream,
+                contextlib.redirect_stdout(stream),
+                contextlib.redirect_stderr(stream),
+            ):
+                yield printed
+        finally:
+            _flush()
+            for descriptor, copy in enumerate(saved, start=1):
+                os.dup2(copy, descriptor)
+                os.close(copy)
+            file.seek(0)
+            printed.text = file.read().decode(errors="replace")
+
+
+def _flush() -> None:
+    ctypes.CDLL(None).fflush(None)  # what C keeps would be written after the block
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.flush()
+
+
+class Closable(Protocol):
+    """A worker: something that can be ended from another thread."""
+
+    def close(self) -> None:
+        """End it for good."""
+
+
+Name = TypeVar("Name")
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome")
+Worker = TypeVar("Worker", bound=Closable)
+
+
+def distribute(
+    tasks: Mapping[Name, Task], workers: Sequence[Worker], do: Callable[[Worker, Task], Outcome]
+) -> Generator[tuple[Name, Outcome]]:
+    """Have *workers* do *tasks*, and give each name with its outcome as soon as it is there.
+
+    However the caller ends, every worker is closed.
+    """
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
+    free = list(workers)
+    waiting = list(reversed(list(tasks.items())))
+    running: dict[Future[Outcome], tuple[Name, Worker]] = {}
+    with ThreadPoolExecutor(max(len(workers), 1)) as threads:
+        try:
+            while waiting or running:
+                while waiting and free:
+                    name, task = waiting.pop()
+                    worker = free.pop()
+                    running[threads.submit(do, worker, task)] = name, worker
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    name, worker = running.pop(future)
+                    free.append(worker)
+                    yield name, future.result()
+        except KeyboardInterrupt:
+            signals.arrived()
+            raise
+        finally:
+            for worker in workers:
+                worker.close()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,14 @@ class Interrupted(KeyboardInterrupt):
     def exit_status(self) -> int:
         """The exit status that shells give a program that the signal ended: 130, 143 or 129."""
         return 128 + self.signal
+
+
+class UnfinishedError(KeyboardInterrupt):
+    """A signal in the middle of the work; raised from it, with what was finished before."""
+
+    def __init__(self, finished: Any) -> None:
+        super().__init__("interrupted")
+        self.finished = finished
 
 
 @contextlib.contextmanager

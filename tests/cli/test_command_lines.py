@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from occupancy_lab.compiling.server import Request
+    from occupancy_lab.compiling.process import Request
 
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
 """Command lines; .ci/run asks for 2000, which take a minute."""

@@ -14,8 +14,7 @@ from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
-from occupancy_lab.workers.distribute import UnfinishedError
-from occupancy_lab.workers.signals import Interrupted
+from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import re
 import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -17,12 +17,8 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.compiling.amdgcn import (
-    AmdgcnResources,
-    encoding_granule,
-    read_amdgcn,
-    read_issued,
-)
+from occupancy_lab.compiling import amdgcn
+from occupancy_lab.compiling.amdgcn import encoding_granule, read_issued
 from occupancy_lab.compiling.flow import Issued
 from occupancy_lab.compiling.resources import widest_load_bytes
 from occupancy_lab.errors import BinaryError
@@ -128,10 +124,15 @@ def said_by_binary(hsaco: bytes, kernel: str, granule: int) -> dict[str, Any]:
     return fields | {"allocated_vgprs": ((registers & 63) + 1) * granule}
 
 
-def assert_agrees(assembly: str, hsaco: bytes, kernel: str, arch: str) -> AmdgcnResources:
+def read_amdgcn(assembly: str, kernel: str) -> SimpleNamespace:
+    """Return what is read of a kernel, each number as an attribute."""
+    return SimpleNamespace(**amdgcn.read_amdgcn(assembly, kernel))
+
+
+def assert_agrees(assembly: str, hsaco: bytes, kernel: str, arch: str) -> SimpleNamespace:
     """Compare all that is read of the assembly with what the binary says."""
     found = read_amdgcn(assembly, kernel)
-    assert dataclasses.asdict(found) == said_by_binary(hsaco, kernel, GRANULES.get(arch, 8))
+    assert vars(found) == said_by_binary(hsaco, kernel, GRANULES.get(arch, 8))
     return found
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.compiling.cubin import EM_CUDA, CubinResources, compute_capability, read_cubin
+from occupancy_lab.compiling import cubin as reader
+from occupancy_lab.compiling.cubin import EM_CUDA, compute_capability
 from occupancy_lab.compiling.elf import read_elf
 from occupancy_lab.errors import BinaryError
 
@@ -40,7 +42,12 @@ def arch_of(binary: bytes) -> int:
     return compute_capability(read_elf(binary, EM_CUDA, "a cubin"))
 
 
-def assert_agrees(found: CubinResources, said: dict[str, int], binary: bytes) -> None:
+def read_cubin(binary: bytes, kernel: str) -> SimpleNamespace:
+    """Return what is read of a kernel, each number as an attribute."""
+    return SimpleNamespace(**reader.read_cubin(binary, kernel))
+
+
+def assert_agrees(found: SimpleNamespace, said: dict[str, int], binary: bytes) -> None:
     """Compare with cuobjdump, which counts the driver's reserve where the binary shows it."""
     reserve = 1024 if arch_of(binary) >= 90 else 0
     assert found.n_regs == said["REG"]

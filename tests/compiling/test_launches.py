@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import launched_kernels
 import pytest
 
-from occupancy_lab.compiling import launches as compiling
-from occupancy_lab.compiling.launches import LaunchCompiler
+from occupancy_lab.compiling import pool as compiling
+from occupancy_lab.compiling.pool import LaunchCompiler
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of, tensor
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from occupancy_lab.compiling.server import Request
+    from occupancy_lab.compiling.process import Request
 
 X = tensor((64, 64), "float16")
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target

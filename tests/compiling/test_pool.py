@@ -23,14 +23,13 @@ from occupancy_lab.compiling import (
     triton_version,
 )
 from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
-from occupancy_lab.compiling.process import CompileProcess
-from occupancy_lab.compiling.server import Request
+from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,7 +157,7 @@ def children() -> list[int]:
                 command = file.read()
         except OSError:
             continue
-        if parent == os.getpid() and "occupancy_lab.compiling.server" in command:
+        if parent == os.getpid() and "occupancy_lab.compiling.process" in command:
             found.append(int(entry.name))
     return found
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.compiling import Store, compile_resources
-from occupancy_lab.compiling.process import CompileProcess, Compiler, check_files
-from occupancy_lab.compiling.server import Request
+from occupancy_lab.compiling.process import CompileProcess, Compiler, Request, check_files
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from occupancy_lab.compiling.server import Request
+    from occupancy_lab.compiling.process import Request
     from occupancy_lab.explaining.case import Case
 
 COUNTED = {"instructions": 90, "loop_instructions": 172, "async_copies": 4}

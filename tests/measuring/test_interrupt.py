@@ -9,7 +9,7 @@ import pytest
 from occupancy_lab.measuring import process
 from occupancy_lab.measuring.process import Batch, TimedLaunch, measure_launches
 from occupancy_lab.values import Measurement, Problem
-from occupancy_lab.workers.distribute import UnfinishedError
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

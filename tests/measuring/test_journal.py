@@ -34,7 +34,7 @@ from occupancy_lab.measuring.process import (
 )
 from occupancy_lab.text.document import Document
 from occupancy_lab.values import Config, Measurement, Problem
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ from occupancy_lab.measuring.ncu import (
 )
 from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Config, Problem
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from pathlib import Path

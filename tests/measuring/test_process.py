@@ -24,8 +24,7 @@ from occupancy_lab.measuring.process import (
     measure_launches,
 )
 from occupancy_lab.values import Conditions, Config, Measurement, Problem
-from occupancy_lab.workers.child import Child
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import Child, from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,7 +151,7 @@ import os
 import time
 
 from occupancy_lab.workers.child import serve
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 from occupancy_lab.measuring.process import Batch
 from occupancy_lab.values import Measurement
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.occupancy.clusters import clusters, whole_clusters
+from occupancy_lab.occupancy.calculator import calculate, clusters, whole_clusters
 from occupancy_lab.values import Resources
 
 H200 = find_gpu("h200")

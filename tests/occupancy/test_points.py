@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
-from occupancy_lab.occupancy.clusters import clusters
+from occupancy_lab.occupancy.calculator import clusters
 from occupancy_lab.occupancy.points import calculate_points, evaluate_points, read_points
 from occupancy_lab.values import Resources
 

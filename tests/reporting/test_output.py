@@ -11,7 +11,7 @@ import pytest
 from small_table import row, rows, table_of
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.reporting.output import run
+from occupancy_lab.reporting.contents import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ REPORTS = Path(__file__).parent.parent.parent / "reports"
 GPUS = ("h200", "h100")
 """Those that have a report: of launches, and of predictions."""
 SCRIPT = (
-    "import sys; from occupancy_lab.reporting.output import run; run(sys.argv[1],"
+    "import sys; from occupancy_lab.reporting.contents import run; run(sys.argv[1],"
     " output=sys.argv[2])"
 )
 

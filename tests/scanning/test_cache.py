@@ -46,7 +46,7 @@ def test_instructions_are_those_of_the_whole_reader(name: str, kernel: str) -> N
         counted["local_stores"],
         counted["local_bytes"],
     )
-    assert found.tensor == counted["tensor_instructions"]
+    assert found.tensor_instructions == counted["tensor_instructions"]
     assert found.copies == counted["async_copies"]
     assert found.global_accesses == counted["global_accesses"] + counted["async_copies"]
 

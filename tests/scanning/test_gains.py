@@ -22,7 +22,7 @@ MIXES = st.builds(
     local_stores=st.integers(0, 5),
     local_bytes=NUMBERS,
     copies=st.integers(0, 2),
-    tensor=st.integers(0, 1),
+    tensor_instructions=st.integers(0, 1),
 )
 STREAMING = Mix(100, 2, 32, 0, 0, 0, 0, 0)
 """A load and a store of 16 bytes a thread."""

@@ -18,8 +18,7 @@ from occupancy_lab.sweeping import COLUMNS, sweep
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose, to_screen
-from occupancy_lab.workers.distribute import UnfinishedError
-from occupancy_lab.workers.signals import Interrupted
+from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

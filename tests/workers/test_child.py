@@ -26,7 +26,7 @@ import tempfile
 import time
 
 from occupancy_lab.workers.child import serve
-from occupancy_lab.workers.silence import captured
+from occupancy_lab.workers.child import captured
 
 
 def answer(line):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.workers.distribute import distribute
+from occupancy_lab.workers.child import distribute
 
 
 class Worker:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.values import Failure, Problem, Resources
-from occupancy_lab.workers.messages import from_line, to_line
+from occupancy_lab.workers.child import from_line, to_line
 
 COUNTS = st.none() | st.integers(0, 2**40)
 FIELDS = [field.name for field in dataclasses.fields(Resources)]

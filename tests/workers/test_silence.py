@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from occupancy_lab.workers.silence import captured
+from occupancy_lab.workers.child import captured
 
 
 def test_descriptors_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_what_is_no_text_does_not_fail(capfd: pytest.CaptureFixture[str]) -> Non
 def test_closed_streams_do_not_fail(closed: str) -> None:
     """A process that was started without standard output or error captures all the same."""
     program = (
-        "from occupancy_lab.workers.silence import captured\n"
+        "from occupancy_lab.workers.child import captured\n"
         "import os\n"
         "with captured() as printed: os.write(1, b'one'); os.write(2, b'two')\n"
         "raise SystemExit(0 if printed.text == 'onetwo' else 3)\n"
