@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, listed, quoted
@@ -265,8 +266,14 @@ def load_function(name: str) -> tuple[Any, str]:
     Raises InputError where there is none, or Triton compiles nothing of it.
     """
     path, suffix, entry = name.partition(".py:")
-    if suffix and entry not in getattr(load_file(kernel_file(name)), "KERNELS", {}):
-        return _triton_function(name, f"{path}.py", entry), entry
+    module = load_file(kernel_file(name)) if suffix else None
+    if module is not None and entry not in getattr(module, "KERNELS", {}):
+        found = getattr(module, entry, None)
+        if not is_triton_function(found):
+            there = [one for one, value in vars(module).items() if is_triton_function(value)]
+            msg = f"{path}.py has no function of Triton {quoted(entry)}; it has {listed(there)}"
+            raise InputError(msg)
+        return found, entry
     kernel = load_kernel(name)
     if kernel.function is None:
         msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
@@ -303,35 +310,32 @@ class Variant:
 
 
 def variants(
-    kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], grid: Any = None
+    kernel: Any,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    grid: Any = None,
+    tuned: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Variant]:
     """Return the launches of `kernel[grid](*arguments, **keywords)`.
 
     An autotuner gives one for each configuration that its `prune_configs_by` leaves, heuristics
-    are worked out, and both may be wrapped around each other, as Triton runs them.
+    are worked out, and both may be wrapped around each other, as Triton runs them. *tuned* is what
+    an autotuner around *kernel* has set.
 
     Raises InputError where *kernel* is no function of Triton, or an argument is missing.
     """
-    return _variants(kernel, tuple(arguments), dict(keywords), grid, {})
-
-
-def _variants(
-    kernel: Any,
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any],
-    grid: Any,
-    tuned: dict[str, Any],
-) -> Iterator[Variant]:
+    arguments, keywords = tuple(arguments), dict(keywords)
     kind = type(kernel).__name__
     check_triton_function(kernel)
     if kind == "Autotuner":
         for setting in _configurations(kernel, arguments, keywords, grid):
-            yield from _variants(kernel.fn, arguments, keywords | setting, grid, tuned | setting)
+            found = keywords | setting, grid, {**tuned, **setting}
+            yield from variants(kernel.fn, arguments, *found)
     elif kind == "Heuristics":
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
         for name, work_out in vars(kernel)["values"].items():
             named[name] = keywords[name] = work_out(named)
-        yield from _variants(kernel.fn, arguments, keywords, grid, tuned)
+        yield from variants(kernel.fn, arguments, keywords, grid, tuned)
     else:
         yield Variant(kernel, launch_of(kernel, arguments, keywords, grid), tuned)
 
@@ -365,23 +369,6 @@ def check_triton_function(found: object) -> None:
     if not hasattr(innermost(found), "params"):
         msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
         raise InputError(msg)
-
-
-def triton_functions(module: ModuleType) -> tuple[str, ...]:
-    """Return the names of the functions of Triton in *module*, as it defines them."""
-    return tuple(name for name, found in vars(module).items() if is_triton_function(found))
-
-
-def _triton_function(name: str, path: str, entry: str) -> Any:
-    module = load_file(kernel_file(name))
-    found = getattr(module, entry, None)
-    if not is_triton_function(found):
-        msg = (
-            f"{path} has no function of Triton {quoted(entry)}; it has"
-            f" {listed(triton_functions(module))}"
-        )
-        raise InputError(msg)
-    return found
 
 
 def kernel_file(name: str) -> Path | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
-from occupancy_lab.compiling.environment import Environment
+from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError, InputError
 from occupancy_lab.inputs import check_fits, check_launch, check_problem, check_together
@@ -21,6 +20,7 @@ from occupancy_lab.values import Traffic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.compiling.process import Compiler
     from occupancy_lab.errors import OccupancyLabError
     from occupancy_lab.gpus import Gpu
@@ -245,7 +245,7 @@ def compile_record(  # noqa: PLR0913 - the values that a record starts from
     driver is used. The Triton is that of *environment*, None is this process's. Raises as
     `make_record` does.
     """
-    environment = environment or Environment(sys.executable, triton_version())
+    environment = environment or running_environment()
     check_launch(kernel, problem, config, gpu)
     resources = compiler.resources(
         *(name, kernel, problem, config, gpu.target),

@@ -265,7 +265,26 @@ class Calibrated(Answer):
 
     def to_document(self) -> Document:
         """Return the constants with their units and meanings, and how well they fit."""
-        return calibration_document(self)
+        calibration, errors = self.calibration, self.errors
+        meanings = _meanings()
+        rows = tuple(
+            (name, f"{value:.4g}", UNITS.get(name.rsplit("_", 1)[-1], ""), meanings[name])
+            for name, value in dataclasses.asdict(calibration.constants).items()
+        )
+        kept = (
+            f"It took {self.seconds:.0f} s and is kept in {literal(str(self.path))}; predictions"
+            f" for {calibration.gpu} use it from now on."
+        )
+        fits = (
+            f"Half of the {errors.launches} launches that it was fitted to are predicted within"
+            f" {percent(errors.median)} of their measured times, nine in ten within"
+            f" {percent(errors.p90)}."
+        )
+        return Document(
+            f"Calibration of {calibration.device}, {calibration.date}",
+            (kept, fits),
+            (Section("Constants", (Table(("", "value", "unit", ""), rows, prose=True),)),),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the launches as plain values, for JSON."""
@@ -300,30 +319,6 @@ def calibrate_here(
         keep_calibration(calibration)
     errors = fit_errors(table, gpu, calibration.constants)
     return Calibrated(calibration, path, time.monotonic() - start, errors, table)
-
-
-def calibration_document(made: Calibrated) -> Document:
-    """Return the constants with their units and meanings, and how well they fit."""
-    calibration, errors = made.calibration, made.errors
-    meanings = _meanings()
-    rows = tuple(
-        (name, f"{value:.4g}", UNITS.get(name.rsplit("_", 1)[-1], ""), meanings[name])
-        for name, value in dataclasses.asdict(calibration.constants).items()
-    )
-    kept = (
-        f"It took {made.seconds:.0f} s and is kept in {literal(str(made.path))}; predictions for"
-        f" {calibration.gpu} use it from now on."
-    )
-    fits = (
-        f"Half of the {errors.launches} launches that it was fitted to are predicted within"
-        f" {percent(errors.median)} of their measured times, nine in ten within"
-        f" {percent(errors.p90)}."
-    )
-    return Document(
-        f"Calibration of {calibration.device}, {calibration.date}",
-        (kept, fits),
-        (Section("Constants", (Table(("", "value", "unit", ""), rows, prose=True),)),),
-    )
 
 
 def _meanings() -> Mapping[str, str]:

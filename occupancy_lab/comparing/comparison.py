@@ -274,7 +274,9 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     differing = differing_dimensions(entries)
     along = [said_of_each(slices(entries, name), _along) for name in differing]
     stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()
-    plans = said_apart(entries, _plan) if "kernel" in differing else ()
+    plans: tuple[str, ...] = ()
+    if "kernel" in differing:
+        plans = said_apart(entries, lambda entry: (plan_sentence(entry),))
     tutorial: tuple[str, ...] = ()
     if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
         tutorial = said_apart(entries, _tutorial)
@@ -289,10 +291,6 @@ def _tutorial(entry: Entry) -> Iterator[str]:
 def _tutorial_errs(entry: Entry) -> bool:
     tutorial, truth = entry.record.tutorial, entry.record.occupancy
     return tutorial.programs_per_multiprocessor != truth.programs_per_multiprocessor
-
-
-def _plan(entry: Entry) -> tuple[str]:
-    return (plan_sentence(entry),)
 
 
 def _along(part: Slice) -> Iterator[str]:

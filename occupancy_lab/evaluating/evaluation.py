@@ -145,7 +145,15 @@ class Evaluation(Answer):
 
     def to_document(self) -> Document:
         """Return the evaluation in words."""
-        return evaluation_document(self)
+        explained = (*EXPLAINED.splitlines(), *_left_out(self))
+        return Document(
+            "Predicted times, set against measured ones",
+            tuple(_in_short(result) for result in self.results),
+            (
+                *(_result_section(result) for result in self.results),
+                Section("What the numbers are", sentences=explained),
+            ),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation as plain values; errors and losses are shares, 0.01 is 1%."""
@@ -332,21 +340,6 @@ roofline takes a launch and the traffic at the bandwidth of a plain copy: the sa
 configuration of a shape. It cannot choose, so its first choice is the first row of the grid.
 highest occupancy launches the configuration with the highest occupancy, the first row of the grid \
 where several have it. It says no time."""
-
-
-def evaluation_document(evaluation: Evaluation) -> Document:
-    """Return *evaluation* in words."""
-    return Document(
-        "Predicted times, set against measured ones",
-        tuple(_in_short(result) for result in evaluation.results),
-        (
-            *(_result_section(result) for result in evaluation.results),
-            Section(
-                "What the numbers are",
-                sentences=(*EXPLAINED.splitlines(), *_left_out(evaluation)),
-            ),
-        ),
-    )
 
 
 def _left_out(evaluation: Evaluation) -> Iterator[str]:

@@ -120,58 +120,6 @@ def _attributes(library: ctypes.CDLL, device: ctypes.c_int) -> dict[str, int]:
     return numbers
 
 
-class _LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute of cuda.h."""
-
-    _fields_ = (("id", ctypes.c_int), ("_padding", ctypes.c_int), ("value", ctypes.c_uint * 16))
-
-
-class _LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig of cuda.h."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_LaunchAttribute)),
-        ("num_attributes", ctypes.c_uint),
-    )
-
-
-# CUlaunchAttributeID, CUclusterSchedulingPolicy and CUfunction_attribute of cuda.h
-_CLUSTER_DIMENSION, _SCHEDULING_POLICY, _SPREAD = 4, 5, 1
-_NON_PORTABLE_ALLOWED, _PORTABLE_NUM_CTAS = 14, 8
-
-
-def max_active_clusters(
-    function: int, *, num_ctas: int, threads: int, shared: int, library: ctypes.CDLL | None = None
-) -> int | None:
-    """Return the clusters of a loaded kernel that the GPU holds at once, as its driver counts them.
-
-    *function* is the CUfunction, and *shared* its dynamic shared memory in bytes, which a launch
-    has opted in to. The launch is described as Triton makes it: clusters of *num_ctas* CTAs of
-    *threads* threads, spread over the SMs. None where the driver refuses.
-    """
-    try:
-        library = library or ctypes.CDLL("libcuda.so.1")
-        ask, allow = library.cuOccupancyMaxActiveClusters, library.cuFuncSetAttribute
-    except (OSError, AttributeError):
-        return None
-    handle = ctypes.c_void_p(function)
-    if num_ctas > _PORTABLE_NUM_CTAS and allow(handle, _NON_PORTABLE_ALLOWED, 1):
-        return None
-    attributes = (_LaunchAttribute * 2)()
-    attributes[0].id, attributes[1].id = _CLUSTER_DIMENSION, _SCHEDULING_POLICY
-    attributes[0].value[:3] = num_ctas, 1, 1
-    attributes[1].value[0] = _SPREAD
-    config = _LaunchConfig((num_ctas, 1, 1), (threads, 1, 1), shared, None, attributes, 2)
-    clusters = ctypes.c_int()
-    if ask(ctypes.byref(clusters), handle, ctypes.byref(config)):
-        return None
-    return clusters.value
-
-
 TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 
 

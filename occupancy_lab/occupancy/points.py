@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, shortened
@@ -11,7 +12,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import check_launched_warps, whole_clusters
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
-from occupancy_lab.occupancy.tutorial import tutorial_rules
+from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.text.printing import json_text
 
 if TYPE_CHECKING:
@@ -33,22 +34,13 @@ LIMITS = ("warps", "registers", "shared", "programs")
 """The limits that every table has."""
 
 
-class _Columns:
-    """The usage of many kernels: fields of Resources, each an array; None for an absent column."""
-
-    def __init__(self, table: pd.DataFrame) -> None:
-        def column(name: str) -> Any:
-            return table[name].to_numpy(dtype="int64") if name in table else None
-
-        self.n_regs = column("n_regs")
-        self.shared = column("shared")
-        self.num_warps = column("num_warps")
-        self.sgprs = column("sgprs")
-        self.agprs = None
-        self.barriers = column("barriers")
-        self.tensor_memory = column("tensor_memory")
-        self.static_shared = column("static_shared") if "static_shared" in table else 0
-        self.allocated_vgprs = column("allocated_vgprs")
+def _usage(table: pd.DataFrame) -> SimpleNamespace:
+    """Return the usage of many kernels: fields of Resources, each an array; None for no column."""
+    found: dict[str, Any] = dict.fromkeys((*REQUIRED, *OPTIONAL, "agprs")) | {"static_shared": 0}
+    for name in (*REQUIRED[1:], *OPTIONAL):
+        if name in table:
+            found[name] = table[name].to_numpy(dtype="int64")
+    return SimpleNamespace(**found)
 
 
 def _nullable(values: np.ndarray[Any, Any], unknown: np.ndarray[Any, Any]) -> Any:
@@ -71,7 +63,7 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.Dat
     import pandas as pd
 
     architecture = own or gpu.architecture
-    usage = _Columns(table)
+    usage = _usage(table)
     exact = programs(exact_rules(architecture), usage, architecture, np.where)
     every = {name: np.broadcast_to(limit, len(table)) for name, limit in exact.items()}
     least = np.minimum.reduce(list(every.values()))
@@ -86,7 +78,7 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu, own: Architecture | None) -> pd.Dat
     )
     copied = programs(tutorial_rules(architecture), usage, architecture, np.where)
     tutorial = np.minimum.reduce(list(copied.values()))
-    fails = (usage.shared == 0) | (usage.n_regs == 0)
+    fails = divides_by_zero(usage)
 
     extra = [name for name in LIMITED if name in table]
     none = np.full(len(table), UNLIMITED)

@@ -14,7 +14,7 @@ from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.occupancy import exact_rules
 from occupancy_lab.occupancy.rule import programs
-from occupancy_lab.occupancy.tutorial import tutorial_rules
+from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.plotting.style import (
     EXACT,
     FAINT,
@@ -110,7 +110,7 @@ def make_series(calculation: Calculation, field: str) -> Series:
     exact = limits(exact_rules(architecture))
     least = np.minimum.reduce(list(exact.values()))
     tutorial = np.minimum.reduce(list(limits(tutorial_rules(architecture)).values()))
-    fails = np.broadcast_to((usage.shared == 0) | (usage.n_regs == 0), shape)
+    fails = np.broadcast_to(divides_by_zero(usage), shape)
     return Series(
         field=field,
         amounts=np.asarray(amounts),

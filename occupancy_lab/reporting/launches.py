@@ -124,6 +124,12 @@ def summary_of(numbers: Iterable[float]) -> Summary:
     )
 
 
+def known_summary(numbers: Iterable[float | None]) -> Summary | None:
+    """Return the summary of those of *numbers* that are known; None where none is."""
+    found = [number for number in numbers if number is not None]
+    return summary_of(found) if found else None
+
+
 def share(number: float) -> str:
     """Return 0.0314 as "3.1%"."""
     return f"{100 * number:.1f}%"

@@ -18,7 +18,7 @@ from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError
-from occupancy_lab.gpus import bare_gpus, find_device, find_gpu, present_gpus, usual_gpus
+from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.inputs import check_fits
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_grid
@@ -248,11 +248,6 @@ class Traced:
     processes: tuple[Process, ...]
 
 
-def check_gpu(name: str | None) -> Gpu | None:
-    """Return the GPU *name* that is asked for; raises InputError for one that is not known."""
-    return None if name is None else find_gpu(name)
-
-
 def read_records(folder: Path, gpu: Gpu | None = None) -> Traced:
     """Return what the processes whose records are in *folder* launched.
 
@@ -264,7 +259,7 @@ def read_records(folder: Path, gpu: Gpu | None = None) -> Traced:
         processes.append(process)
         for kernel in kernels:
             found[_key(kernel)].append((process, kernel))
-    present = _present_names()
+    present = {one.name: one.gpu for one in present_gpus()}
     traced = [_traced(group, folder, gpu, present) for group in found.values()]
     return Traced(order(traced), tuple(processes))
 
@@ -459,10 +454,6 @@ def _resources(
             msg = f"the files that Triton made of {first['name']} are gone"
             raise BinaryError(msg) from error
         return Resources(**told, num_ctas=metadata.get("num_ctas", 1))
-
-
-def _present_names() -> dict[str, Gpu]:
-    return {present.name: present.gpu for present in present_gpus()}
 
 
 def _gpu_of(

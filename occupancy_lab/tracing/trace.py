@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
 from occupancy_lab.tracing import hook, noted, sitecustomize
-from occupancy_lab.tracing.records import Traced, check_gpu, dry_kernels, read_records
+from occupancy_lab.tracing.records import Traced, dry_kernels, read_records
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Outcome:
 class Trace(Answer):
     """The kernels of Triton that a program, or a block of one, launched: a row each."""
 
-    __slots__ = ("_asked", "_folder", "_found", "_session", "outcome")
+    __slots__ = ("_asked", "_finder", "_folder", "_found", "_session", "outcome")
 
     def __init__(
         self, found: Traced | None = None, outcome: Outcome | None = None, asked: Any = None
@@ -72,20 +73,25 @@ class Trace(Answer):
         self.outcome = outcome
         self._asked = asked
         self._session: Any = None
+        self._finder: Any = None
         self._folder: Any = None
 
     def __enter__(self) -> Self:
         if self._session is not None or self._found is not None:
             msg = "this trace was used already; make another with trace()"
             raise InputError(msg)
-        gpu, settings = self._asked
-        self._asked = gpu
+        self._asked, settings = self._asked
         self._folder = tempfile.TemporaryDirectory(prefix="occupancy-lab-trace-")
-        self._session = _Block(self._folder.name, settings)
+        self._session = hook.Session(self._folder.name, **settings)
+        self._session.install(sitecustomize.imported())
+        self._finder = sitecustomize.Finder(self._session.patch)
+        sys.meta_path.insert(0, self._finder)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._session.end()
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self._finder)
+        self._session.close()
         try:
             self._found = read_records(Path(self._folder.name), self._asked)
         finally:
@@ -131,21 +137,6 @@ class Trace(Answer):
         return super().__repr__()
 
 
-class _Block:
-    """Notes the launches of this process until `end`."""
-
-    def __init__(self, folder: str, settings: dict[str, Any]) -> None:
-        self._session: Any = hook.Session(folder, **settings)
-        self._finder = sitecustomize.Finder(self._session.patch)
-        self._session.install(sitecustomize.imported())
-        sys.meta_path.insert(0, self._finder)
-
-    def end(self) -> None:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self._finder)
-        self._session.close()
-
-
 def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hook.SAMPLE) -> Trace:
     """Return what notes the launches of the block that it is a context manager of.
 
@@ -165,7 +156,7 @@ def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hoo
 
 
 def _gpu(gpu: str | Gpu | None) -> Gpu | None:
-    return check_gpu(gpu) if gpu is None or isinstance(gpu, str) else gpu
+    return find_gpu(gpu) if isinstance(gpu, str) else gpu
 
 
 def _settings(*, times: bool, sample: int) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from occupancy_lab.calibrating.calibrate import (
     EXCHANGE_US,
     Calibrated,
     calibrate_here,
-    calibration_document,
     fit_constants,
     fit_errors,
     tasks_of,
@@ -207,7 +206,7 @@ def test_errors_are_of_the_launches_that_were_fitted(made: Calibrated, table: pd
 
 def test_every_constant_is_told_with_its_meaning(made: Calibrated) -> None:
     """Each constant has a line with its value, its unit and the sentence of its definition."""
-    (section,) = calibration_document(made).sections
+    (section,) = made.to_document().sections
     rows = {row[0]: row[1:] for row in section.tables[0].rows}
     assert set(rows) == set(Constants.names())
     assert all(meaning.endswith(".") for _, _, meaning in rows.values())
@@ -220,7 +219,7 @@ def test_answer_tells_time_place_and_errors(made: Calibrated) -> None:
     """The answer says how long it took, where it is kept and how well it fits."""
     errors = dataclasses.replace(made.errors, launches=1464, median=0.034, p90=0.106)
     told = dataclasses.replace(made, seconds=184.4, errors=errors)
-    kept, fits = calibration_document(told).answer
+    kept, fits = told.to_document().answer
     assert f"It took 184 s and is kept in {made.path}" in kept
     assert "Half of the 1464 launches" in fits
     assert "within 3.4% of their measured times, nine in ten within 10.6%" in fits

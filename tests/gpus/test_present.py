@@ -14,7 +14,6 @@ import pytest
 from occupancy_lab.gpus import HipArchitecture, devices, disagreements, drivers, present_gpus
 from occupancy_lab.gpus.drivers import (
     ATTRIBUTES,
-    max_active_clusters,
     read_kfd,
     read_libcuda,
     target_name,
@@ -357,32 +356,3 @@ def test_the_gpu_at_hand_is_within_its_architecture() -> None:
     for present in found:
         assert present.gpu.architecture == present.table.architecture
         assert present.gpu.multiprocessors
-
-
-@pytest.mark.parametrize("num_ctas", [2, 16])
-def test_the_driver_is_asked_for_clusters_as_triton_launches_them(num_ctas: int) -> None:
-    """The driver is told of clusters, spread over SMs, and allows more than 8 CTAs beforehand."""
-    allowed = []
-
-    def answer(clusters: Any, function: ctypes.c_void_p, config: Any) -> int:
-        launch = config._obj
-        assert function.value == 0x1234
-        assert list(launch.grid) == [num_ctas, 1, 1]
-        assert (list(launch.block), launch.shared) == ([256, 1, 1], 98304)
-        cluster, policy = launch.attributes[0], launch.attributes[1]
-        assert (cluster.id, list(cluster.value[:3])) == (4, [num_ctas, 1, 1])
-        assert (policy.id, policy.value[0], launch.num_attributes) == (5, 1, 2)
-        clusters._obj.value = 528
-        return 0
-
-    library: Any = SimpleNamespace(
-        cuOccupancyMaxActiveClusters=answer,
-        cuFuncSetAttribute=lambda *arguments: allowed.append(arguments[1:]) or 0,
-    )
-    asked = {"num_ctas": num_ctas, "threads": 256, "shared": 98304}
-    assert max_active_clusters(0x1234, **asked, library=library) == 528
-    assert allowed == ([(14, 1)] if num_ctas > 8 else [])
-    library.cuOccupancyMaxActiveClusters = lambda *_: 912  # CUDA_ERROR_INVALID_CLUSTER_SIZE
-    assert max_active_clusters(0x1234, **asked, library=library) is None
-    refusing: Any = NO_DRIVER
-    assert max_active_clusters(0x1234, **asked, library=refusing) is None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from occupancy_lab.evaluating.evaluation import Evaluation, evaluation_document, make_result
+from occupancy_lab.evaluating.evaluation import Evaluation, make_result
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
 from occupancy_lab.reporting.page import Chapter, Picture
@@ -103,7 +103,7 @@ def the_accuracy(accuracy: Accuracy | None, why_not: str = NOTHING) -> Chapter:
     kinds.append("Launches of another number of programs than fits are left out here.")
     return Chapter(
         TITLE,
-        (" ".join(kinds), _picture(accuracy), *evaluation_document(accuracy.evaluation).sections),
+        (" ".join(kinds), _picture(accuracy), *accuracy.evaluation.to_document().sections),
     )
 
 

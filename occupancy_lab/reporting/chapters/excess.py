@@ -19,18 +19,20 @@ from occupancy_lab.reporting.chapters.miscount import (
     WAITING,
     Miscount,
     Miscounts,
-    count_failing,
-    count_right,
     count_sentence,
-    known_summary,
     longer_words,
     lost_cell,
-    miscount_fields,
     predicted_lost,
     predicted_words,
     reasons,
 )
-from occupancy_lab.reporting.launches import config_words, problem_words, share, summary_of
+from occupancy_lab.reporting.launches import (
+    config_words,
+    known_summary,
+    problem_words,
+    share,
+    summary_of,
+)
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import NAME
 from occupancy_lab.text.document import Table
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.reporting.launches import Summary
     from occupancy_lab.reporting.source import Source
 
@@ -98,19 +99,12 @@ def make_excesses(source: Source) -> Excesses | None:
     pairs = tutorial.merge(planned[[*NAME, "us"]], on=NAME, suffixes=("", "_planned"))
     if pairs.empty:
         return None
-    launches = [_excess(row, source.gpu) for row in pairs.to_dict("records")]
+    launches = [
+        Excess.of(row, source.gpu, tutorial_us=float(row["us"]), us=float(row["us_planned"]))
+        for row in pairs.to_dict("records")
+    ]
     looping = planned[planned["kernel"].isin(set(pairs["kernel"]))]
-    return Excesses(
-        tuple(sorted(launches, key=lambda launch: -launch.lost)),
-        right=count_right(looping),
-        failing=count_failing(looping),
-    )
-
-
-def _excess(row: Mapping[Any, Any], gpu: Gpu) -> Excess:
-    return Excess(
-        **miscount_fields(row, gpu), tutorial_us=float(row["us"]), us=float(row["us_planned"])
-    )
+    return Excesses.of(sorted(launches, key=lambda launch: -launch.lost), looping)
 
 
 def the_excesses(excesses: Excesses | None) -> Chapter:

@@ -33,10 +33,10 @@ from occupancy_lab.reporting.chapters.benchmark import (
 )
 from occupancy_lab.reporting.launches import (
     config_words,
+    known_summary,
     launches_of,
     row_record,
     share,
-    summary_of,
 )
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Table
@@ -87,7 +87,7 @@ class Forecast:
     def against_fastest(self, name: str) -> Summary | None:
         """Return the measured times of *name* over the fastest; None where both never were."""
         both = [one.us for one in self.recorded if {name, FASTEST} <= set(one.us)]
-        return summary_of(us[name] / us[FASTEST] for us in both) if both else None
+        return known_summary(us[name] / us[FASTEST] for us in both)
 
 
 def make_forecast(source: Source) -> Forecast | None:

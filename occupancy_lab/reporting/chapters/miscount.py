@@ -6,17 +6,17 @@ What it costs is predicted, as a share of the time with as many programs as fit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.reporting.launches import (
     config_words,
+    known_summary,
     problem_words,
     row_record,
     share,
-    summary_of,
 )
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Table
@@ -48,6 +48,22 @@ class Miscount:
     """What is predicted of a launch with the tutorial's number."""
     prediction: Prediction | None
     """What is predicted with as many programs as fit."""
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any], gpu: Gpu, **others: Any) -> Self:
+        """Return what the row of a launch says, with the *others* of a subclass's fields."""
+        record = row_record(row, gpu)
+        return cls(
+            kernel=str(row["kernel"]),
+            problem=record.problem,
+            config=record.config,
+            calculation=record.calculation,
+            tutorial_programs=int(row["tutorial_num_programs"]),
+            programs=int(row["num_programs"]),
+            tutorial_prediction=record.tutorial_prediction,
+            prediction=record.prediction,
+            **others,
+        )
 
     @property
     def missing(self) -> str:
@@ -87,6 +103,13 @@ class Miscounts(Generic[AnyMiscount]):
     failing: int
     """Configurations for which it divides by zero."""
 
+    @classmethod
+    def of(cls, launches: Iterable[AnyMiscount], looping: pd.DataFrame) -> Self:
+        """Return *launches* among *looping*, the rows of kernels whose programs are counted."""
+        tutorial = looping["tutorial_num_programs"]
+        right = int((tutorial == looping["num_programs"]).sum())
+        return cls(tuple(launches), right, int(tutorial.isna().sum()))
+
     @property
     def too_many(self) -> int:
         """Those for which it launches more than fit."""
@@ -111,12 +134,6 @@ def predicted_lost(launches: Iterable[Miscount]) -> Summary | None:
     return known_summary(launch.predicted_lost for launch in launches)
 
 
-def known_summary(numbers: Iterable[float | None]) -> Summary | None:
-    """Return the summary of those of *numbers* that are known; None where none is."""
-    found = [number for number in numbers if number is not None]
-    return summary_of(found) if found else None
-
-
 def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
     """Return the configurations of *source* whose num_programs the tutorial's formula miscounts.
 
@@ -128,42 +145,13 @@ def make_miscounts(source: Source) -> Miscounts[Miscount] | None:
     wrong = looping[tutorial.notna() & (tutorial != looping["num_programs"])]
     if wrong.empty:
         return None
-    launches = [Miscount(**miscount_fields(row, source.gpu)) for row in wrong.to_dict("records")]
-    return Miscounts(
-        tuple(sorted(launches, key=_worst_first)),
-        right=count_right(looping),
-        failing=count_failing(looping),
-    )
+    launches = [Miscount.of(row, source.gpu) for row in wrong.to_dict("records")]
+    return Miscounts.of(sorted(launches, key=_worst_first), looping)
 
 
 def _worst_first(launch: Miscount) -> tuple[bool, float, float]:
     lost = launch.predicted_lost
     return lost is None, -(lost or 0.0), -launch.surplus
-
-
-def count_right(looping: pd.DataFrame) -> int:
-    """Return how many rows the tutorial's formula gives the num_programs that fit."""
-    return int((looping["tutorial_num_programs"] == looping["num_programs"]).sum())
-
-
-def count_failing(looping: pd.DataFrame) -> int:
-    """Return for how many rows it divides by zero."""
-    return int(looping["tutorial_num_programs"].isna().sum())
-
-
-def miscount_fields(row: Mapping[Any, Any], gpu: Gpu) -> dict[str, Any]:
-    """Return the fields of a Miscount from the row of its launch."""
-    record = row_record(row, gpu)
-    return {
-        "kernel": str(row["kernel"]),
-        "problem": record.problem,
-        "config": record.config,
-        "calculation": record.calculation,
-        "tutorial_programs": int(row["tutorial_num_programs"]),
-        "programs": int(row["num_programs"]),
-        "tutorial_prediction": record.tutorial_prediction,
-        "prediction": record.prediction,
-    }
 
 
 TITLE = "Where the tutorial's num_programs is wrong"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.chapters.accuracy import USES
-from occupancy_lab.reporting.launches import share, summary_of
+from occupancy_lab.reporting.launches import known_summary, share
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.source import NAME, PREDICTED
 from occupancy_lab.text.words import basis_sentence, count, listed, percent
@@ -57,11 +57,11 @@ def make_spread(source: Source) -> Spread | None:
     several = times.agg(["min", "max", "count"]).query("count > 1")
     return Spread(
         launches=len(measured),
-        runs=_summary(measured["runs"]),
-        within=_summary(within),
-        between=_summary(several["max"] / several["min"] - 1.0),
+        runs=known_summary(measured["runs"].dropna()),
+        within=known_summary(within.dropna()),
+        between=known_summary(several["max"] / several["min"] - 1.0),
         mostly_launch=_true(measured["mostly_launch"]),
-        clocks=_summary(measured["sm_mhz"]),
+        clocks=known_summary(measured["sm_mhz"].dropna()),
         throttled=tuple(sorted(measured["throttled"].dropna().astype(str).unique())),
         relative_errors={
             str(dtype): float(errors.max())
@@ -73,11 +73,6 @@ def make_spread(source: Source) -> Spread | None:
 
 def _true(column: pd.Series[Any]) -> int | None:
     return int(column.eq(other=True).sum()) if column.notna().any() else None
-
-
-def _summary(column: pd.Series[Any]) -> Summary | None:
-    known = column.dropna()
-    return summary_of(known) if len(known) else None
 
 
 TITLE = "How the numbers were taken"
