@@ -13,6 +13,7 @@ Each message is one sentence that says what was found, what was expected and wha
 """
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 LONGEST_QUOTE = 40
 """The characters of an input that an error quotes."""
@@ -43,6 +44,11 @@ class OccupancyLabError(Exception):
 
 class InputError(OccupancyLabError):
     """What was asked for cannot be asked."""
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Raise InputError."""
+    raise InputError(sentence)
 
 
 class DoesNotFitError(OccupancyLabError):

@@ -20,7 +20,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import InputError, quoted, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -99,8 +99,7 @@ class Expression:
         if found is not kind:
             example = ", as 'num_warps == 8' is" if kind is Kind.CONDITION else ""
             words = "None" if found is None else found.value
-            msg = f"{quoted(self.text)} is {words}, and {kind.value} is expected{example}"
-            raise InputError(msg)
+            refuse(f"{quoted(self.text)} is {words}, and {kind.value} is expected{example}")
 
     def evaluate(self, values: Mapping[str, Value]) -> Value:
         """Return what it comes to; None where that is not known, as a number over zero is not.
@@ -117,8 +116,7 @@ def parse(text: str, example: str = "num_warps == 8 and shared > 0") -> Expressi
     Raises InputError where it is none, longer than 1000 characters or nested deeper than 50.
     """
     if len(text) > MAX_LENGTH:
-        msg = f"{quoted(text)} has {len(text)} characters; an expression has at most {MAX_LENGTH}"
-        raise InputError(msg)
+        refuse(f"{quoted(text)} has {len(text)} characters; an expression has at most {MAX_LENGTH}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -139,8 +137,7 @@ def _check_depth(text: str, body: ast.expr) -> None:
     for _ in range(MAX_DEPTH):
         nodes = [child for node in nodes for child in ast.iter_child_nodes(node) if child._fields]
     if nodes:
-        msg = f"{quoted(text)} is nested more than {MAX_DEPTH} deep"
-        raise InputError(msg)
+        refuse(f"{quoted(text)} is nested more than {MAX_DEPTH} deep")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -189,8 +186,7 @@ class _Checker:
         )
 
     def _refuse(self, why: str) -> NoReturn:
-        msg = f"{quoted(self._text)} is not understood: {why}"
-        raise InputError(msg)
+        refuse(f"{quoted(self._text)} is not understood: {why}")
 
     @staticmethod
     def _words(node: ast.expr) -> str:

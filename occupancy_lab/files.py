@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -124,11 +124,9 @@ def _given(paths: Mapping[str, Path | str | None]) -> dict[str, Path]:
 def _check_place(path: Path, directory: Path) -> None:
     """Raise InputError unless there is a *directory* to write *path* into."""
     if not directory.is_dir():
-        msg = f"{path} cannot be written: there is no directory {directory}"
-        raise InputError(msg)
+        refuse(f"{path} cannot be written: there is no directory {directory}")
     if not os.access(path if path.exists() else directory, os.W_OK):
-        msg = f"{path} cannot be written: permission denied"
-        raise InputError(msg)
+        refuse(f"{path} cannot be written: permission denied")
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted
+from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
 from occupancy_lab.values import ITEM_BYTES, MAX_STAGES, Problem
@@ -60,32 +60,27 @@ def check_problem(problem: Problem) -> None:
     for name in ("rows", "cols"):
         number = getattr(problem, name)
         if number < 1:
-            msg = f"{name} is {number}; a matrix has at least 1"
-            raise InputError(msg)
+            refuse(f"{name} is {number}; a matrix has at least 1")
     if problem.dtype not in ITEM_BYTES:
-        msg = f"dtype {quoted(problem.dtype)} is not known; give one of {', '.join(ITEM_BYTES)}"
-        raise InputError(msg)
+        refuse(f"dtype {quoted(problem.dtype)} is not known; give one of {', '.join(ITEM_BYTES)}")
     if problem.matrix_bytes > MAX_MATRIX_BYTES:
         most = MAX_MATRIX_BYTES // problem.item_bytes
-        msg = (
+        refuse(
             f"rows times cols is more than {most}, and Triton counts the bytes of a {problem.dtype}"
             " matrix in 64 bits; give fewer rows or cols"
         )
-        raise InputError(msg)
 
 
 def check_num_warps(num_warps: int, architecture: Architecture) -> None:
     """Raise InputError unless a program of the architecture may have *num_warps* warps."""
     words = f"{architecture.warp_word}s of {architecture.warp_size} threads"
     if not _is_power_of_two(num_warps):
-        msg = f"num_warps is {num_warps}; Triton takes a power of two"
-        raise InputError(msg)
+        refuse(f"num_warps is {num_warps}; Triton takes a power of two")
     if num_warps > architecture.max_warps_per_program:
-        msg = (
+        refuse(
             f"num_warps is {num_warps}; a program on {architecture.target_name} has at most"
             f" {architecture.max_warps_per_program} {words}"
         )
-        raise InputError(msg)
 
 
 def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
@@ -95,14 +90,12 @@ def check_config(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
     """
     check_num_warps(config.num_warps, gpu.architecture)
     if config.num_stages < 1:
-        msg = f"num_stages is {config.num_stages}; a loop has at least 1 stage"
-        raise InputError(msg)
+        refuse(f"num_stages is {config.num_stages}; a loop has at least 1 stage")
     if config.num_stages > MAX_STAGES:
-        msg = (
+        refuse(
             f"num_stages is {config.num_stages}; at most {MAX_STAGES} stages are compiled, more"
             " than any GPU needs to keep its memory busy"
         )
-        raise InputError(msg)
     _check_block_size(kernel, problem, config.block_size)
     if kernel.configs is not None:
         kernel.constexprs(problem, config)
@@ -113,30 +106,25 @@ def _check_block_size(kernel: Kernel, problem: Problem, block_size: int) -> None
     in_blocks = own or kernel.grid is Grid.BLOCKS or kernel.passes is not None
     needed = 1 if in_blocks else next_power_of_two(problem.cols)
     if needed > MAX_BLOCK_SIZE:
-        msg = (
+        refuse(
             f"a row of {problem.cols} cols takes a BLOCK_SIZE of {needed}; Triton holds at most"
             f" {MAX_BLOCK_SIZE} elements in a program"
         )
-        raise InputError(msg)
     if own and block_size < 1:
-        msg = f"BLOCK_SIZE is {block_size}; give 1 or more"
-        raise InputError(msg)
+        refuse(f"BLOCK_SIZE is {block_size}; give 1 or more")
     if not own and not _is_power_of_two(block_size):
         at_least = min(max(needed, next_power_of_two(max(block_size, 1))), MAX_BLOCK_SIZE)
-        msg = f"BLOCK_SIZE is {block_size}; tl.arange takes a power of two, such as {at_least}"
-        raise InputError(msg)
+        refuse(f"BLOCK_SIZE is {block_size}; tl.arange takes a power of two, such as {at_least}")
     if block_size < needed:
-        msg = (
+        refuse(
             f"BLOCK_SIZE is {block_size}, below {problem.cols} cols: a program holds a whole row;"
             f" use {needed}"
         )
-        raise InputError(msg)
     if block_size > MAX_BLOCK_SIZE:
-        msg = (
+        refuse(
             f"BLOCK_SIZE is {block_size}; Triton holds at most {MAX_BLOCK_SIZE} elements in a"
             " program"
         )
-        raise InputError(msg)
 
 
 def check_stages(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> None:
@@ -222,8 +210,7 @@ def whole_number(name: str, asked: Any) -> int:
     if "bool" not in str(getattr(asked, "dtype", type(asked).__name__)):
         with contextlib.suppress(TypeError):
             return operator.index(asked)
-    msg = f"{name} is {_shown(asked)}; give a whole number"
-    raise InputError(msg)
+    return refuse(f"{name} is {_shown(asked)}; give a whole number")
 
 
 def whole_numbers(name: str, asked: Integers) -> tuple[int, ...]:
@@ -265,8 +252,7 @@ def _dtype_name(asked: AskedDtype) -> str:
     if (kind.__module__, kind.__name__) == ("torch", "dtype"):
         asked = str(asked)
     if not isinstance(asked, str):
-        msg = f"dtype is {_shown(asked)}; give one of {', '.join(ITEM_BYTES)}, or torch's dtype"
-        raise InputError(msg)
+        refuse(f"dtype is {_shown(asked)}; give one of {', '.join(ITEM_BYTES)}, or torch's dtype")
     return asked.strip().removeprefix("torch.")
 
 
@@ -302,19 +288,17 @@ class NamedKernel(NamedTuple):
     def check_name(self, purpose: str) -> None:
         """Raise InputError where *purpose*, which is another process's work, cannot find it."""
         if self.name is None:
-            msg = (
+            refuse(
                 f"{purpose} runs in a process of its own, which finds a kernel by its name or its"
                 f" file, and {self.kernel.name} is only an object here; give the path of a Python"
                 " file that holds it as KERNEL"
             )
-            raise InputError(msg)
 
 
 def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = False) -> None:
     """Raise InputError where other processes cannot do what is asked of them with *kernel*."""
     if other_triton and measure:
-        msg = "--measure launches what the Triton here compiles, and --triton names another one"
-        raise InputError(msg)
+        refuse("--measure launches what the Triton here compiles, and --triton names another one")
     if other_triton:
         kernel.check_name("another Triton")
     if measure:
@@ -332,18 +316,16 @@ def traffic_unknown(kernel: Kernel) -> str:
 def check_predictable(kernel: Kernel) -> None:
     """Raise InputError where no time can be predicted as *kernel* does not say what it moves."""
     if kernel.memory_steps is None:
-        msg = f"{traffic_unknown(kernel).rstrip('.')}; sweep lists its configurations without one"
-        raise InputError(msg)
+        refuse(f"{traffic_unknown(kernel).rstrip('.')}; sweep lists its configurations without one")
 
 
 def check_measurable(kernel: NamedKernel) -> None:
     """Raise InputError where no other process can launch *kernel*."""
     if kernel.kernel.run is None:
-        msg = (
+        refuse(
             f"{kernel.kernel.name} cannot be measured: its KERNEL has no run, which would launch it"
             " on a torch tensor"
         )
-        raise InputError(msg)
     kernel.check_name("a measurement")
 
 
@@ -358,8 +340,7 @@ def chosen_kernel(
     """
     found = found_kernel(asked, check_file)
     if found.kernel.function is None:
-        msg = f"{found.kernel.name} is made of torch operations: Triton compiles nothing of it"
-        raise InputError(msg)
+        refuse(f"{found.kernel.name} is made of torch operations: Triton compiles nothing of it")
     return found
 
 
@@ -374,11 +355,10 @@ def found_kernel(
         check_file(path)
         return NamedKernel(path, load_kernel(path))
     # A JITFunction comes here, as long as nothing tells how it is launched.
-    msg = (
+    return refuse(
         f"kernel is {_shown(asked)}; give the name of a kernel, the path of a Python file with a"
         " KERNEL, or a Kernel"
     )
-    raise InputError(msg)
 
 
 def chosen_kernels(
@@ -390,8 +370,7 @@ def chosen_kernels(
     names = [name or kernel.name for name, kernel in found]
     for name in names:
         if names.count(name) > 1:
-            msg = f"two kernels are both called {name}; give each Kernel a name of its own"
-            raise InputError(msg)
+            refuse(f"two kernels are both called {name}; give each Kernel a name of its own")
     return found
 
 
@@ -427,11 +406,9 @@ def asked_gpus(asked: AskedGpus) -> tuple[Gpu, ...]:
     for one in several:
         for gpu in find_gpus(one) if isinstance(one, str) else (_as_gpu(one),):
             if found.setdefault(gpu.key, gpu) != gpu:
-                msg = f"two GPUs that differ are both called {gpu.key}; give each its own key"
-                raise InputError(msg)
+                refuse(f"two GPUs that differ are both called {gpu.key}; give each its own key")
     if not found:
-        msg = "gpu names none; give one or more, such as h100,mi300x"
-        raise InputError(msg)
+        refuse("gpu names none; give one or more, such as h100,mi300x")
     return tuple(found.values())
 
 
@@ -439,8 +416,7 @@ def _as_gpu(asked: Any) -> Gpu:
     if isinstance(asked, PresentGpu):
         return asked.gpu
     if not isinstance(asked, Gpu):
-        msg = f"gpu is {_shown(asked)}; give a name, such as h100, or a Gpu"
-        raise InputError(msg)
+        refuse(f"gpu is {_shown(asked)}; give a name, such as h100, or a Gpu")
     return asked
 
 

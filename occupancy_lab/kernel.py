@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, listed, quoted
+from occupancy_lab.errors import InputError, listed, quoted, refuse
 from occupancy_lab.launch import INT64_MAX, Launch, launch_of, plain
 from occupancy_lab.launch import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
 
@@ -141,17 +141,15 @@ class Kernel:
         Raises InputError where the kernel has no `run`.
         """
         if self.run is None:
-            msg = (
+            refuse(
                 f"{self.name} has no run, which launches it on a torch tensor; give its KERNEL one"
             )
-            raise InputError(msg)
         return self.run(*launched)
 
     def steps(self, problem: Problem) -> tuple[MemoryStep, ...]:
         """Return its memory_steps on *problem*; InputError where it has none."""
         if self.memory_steps is None:
-            msg = f"{self.name} has no memory_steps, which say what it reads and writes"
-            raise InputError(msg)
+            refuse(f"{self.name} has no memory_steps, which say what it reads and writes")
         return self.memory_steps(problem)
 
     def launch(self, problem: Problem, config: Config) -> Launch:
@@ -164,8 +162,7 @@ class Kernel:
         arguments = tuple(map(plain, self.arguments(problem)))
         for argument in arguments:
             if isinstance(argument, int) and not -INT64_MAX - 1 <= argument <= INT64_MAX:
-                msg = f"{self.name} is given a number of 2**63 or more, and Triton takes 64 bits"
-                raise InputError(msg)
+                refuse(f"{self.name} is given a number of 2**63 or more, and Triton takes 64 bits")
         knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
         constexprs = self.constexprs(problem, config)
         return Launch(arguments, {**OPTIONS, **self.options, **knobs, **constexprs})
@@ -220,8 +217,7 @@ def own_kernel(name: str) -> Kernel:
     Raises InputError where there is no such kernel.
     """
     if name not in kernel_names():
-        msg = f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}"
-        raise InputError(msg)
+        refuse(f"there is no kernel {name!r} in the lab; there are {', '.join(kernel_names())}")
     return load_kernel(name)
 
 
@@ -240,20 +236,17 @@ def load_kernel(name: str) -> Kernel:
         module = load_file(path)
     else:
         known = ", ".join(kernel_names())
-        msg = (
+        refuse(
             f"there is no kernel {quoted(name)}; give one of {known}, or the path of a Python file"
         )
-        raise InputError(msg)
     found = getattr(module, "KERNELS", {}).get(entry) if suffix else getattr(module, "KERNEL", None)
     if not isinstance(found, Kernel):
         missing = f"kernel {quoted(entry)} in KERNELS" if suffix else "KERNEL"
-        msg = (
+        refuse(
             f"{name} has no {missing}, an occupancy_lab.kernel.Kernel that says how it is launched"
         )
-        raise InputError(msg)
     if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
-        msg = f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and ."
-        raise InputError(msg)
+        refuse(f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and .")
     return found
 
 
@@ -271,13 +264,11 @@ def load_function(name: str) -> tuple[Any, str]:
         found = getattr(module, entry, None)
         if not is_triton_function(found):
             there = [one for one, value in vars(module).items() if is_triton_function(value)]
-            msg = f"{path}.py has no function of Triton {quoted(entry)}; it has {listed(there)}"
-            raise InputError(msg)
+            refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {listed(there)}")
         return found, entry
     kernel = load_kernel(name)
     if kernel.function is None:
-        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
-        raise InputError(msg)
+        refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
     return kernel.function, kernel.name
 
 
@@ -352,8 +343,7 @@ def _configurations(
         for configuration in configurations:
             setting = configuration.all_kwargs()
             if twice := sorted(keywords.keys() & configuration.kwargs.keys()):
-                msg = f"{', '.join(twice)} is tuned, and given too; leave it to the autotuner"
-                raise InputError(msg)
+                refuse(f"{', '.join(twice)} is tuned, and given too; leave it to the autotuner")
             if configuration.pre_hook is not None:
                 configuration.pre_hook({**tuner.nargs, **keywords, **setting})
             yield setting
@@ -364,11 +354,9 @@ def _configurations(
 def check_triton_function(found: object) -> None:
     """Raise InputError unless *found* is a function of Triton that Triton compiles."""
     if not is_triton_function(found):
-        msg = f"{quoted(getattr(found, '__name__', found))} is no function that triton.jit made"
-        raise InputError(msg)
+        refuse(f"{quoted(getattr(found, '__name__', found))} is no function that triton.jit made")
     if not hasattr(innermost(found), "params"):
-        msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
-        raise InputError(msg)
+        refuse("TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them")
 
 
 def kernel_file(name: str) -> Path | None:
@@ -390,13 +378,11 @@ def load_file(path: Path) -> ModuleType:
     Raises InputError where there is no such file or it cannot be imported.
     """
     if not path.is_file():
-        msg = f"there is no file {path}"
-        raise InputError(msg)
+        refuse(f"there is no file {path}")
     module_name = f"{USER_KERNEL}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
-        msg = f"{path} is no Python file"
-        raise InputError(msg)
+        refuse(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     from occupancy_lab.workers.child import Printed, captured

@@ -14,7 +14,7 @@ from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the field
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from occupancy_lab.errors import InputError, listed, quoted
+from occupancy_lab.errors import InputError, listed, quoted, refuse
 from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
@@ -65,11 +65,10 @@ def dtype_name(dtype: object) -> str:
     name = str(dtype).rpartition(".")[2].removeprefix("tl.")
     name = next((torch for torch, triton in TRITON_DTYPES.items() if name == triton), name)
     if name not in TRITON_DTYPES:
-        msg = (
+        refuse(
             f"dtype {quoted(dtype)} is not one that Triton takes; give one of"
             f" {', '.join(TRITON_DTYPES)}"
         )
-        raise InputError(msg)
     return name
 
 
@@ -188,17 +187,17 @@ def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
     """Return *arguments* and *keywords* by the names of the parameters, as Launch.bound."""
     parameters = function.signature.parameters
     if len(arguments) > len(parameters):
-        msg = (
+        refuse(
             f"{function.__name__} is given {len(arguments)} arguments and has {len(parameters)}"
             f" parameters: {listed(list(parameters))}"
         )
-        raise InputError(msg)
     named = {name: value for name, value in keywords.items() if name in parameters}
     positional = dict(zip(parameters, arguments, strict=False))
     twice = [name for name in named if name in positional]
     if twice:
-        msg = f"{function.__name__} is given {listed(twice)} by position and by name; give it once"
-        raise InputError(msg)
+        refuse(
+            f"{function.__name__} is given {listed(twice)} by position and by name; give it once"
+        )
     given = {**positional, **named}
     defaults = {
         name: plain(parameter.default)
@@ -207,11 +206,10 @@ def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
     }
     missing = [name for name in parameters if name not in given and name not in defaults]
     if missing:
-        msg = (
+        refuse(
             f"{function.__name__} is not given {listed(missing)}; its parameters are"
             f" {', '.join(parameters)}"
         )
-        raise InputError(msg)
     return {name: given[name] if name in given else defaults[name] for name in parameters}
 
 
@@ -395,8 +393,7 @@ class Tensor:
             else tuple(_whole(stride, "a stride") for stride in strides)
         )
         if len(self._strides) != len(self.shape):
-            msg = f"{len(self.shape)} sizes of a tensor have {len(self._strides)} strides"
-            raise InputError(msg)
+            refuse(f"{len(self.shape)} sizes of a tensor have {len(self._strides)} strides")
         self._aligned = aligned
 
     def stride(self, dim: int | None = None) -> Any:
@@ -455,8 +452,7 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
 def _whole(number: Any, what: str) -> int:
     found = _plain_number(number)
     if type(found) is not int or found < 0:
-        msg = f"{what} of a tensor is {quoted(number)}; give a whole number, 0 or more"
-        raise InputError(msg)
+        refuse(f"{what} of a tensor is {quoted(number)}; give a whole number, 0 or more")
     return found
 
 
@@ -575,16 +571,14 @@ def checked_grid(grid: Any) -> tuple[int, ...]:
     """Return *grid* as a tuple of 1 to 3 whole numbers; InputError where it is none."""
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= MOST_DIMENSIONS:
-        msg = f"a grid has 1 to {MOST_DIMENSIONS} dimensions, and this one has {len(sizes)}"
-        raise InputError(msg)
+        refuse(f"a grid has 1 to {MOST_DIMENSIONS} dimensions, and this one has {len(sizes)}")
     numbers = []
     for place, size in enumerate(sizes):
         number = _plain_number(size)
         if type(number) is not int or not 0 < number <= GRID_LIMITS[place]:
-            msg = (
+            refuse(
                 f"dimension {place} of the grid is {quoted(size)}; give a whole number from 1 to"
                 f" {GRID_LIMITS[place]}"
             )
-            raise InputError(msg)
         numbers.append(number)
     return tuple(numbers)

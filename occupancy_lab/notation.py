@@ -27,9 +27,9 @@ import shlex
 import warnings
 from collections.abc import Mapping  # noqa: TC003 - pydoc and dataclasses read the fields' types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, listed, quoted, shortened
+from occupancy_lab.errors import listed, quoted, refuse, shortened
 from occupancy_lab.kernel import is_triton_function
 from occupancy_lab.launch import (
     ALIGNMENT,
@@ -59,11 +59,6 @@ _DESCRIPTOR = re.compile(r"tensordesc<\s*(\w+)\s*\[([^\[\]]*)\]\s*>")
 _NUMBER = re.compile(r"([a-z]\w*)\s*(?::\s*(\d+))?")
 _WORD = re.compile(r"[A-Za-z_.][\w.+-]*")
 _SIZES = re.compile(r"[0-9]{1,20}(?:\s*[x,]\s*[0-9]{1,20})*")
-
-
-def refuse(sentence: str) -> NoReturn:
-    """Raise InputError."""
-    raise InputError(sentence)
 
 
 class Typical:

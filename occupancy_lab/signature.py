@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from occupancy_lab.errors import quoted, shortened
+from occupancy_lab.errors import quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.launch import INT64_MAX, checked_grid, plain
 from occupancy_lab.notation import (
@@ -27,7 +27,6 @@ from occupancy_lab.notation import (
     is_typical,
     read_argument,
     read_constant,
-    refuse,
     split,
     whole_numbers,
 )

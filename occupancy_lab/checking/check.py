@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
 from occupancy_lab.checking.rows import OK, Row, Table, make_rows, read_rows, shown
-from occupancy_lab.errors import InputError, listed, quoted
+from occupancy_lab.errors import InputError, listed, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
 from occupancy_lab.text.document import Answer, Document, Section, literal
@@ -109,15 +109,13 @@ def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[C
         if tables is not None:
             break
     else:
-        msg = (
+        refuse(
             f"no {PYPROJECT} here or above has [tool.{TOOL}.checks]; give a condition, such as"
             f" {_EXAMPLE!r}"
         )
-        raise InputError(msg)
     for name in names:
         if name not in tables:
-            msg = f"{path} has no check {quoted(name)}; {nearest_name(name, tables)}"
-            raise InputError(msg)
+            refuse(f"{path} has no check {quoted(name)}; {nearest_name(name, tables)}")
     return [_check(path, name, tables[name]) for name in dict.fromkeys(names or tables)]
 
 
@@ -137,24 +135,20 @@ def _tables(path: Path) -> Mapping[str, Any] | None:
         if not isinstance(document, dict):
             break
     if not isinstance(document, dict) or not document:
-        msg = f"[tool.{TOOL}.checks] of {path} holds no checks, as no-spills = 'local_bytes == 0'"
-        raise InputError(msg)
+        refuse(f"[tool.{TOOL}.checks] of {path} holds no checks, as no-spills = 'local_bytes == 0'")
     return document
 
 
 def _check(path: Path, name: str, given: Any) -> Check:
     values = {"condition": given} if isinstance(given, str) else given
     if not isinstance(values, dict) or not isinstance(values.get("condition"), str):
-        msg = f"check {quoted(name)} of {path} has no condition, such as {_EXAMPLE!r}"
-        raise InputError(msg)
+        refuse(f"check {quoted(name)} of {path} has no condition, such as {_EXAMPLE!r}")
     for key, value in values.items():
         if key not in _KEYS:
-            msg = f"check {quoted(name)} of {path} has {quoted(key)}; {nearest_name(key, _KEYS)}"
-            raise InputError(msg)
+            refuse(f"check {quoted(name)} of {path} has {quoted(key)}; {nearest_name(key, _KEYS)}")
         several = key == "kernels" and isinstance(value, list)
         if not all(isinstance(one, str) for one in (value if several else [value])):
-            msg = f"{key} of check {quoted(name)} of {path} is {quoted(value)}; give a text"
-            raise InputError(msg)
+            refuse(f"{key} of check {quoted(name)} of {path} is {quoted(value)}; give a text")
     return Check.read(name=name, **values)
 
 
@@ -348,10 +342,9 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     if not rows and not allow_empty:
         named = [str(one) for one in sources if isinstance(one, str | os.PathLike)]
         place = f" in {listed(named)}" if named else ""
-        msg = (
+        refuse(
             f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
         )
-        raise InputError(msg)
     return _checked(checks, Table.of(rows), makers, {kind for kind, ok in passes.items() if ok})
 
 
@@ -430,11 +423,10 @@ def _outcome(
     rows = one.rows(table)
     if not rows and "empty" not in passes:
         kernels = listed(sorted({row.kernel for row in table.rows}))
-        msg = (
+        refuse(
             f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
             f" are {kernels}; --allow-empty lets that pass"
         )
-        raise InputError(msg)
     labels = tuple(table.label(row) for row in rows)
     mender = Mender(table.rows, functools.partial(_meets, one, table))
     mend = functools.partial(_mends, mender=mender, makers=makers, tried=tried)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.check import load
 from occupancy_lab.checking.rows import OK, RESULTS, Row, Table, shown
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.expressions import parse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
@@ -308,8 +308,7 @@ def diff(
     tables = [Table.of(load(one, gpu=gpu)[0]) for one in (before, after)]
     both = Table.of([*tables[0].rows, *tables[1].rows])
     if not both.rows:
-        msg = "there are no rows to compare in either table"
-        raise InputError(msg)
+        refuse("there are no rows to compare in either table")
     columns = [name for name in tables[0].kinds if name in tables[1].kinds and name not in RESULTS]
     compared = [name for name in COMPARED if all(name in table.kinds for table in tables)]
     changes, only, unchanged = [], ([], []), 0  # type: ignore[var-annotated] # as it is filled
@@ -423,8 +422,7 @@ def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked:
     what `explain_launch` takes.
     """
     if len(tritons) != 2 or tritons[0] == tritons[1]:  # noqa: PLR2004 - before and after
-        msg = "--triton takes two different versions here, such as 3.6.0,3.7.1"
-        raise InputError(msg)
+        refuse("--triton takes two different versions here, such as 3.6.0,3.7.1")
     before, after = (load(_compiled(one, asked))[0] for one in tritons)
     names = [f"Triton {rows[0].values.get('triton_version')}" for rows in (before, after)]
     return diff(before, after, fail_on=fail_on, names=(names[0], names[1]))

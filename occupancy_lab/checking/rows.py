@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, quoted, shortened
+from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import read_cell
 from occupancy_lab.gpus import find_gpu
@@ -226,11 +226,10 @@ def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
     rows = []
     for number, values in enumerate(found, 1):
         if not isinstance(values.get("kernel"), str):
-            msg = (
+            refuse(
                 f"row {number} of {quoted(name)} names no kernel; a row is what scan, sweep or"
                 " explain --json writes"
             )
-            raise InputError(msg)
         rows.append(Row(_flat(values), f"{name}, row {number}"))
     return rows
 
@@ -250,8 +249,7 @@ def _json_rows(name: str, text: str) -> Iterator[Mapping[str, Any]]:
             for row in one.get("rows") or one.get("records") or []
         ]
     if not isinstance(document, list) or not all(isinstance(row, dict) for row in document):
-        msg = f"{quoted(name)} holds no list of rows, as scan, sweep or explain --json writes it"
-        raise InputError(msg)
+        refuse(f"{quoted(name)} holds no list of rows, as scan, sweep or explain --json writes it")
     yield from document
 
 
@@ -266,8 +264,7 @@ def _cells(name: str, text: str) -> Iterator[Mapping[str, Any]]:
         raise InputError(msg) from error
     headers = [read_cell(header) for header in headers]
     if len(set(headers)) < len(headers) or any(len(line) != len(headers) for line in lines):
-        msg = f"{quoted(name)} is no CSV with one cell per column and row, as --export-csv writes"
-        raise InputError(msg)
+        refuse(f"{quoted(name)} is no CSV with one cell per column and row, as --export-csv writes")
     columns = [
         _column(header, cells)
         for header, cells in zip(headers, zip(*lines, strict=True), strict=False)

@@ -32,7 +32,7 @@ from occupancy_lab.cli.options import (
     triton_option,
     view_options,
 )
-from occupancy_lab.errors import OccupancyLabError, quoted
+from occupancy_lab.errors import OccupancyLabError, quoted, refuse
 from occupancy_lab.text.printing import (
     open_streams,
     print_answer,
@@ -353,8 +353,7 @@ def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage:
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]
     missing = missing if gpus else ["--target", *missing]
     if missing:
-        msg = f"give {', '.join(missing)}, or a table of them with --points"
-        raise click.UsageError(msg)
+        refuse(f"give {', '.join(missing)}, or a table of them with --points")
     from occupancy_lab.explaining.limits import calculate_occupancy
 
     print_answer(calculate_occupancy(gpus, **usage), "json" if as_json else "terminal")

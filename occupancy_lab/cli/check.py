@@ -27,7 +27,7 @@ from occupancy_lab.cli.options import (
     of_matrix,
     triton_option,
 )
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.text.printing import print_answer, show_status
 
 if TYPE_CHECKING:
@@ -128,11 +128,9 @@ def _split(
     if first is None or _is_source(first):
         return None, tuple(arguments)
     if _PATH.fullmatch(first) or (scan and first.isidentifier()):
-        msg = f"there is no file or folder {quoted(first)}"
-        raise click.UsageError(msg)
+        refuse(f"there is no file or folder {quoted(first)}")
     if named:
-        msg = f"{quoted(first)} is no file, and a condition has no place beside --name"
-        raise click.UsageError(msg)
+        refuse(f"{quoted(first)} is no file, and a condition has no place beside --name")
     return first, tuple(rest)
 
 
@@ -142,8 +140,7 @@ def _checks(condition: str | None, names: Sequence[str], where: str | None) -> S
     if condition is not None:
         return (Check.read(condition, where=where),)
     if where is not None:
-        msg = "--where is for a CONDITION; a check of pyproject.toml has its own where"
-        raise click.UsageError(msg)
+        refuse("--where is for a CONDITION; a check of pyproject.toml has its own where")
     return read_checks(names)
 
 
@@ -156,12 +153,10 @@ def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, A
     if asked["scan"] and not any(Path(one).is_dir() for one in sources):
         found = scanned(gpu=asked["gpus"] or None)
         if not found and not asked["allow_empty"]:
-            msg = "there is no kernel in Triton's usual caches; give the folder of another"
-            raise InputError(msg)
+            refuse("there is no kernel in Triton's usual caches; give the folder of another")
         rows.append(found)
     if not rows:
-        msg = "give a FILE of rows, or --scan for Triton's caches"
-        raise InputError(msg)
+        refuse("give a FILE of rows, or --scan for Triton's caches")
     return check_rows(
         checks,
         *rows,
@@ -178,12 +173,11 @@ _LAUNCHED = (*DESCRIBED, "num_warps", "num_stages", "triton")
 
 
 def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return how a function among the sources is launched; UsageError where there is none."""
+    """Return how a function among the sources is launched; InputError where there is none."""
     functions = [one for one in sources if ".py:" in one]
     if not functions:
         if option := first_given(_LAUNCHED, asked):
-            msg = f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given"
-            raise click.UsageError(msg)
+            refuse(f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given")
         return {}
     others = click.get_current_context().params.keys() - {*_LAUNCHED, "compile_timeout"}
     launch = of_launch(functions[0], asked, *others)
@@ -251,23 +245,20 @@ _OF_COMPILES = (
 
 
 def _check_tables(tables: Sequence[str], asked: dict[str, Any]) -> None:
-    """Raise UsageError unless there are two tables and nothing that is to be compiled."""
+    """Raise InputError unless there are two tables and nothing that is to be compiled."""
     if len(tables) != 2:  # noqa: PLR2004 - before and after
-        msg = "give two files or folders, BEFORE and AFTER, or two versions with --triton"
-        raise click.UsageError(msg)
+        refuse("give two files or folders, BEFORE and AFTER, or two versions with --triton")
     if option := first_given(_OF_COMPILES, asked):
-        msg = f"{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER"
-        raise click.UsageError(msg)
+        refuse(f"{option} says what --triton compiles, and nothing is compiled of BEFORE and AFTER")
 
 
 def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what two versions of Triton compile; UsageError where that is not one launch."""
+    """Return what two versions of Triton compile; InputError where that is not one launch."""
     common = {"cache": not asked["no_cache"]}
     own = {name: value for name, value in asked.items() if name not in {"gpus", "no_cache"}}
     if not tables:
         return {**of_matrix(own), **common}
     if len(tables) > 1 or ".py:" not in tables[0]:
-        msg = "beside --triton give one FILE.py:FUNCTION, or --cols"
-        raise click.UsageError(msg)
+        refuse("beside --triton give one FILE.py:FUNCTION, or --cols")
     given = of_launch(tables[0], asked, "tables", "tritons", "fail_on")
     return {**given, **common, "progress": show_status}

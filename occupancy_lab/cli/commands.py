@@ -29,6 +29,7 @@ from occupancy_lab.cli.options import (
     triton_option,
     view_options,
 )
+from occupancy_lab.errors import refuse
 from occupancy_lab.text.printing import (
     print_answer,
     print_markdown,
@@ -242,8 +243,9 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
 def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any) -> None:
     """Write what was measured on a GPU, beside what was predicted, as a page with pictures."""
     if as_json:
-        msg = "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
-        raise click.UsageError(msg)
+        refuse(
+            "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
+        )
     from occupancy_lab.reporting.contents import run
     from occupancy_lab.sweeping.run import shown_progress
 

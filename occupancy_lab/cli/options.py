@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import InputError, quoted, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,15 +33,14 @@ class Ignored:
     without: str | None = None
 
     def check(self, given: Sequence[str]) -> None:
-        """Raise UsageError where one of the options is *given* and would do nothing."""
+        """Raise InputError where one of the options is *given* and would do nothing."""
         found = [option for option in self.options if option in given]
         beside = self.beside is None or self.beside in given
         without = self.without is None or self.without not in given
         if found and beside and without:
             why = f" beside {self.beside}" if self.beside else ""
             why += f" without {self.without}" if self.without else ""
-            msg = f"{found[0]} would be ignored{why}"
-            raise click.UsageError(msg)
+            refuse(f"{found[0]} would be ignored{why}")
 
 
 class Command(click.Command):
@@ -56,7 +55,7 @@ class Command(click.Command):
         self.params.append(debug_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Return what is left of *args*; UsageError where something would be ignored."""
+        """Return what is left of *args*; InputError where something would be ignored."""
         values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         given = [param.opts[0] for param in order]
         if not any(option in given for option in ctx.help_option_names):
@@ -67,21 +66,18 @@ class Command(click.Command):
 
 
 def _check_given(order: Sequence[click.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise UsageError where an option is given twice, against another one, or empty."""
+    """Raise InputError where an option is given twice, against another one, or empty."""
     first = {param.name: param.opts[0] for param in reversed(order)}
     for param, count in Counter(order).items():
         flag, value = param.opts[0], values.get(param.name or "")
         if first[param.name] != flag:
-            msg = f"{first[param.name]} and {flag} contradict each other; give one of them"
-            raise click.UsageError(msg)
+            refuse(f"{first[param.name]} and {flag} contradict each other; give one of them")
         if count > 1 and not param.multiple:
-            msg = f"{flag} is given {count} times, and only one of them counts; give it once"
-            raise click.UsageError(msg)
+            refuse(f"{flag} is given {count} times, and only one of them counts; give it once")
         # An empty argument may mean something to a program that is to be run.
         own = param.type is not click.UNPROCESSED
         if own and "" in (value if isinstance(value, list | tuple) else [value]):
-            msg = f"{flag} is empty; give a value, or leave it out"
-            raise click.UsageError(msg)
+            refuse(f"{flag} is empty; give a value, or leave it out")
 
 
 def debug_option() -> click.Option:
@@ -339,7 +335,7 @@ _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
 def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, Any]:
     """Return what was *asked* of FILE.py:FUNCTION, *others* among it, as `explain_launch` takes it.
 
-    Raises UsageError for an option that a matrix has and a launch has not.
+    Raises InputError for an option that a matrix has and a launch has not.
     """
     taken = {*_OF_ANY, *others}
     given = {name: value for name, value in asked.items() if name in taken and _is_given(value)}
@@ -354,7 +350,7 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
         msg = f"--{foreign[0].replace('_', '-')} has no use for the launch of {quoted(launch)}"
         if ".py" not in launch:
             msg += ", which is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
-        raise click.UsageError(msg)
+        refuse(msg)
     for name in ("num_warps", "num_stages"):
         if isinstance(given.get(name), tuple):
             given[name] = list(given[name])
@@ -364,17 +360,15 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
 def of_matrix(asked: Mapping[str, Any], single: Collection[str] = ()) -> dict[str, Any]:
     """Return what was *asked* of a matrix, without what was left to its default.
 
-    Raises UsageError where its columns are missing, a launch is described too, or an option of
+    Raises InputError where its columns are missing, a launch is described too, or an option of
     *single* has several values.
     """
     if described := first_given(DESCRIBED, asked):
-        msg = (
+        refuse(
             f"{described} describes the launch of a function of Triton; give it as FILE.py:FUNCTION"
         )
-        raise click.UsageError(msg)
     if asked["cols"] is None:
-        msg = "give --cols, or FILE.py:FUNCTION with its --signature"
-        raise click.UsageError(msg)
+        refuse("give --cols, or FILE.py:FUNCTION with its --signature")
     given = {
         name: value
         for name, value in asked.items()
@@ -390,8 +384,7 @@ def _only(name: str, values: Sequence[int]) -> int:
     """Return the one value that the option of a matrix's only launch has."""
     if len(values) > 1:
         option = f"--{name.replace('_', '-')}"
-        msg = f"{option} takes one value for a matrix; `sweep --cols ... {option}` takes several"
-        raise click.UsageError(msg)
+        refuse(f"{option} takes one value for a matrix; `sweep --cols ... {option}` takes several")
     return values[0]
 
 

@@ -18,7 +18,7 @@ from occupancy_lab.comparing.entries import (
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import with_times
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
 from occupancy_lab.explaining.duration import predicted_words, recorded_words
@@ -152,17 +152,15 @@ def _called(kernel: NamedKernel) -> str:
 
 def _check_number(number: int) -> None:
     if number < LEAST:
-        msg = (
+        refuse(
             "one thing cannot be compared: give two or more GPUs, Triton versions, kernels or"
             " num_stages, with commas"
         )
-        raise InputError(msg)
     if number > MOST:
-        msg = (
+        refuse(
             f"these are {number} combinations of GPU, kernel, num_stages and Triton; compare shows"
             f" at most {MOST} side by side, and sweep any number"
         )
-        raise InputError(msg)
 
 
 def _cells(
@@ -186,11 +184,10 @@ def _environments(wanted: tuple[str | None, ...]) -> list[Environment]:
     for text in wanted:
         environment = find_environment(text)
         if environment.triton in found:
-            msg = (
+            refuse(
                 f"{found[environment.triton]} and {text} are both Triton {environment.triton}; give"
                 " versions that differ"
             )
-            raise InputError(msg)
         found[environment.triton] = text
         environments.append(environment)
     return environments

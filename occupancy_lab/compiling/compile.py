@@ -25,6 +25,7 @@ from occupancy_lab.errors import (
     OccupancyLabError,
     TargetError,
     listed,
+    refuse,
 )
 from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.launch import constant_text
@@ -111,8 +112,7 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
 ) -> Resources:
     """Return what one program of *kernel* takes on *target*, as `compile_launch` does."""
     if kernel.function is None:
-        msg = f"{kernel.name} is made of torch operations: Triton compiles nothing of it"
-        raise InputError(msg)
+        refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
     launch = kernel_launch(kernel, problem, config, target)
     return compile_launch(kernel.function, launch, target, store, name=kernel.name, present=present)
 
@@ -197,8 +197,7 @@ def _attempt(action: Callable[[Any], Any], argument: Any) -> Any:
 def _finished(compiling: Any) -> Any:
     """Return Triton's CompiledKernel, once it is compiled."""
     if compiling is None:
-        msg = "a jit_cache_hook of the program keeps Triton from compiling"
-        raise InputError(msg)
+        refuse("a jit_cache_hook of the program keeps Triton from compiling")
     result = getattr(compiling, "result", None)
     return compiling if result is None else result()
 
@@ -240,12 +239,11 @@ def check_options(function: Any, launch: Launch, target: Target) -> None:
     unknown = [name for name in launch.options(function) if name not in usual]
     if unknown:
         parameters = [parameter.name for parameter in function.params]
-        msg = (
+        refuse(
             f"{listed(unknown)} is neither a parameter of {function.__name__}"
             f" ({', '.join(parameters)}) nor an option of Triton {triton_version()} for"
             f" {target.name}"
         )
-        raise InputError(msg)
 
 
 @contextlib.contextmanager
@@ -308,8 +306,7 @@ def _resources_of(compiled: Any, target: Target) -> Resources:
 def _check_compiles() -> None:
     """Raise InputError where Triton interprets kernels."""
     if _interprets():
-        msg = "TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them"
-        raise InputError(msg)
+        refuse("TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them")
 
 
 def _interprets() -> bool:

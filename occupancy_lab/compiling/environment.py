@@ -17,7 +17,7 @@ from pathlib import Path
 
 from occupancy_lab.compiling.compile import triton_version
 from occupancy_lab.compiling.store import make_directory, store_directory
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.workers import child
 
 OLDEST_PYTHON = (3, 11)
@@ -69,8 +69,7 @@ def find_environment(wanted: str | None) -> Environment:
     if wanted is None or wanted == sys.executable:
         return running_environment()
     if not isinstance(wanted, str):
-        msg = f"triton is {wanted!r}; give a version, such as 3.6.0, or the path of a Python"
-        raise InputError(msg)
+        refuse(f"triton is {wanted!r}; give a version, such as 3.6.0, or the path of a Python")
     path = Path(wanted).expanduser()
     if "/" not in wanted and VERSION.fullmatch(wanted):
         python = triton_python(wanted)
@@ -80,11 +79,10 @@ def find_environment(wanted: str | None) -> Environment:
     if path.is_dir():
         path /= "bin/python"
     if not path.is_file():
-        msg = (
+        refuse(
             f"{wanted} is neither a Triton version, such as 3.6.0, nor a Python interpreter, nor"
             " the folder of a virtual environment"
         )
-        raise InputError(msg)
     # A venv's python is a link; where it leads to has not the venv's packages.
     return Environment(str(path.absolute()), _ask(path.absolute(), wanted))
 
@@ -127,11 +125,10 @@ def _check_owned(*paths: Path) -> None:
             continue
         owners = {link.st_uid, status.st_uid}
         if not owners <= {os.getuid(), 0} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            msg = (
+            refuse(
                 f"{path} belongs to another user or can be written by others, who may have put"
                 " there what would be run; remove it, or make it yours alone (chmod go-w)"
             )
-            raise InputError(msg)
 
 
 def _make(version: str, directory: Path) -> None:
@@ -157,11 +154,10 @@ def _run(command: list[str], version: str) -> None:
     except subprocess.TimeoutExpired:
         reason = f"it takes longer than {MAKING:g} s"
     if reason is not None:
-        msg = (
+        refuse(
             f"no environment for Triton {version} could be made: {reason}; give one that has it, as"
             " the path of its Python"
         )
-        raise InputError(msg)
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
@@ -193,15 +189,12 @@ def _ask(python: Path, wanted: str) -> str:
     """Return the version of the Triton that *python* imports."""
     answer = _answer(python)
     if answer is None:
-        msg = f"{wanted} is no Python interpreter that runs"
-        raise InputError(msg)
+        refuse(f"{wanted} is no Python interpreter that runs")
     found, *rest = answer
     number = found.replace(" ", ".")
     if tuple(map(int, found.split())) < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
-        msg = f"{wanted} is Python {number}; compiling there takes {oldest} or newer"
-        raise InputError(msg)
+        refuse(f"{wanted} is Python {number}; compiling there takes {oldest} or newer")
     if not rest:
-        msg = f"{wanted} is Python {number} without a Triton that it can import"
-        raise InputError(msg)
+        refuse(f"{wanted} is Python {number} without a Triton that it can import")
     return rest[-1]

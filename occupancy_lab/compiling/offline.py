@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from occupancy_lab.errors import InputError, TargetError
+from occupancy_lab.errors import InputError, TargetError, refuse
 from occupancy_lab.values import Target
 
 if TYPE_CHECKING:
@@ -172,14 +172,12 @@ class Properties(dict[str, Any]):
         self._title = title
 
     def __missing__(self, name: str) -> Any:
-        msg = f"{name} of {self._title} is not known in a dry run"
-        raise InputError(msg)
+        refuse(f"{name} of {self._title} is not known in a dry run")
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
         if value is None:
-            msg = f"{name} of {self._title} is not known; name a GPU, not an architecture"
-            raise InputError(msg)
+            refuse(f"{name} of {self._title} is not known; name a GPU, not an architecture")
         return value
 
     def __getattr__(self, name: str) -> Any:
@@ -283,17 +281,16 @@ def _answers(names: Sequence[str], value: Any = None) -> dict[str, Callable[...,
 
 
 def _refusing(what: str) -> Callable[..., Any]:
-    def refuse(*_: object, **__: object) -> Any:
-        msg = f"{what} has no dry run; call what launches the kernel without it"
-        raise InputError(msg)
+    def refusing(*_: object, **__: object) -> Any:
+        refuse(f"{what} has no dry run; call what launches the kernel without it")
 
-    return refuse
+    return refusing
 
 
 def _compile(model: Any = None, **_: Any) -> Any:
     """Stand for torch.compile, as a function or a decorator: what it returns cannot be called."""
-    refuse = _refusing("torch.compile")
-    return _answer(refuse) if model is None else refuse
+    refusing = _refusing("torch.compile")
+    return _answer(refusing) if model is None else refusing
 
 
 def _torch_cuda(device: Device) -> dict[str, Any]:

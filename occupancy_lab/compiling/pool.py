@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.compile import check_options, compile_launch, resource_key
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, CompileProcess, Request
 from occupancy_lab.compiling.store import Store, key_as_json, key_digest
-from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError, quoted
+from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError, quoted, refuse
 from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Failure, Resources
 from occupancy_lab.workers.child import distribute
@@ -95,12 +95,10 @@ def check_scheduler(address: str) -> None:
     Dask's own client waits much longer, and for some servers in vain.
     """
     if importlib.util.find_spec("distributed") is None:
-        msg = "--scheduler needs Dask: pip install 'occupancy-lab[dask]'"
-        raise InputError(msg)
+        refuse("--scheduler needs Dask: pip install 'occupancy-lab[dask]'")
     match = re.fullmatch(r"(?:tcp|tls)://(\[[^]]+\]|[^:/\[\]]+):(\d{1,5})", address)
     if match is None:
-        msg = f"{quoted(address)} is no address of a Dask scheduler, such as tcp://host:8786"
-        raise InputError(msg)
+        refuse(f"{quoted(address)} is no address of a Dask scheduler, such as tcp://host:8786")
     try:
         socket.create_connection((match[1].strip("[]"), int(match[2])), ANSWERING).close()
     except (OSError, OverflowError, UnicodeError) as error:
@@ -112,8 +110,7 @@ def check_scheduler(address: str) -> None:
     with ThreadPoolExecutor(1) as thread, _quiet():  # a notebook's thread has a loop of its own
         kind = thread.submit(asyncio.run, _kind(address)).result()
     if kind != "Scheduler":
-        msg = f"what answers at {address} is no Dask scheduler"
-        raise InputError(msg)
+        refuse(f"what answers at {address} is no Dask scheduler")
 
 
 async def _kind(address: str) -> str | None:

@@ -29,6 +29,7 @@ from occupancy_lab.errors import (
     InputError,
     OccupancyLabError,
     quoted,
+    refuse,
 )
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
@@ -175,11 +176,9 @@ class Script:
         finally:
             self._progress("")
         if line is None:
-            msg = f"{self._name} takes longer than {self._timeout:g} s to make its launches"
-            raise InputError(msg)
+            refuse(f"{self._name} takes longer than {self._timeout:g} s to make its launches")
         if not line:
-            msg = f"{self._name} ends its process: {self._child.last_words}"
-            raise InputError(msg)
+            refuse(f"{self._name} ends its process: {self._child.last_words}")
         ran: Ran = from_line(Ran, line)
         if ran.printed and not self._ran:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
@@ -220,8 +219,7 @@ class Script:
         """Run the script once more after its process died in a compile."""
         self._last_words = self._child.last_words
         if [one.bound for one in self._run()] != [one.bound for one in self.launches]:
-            msg = f"{self._name} makes other launches when it is run again"
-            raise InputError(msg)
+            refuse(f"{self._name} makes other launches when it is run again")
 
 
 _recorders: list[Recorder] = []
@@ -281,16 +279,14 @@ def _function(module: Any, script: str, entry: str) -> Callable[[], object]:
     if type(found).__name__ == "Mark" and hasattr(found, "benchmarks"):
         return module.__dict__[entry].run  # type: ignore[no-any-return] # Triton has no types
     if not callable(found) or is_triton_function(found):
-        msg = f"{script} has no function {quoted(entry)} that launches kernels"
-        raise InputError(msg)
+        refuse(f"{script} has no function {quoted(entry)} that launches kernels")
     needed = [
         name
         for name, one in inspect.signature(found).parameters.items()
         if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
     ]
     if needed:
-        msg = f"{script} takes {', '.join(needed)}; name a function that can be called without"
-        raise InputError(msg)
+        refuse(f"{script} takes {', '.join(needed)}; name a function that can be called without")
     return found  # type: ignore[no-any-return] # whatever it is, it can be called
 
 

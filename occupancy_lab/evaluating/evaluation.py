@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.process import check_files
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
@@ -319,13 +319,11 @@ def choose(table: pd.DataFrame, gpus: Sequence[str], uses: Sequence[str]) -> pd.
     if "use" in table:
         chosen = chosen[chosen["use"].isin(uses or USES)]
     elif uses:
-        msg = f"the table has no column use, which could be {' or '.join(uses)}"
-        raise InputError(msg)
+        refuse(f"the table has no column use, which could be {' or '.join(uses)}")
     if chosen.empty:
         there = table[[name for name in ("gpu", "use") if name in table]].drop_duplicates()
         rows = "; ".join(", ".join(map(str, row)) for row in there.itertuples(index=False))
-        msg = f"no launch was measured on these GPUs for this use; there are: {rows or 'none'}"
-        raise InputError(msg)
+        refuse(f"no launch was measured on these GPUs for this use; there are: {rows or 'none'}")
     return chosen
 
 

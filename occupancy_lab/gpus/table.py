@@ -11,7 +11,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import LONGEST_QUOTE, InputError, quoted, shortened
+from occupancy_lab.errors import LONGEST_QUOTE, InputError, quoted, refuse, shortened
 from occupancy_lab.gpus.gpu import Architecture, CudaArchitecture, Gpu, HipArchitecture, Source
 
 if TYPE_CHECKING:
@@ -180,8 +180,7 @@ def find_gpus(text: str) -> tuple[Gpu, ...]:
     """
     parts = text.split(",")
     if not all(part.strip() for part in parts):
-        message = f"The list of GPUs {quoted(text)} has an empty part; write it like h100,mi300x."
-        raise InputError(message)
+        refuse(f"The list of GPUs {quoted(text)} has an empty part; write it like h100,mi300x.")
     return tuple({gpu.key: gpu for gpu in map(find_gpu, parts)}.values())
 
 
@@ -211,15 +210,13 @@ def _bare_gpu(name: str, warp_size: str | None) -> Gpu:
     gpu = bare_gpus().get(name)
     if gpu is None:
         known = ", ".join(other for other in bare_gpus() if other[:2] == name[:2])
-        message = f"The architecture {shortened(name)} is not in the table, which has {known}."
-        raise InputError(message)
+        refuse(f"The architecture {shortened(name)} is not in the table, which has {known}.")
     architecture = gpu.architecture
     if warp_size not in {None, str(architecture.warp_size)}:
-        message = (
+        refuse(
             f"Triton compiles {name} for {architecture.warp_word}s of {architecture.warp_size}, "
             f"not {shortened(str(warp_size))}; write {gpu.target}."
         )
-        raise InputError(message)
     return gpu
 
 

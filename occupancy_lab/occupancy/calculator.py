@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import asked_gpus, check_fits, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
@@ -194,8 +194,7 @@ def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
 
 def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
     if not 1 <= num_ctas <= MAX_NUM_CTAS or num_ctas & (num_ctas - 1):
-        msg = f"num_ctas is {num_ctas}; a program has 1, 2, 4, 8 or {MAX_NUM_CTAS} CTAs"
-        raise InputError(msg)
+        refuse(f"num_ctas is {num_ctas}; a program has 1, 2, 4, 8 or {MAX_NUM_CTAS} CTAs")
     target = gpu.target
     has_clusters = (
         int(target.arch) >= CLUSTERS_FROM
@@ -203,8 +202,7 @@ def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
         else target.arch.startswith(HIP_CLUSTERS)
     )
     if num_ctas > 1 and not has_clusters:
-        msg = f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1"
-        raise InputError(msg)
+        refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
 
 
 def calculate_for(
@@ -227,12 +225,10 @@ def calculate_for(
     amounts = {"n_regs": n_regs, "shared": shared, **others}
     for name, amount in amounts.items():
         if amount is not None and amount < 0:
-            msg = f"{name} is {amount}; it counts something and is 0 or more"
-            raise InputError(msg)
+            refuse(f"{name} is {amount}; it counts something and is 0 or more")
     agprs = others.get("agprs") or 0
     if agprs > n_regs:
-        msg = f"agprs is {agprs}, more than the {n_regs} of n_regs, which counts them too"
-        raise InputError(msg)
+        refuse(f"agprs is {agprs}, more than the {n_regs} of n_regs, which counts them too")
     resources = Resources(n_regs, num_warps, shared, num_ctas=num_ctas).replace(**others)
     gpus = asked_gpus(asked)
     for gpu in gpus:
@@ -246,6 +242,5 @@ def calculate_for(
     for name in ("sgprs", "agprs", "barriers", "tensor_memory"):
         if others.get(name) is not None and name not in counted:
             keys = quoted(",".join(gpu.key for gpu in gpus))
-            msg = f"{name} is {others[name]}, and no limit of {keys} depends on it"
-            raise InputError(msg)
+            refuse(f"{name} is {others[name]}, and no limit of {keys} depends on it")
     return calculations

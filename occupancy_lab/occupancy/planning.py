@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import Grid
 from occupancy_lab.values import LaunchPlan, Traffic
 
@@ -62,8 +62,7 @@ def plan_grid(grid: Sequence[int], resident_programs: int | None) -> LaunchPlan:
     """
     sizes = tuple(grid)
     if not 1 <= len(sizes) <= MAX_DIMENSIONS or any(size < 0 for size in sizes):
-        msg = f"the grid is {sizes}; it has 1 to {MAX_DIMENSIONS} dimensions, each 0 or more"
-        raise InputError(msg)
+        refuse(f"the grid is {sizes}; it has 1 to {MAX_DIMENSIONS} dimensions, each 0 or more")
     programs = math.prod(sizes)
     return LaunchPlan(programs, programs, resident_programs, sizes)
 

@@ -6,7 +6,7 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, shortened
+from occupancy_lab.errors import InputError, refuse, shortened
 from occupancy_lab.files import plain_rows, read_texts, write_csv
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import check_launched_warps, whole_clusters
@@ -137,20 +137,17 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
     if not isinstance(table.index, pd.RangeIndex):
         # Where the first row has more fields than the header, pandas makes an index of some.
         columns = len(table.columns)
-        msg = f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}"
-        raise InputError(msg)
+        refuse(f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}")
     for column in (*REQUIRED, *OPTIONAL):
         # pandas renames the second of two columns of the same name.
         if list(table.columns).count(column) > 1 or {column, f"{column}.1"} <= set(table.columns):
-            msg = f"{name}: line 1: the column {column} is there twice; keep one of them"
-            raise InputError(msg)
+            refuse(f"{name}: line 1: the column {column} is there twice; keep one of them")
     missing = [column for column in REQUIRED if column not in table]
     if missing:
-        msg = (
+        refuse(
             f"{name}: line 1: the column {missing[0]} is missing;"
             f" a points file has the columns {', '.join(REQUIRED)}"
         )
-        raise InputError(msg)
 
 
 def _line(column: pd.Series[Any], at: int) -> int:
@@ -185,8 +182,9 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
         at = int(bad.to_numpy().argmax())
         found = "blank" if pd.isna(column.iloc[at]) else shortened(str(column.iloc[at]))
         line = _line(column, at)
-        msg = f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
-        raise InputError(msg)
+        refuse(
+            f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
+        )
     return numbers.astype("int64")
 
 

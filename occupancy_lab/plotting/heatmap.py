@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, styled
 from occupancy_lab.text.words import LIMITS
 
@@ -46,15 +46,14 @@ def _check(table: pd.DataFrame, value: str) -> None:
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if table.empty:
-        msg = "there is no row to draw"
-        raise InputError(msg)
+        refuse("there is no row to draw")
     if value not in table:
-        msg = f"there is no column {quoted(value)} to draw; there are {', '.join(map(str, table))}"
-        raise InputError(msg)
+        refuse(
+            f"there is no column {quoted(value)} to draw; there are {', '.join(map(str, table))}"
+        )
     known = table[value].dropna().infer_objects()
     if len(known) and (is_bool_dtype(known) or not is_numeric_dtype(known)):
-        msg = f"the column {value} holds no numbers; a heat map shows one that does: occupancy"
-        raise InputError(msg)
+        refuse(f"the column {value} holds no numbers; a heat map shows one that does: occupancy")
 
 
 def _panels(table: pd.DataFrame) -> list[Panel]:
@@ -66,11 +65,10 @@ def _panels(table: pd.DataFrame) -> list[Panel]:
         for values, rows in table.groupby(names, sort=False, dropna=False)
     ]
     if len(panels) > MAX_PANELS:
-        msg = (
+        refuse(
             f"the table makes {len(panels)} heat maps, one for each {', '.join(names)}, and a"
             f" picture holds {MAX_PANELS}; choose fewer rows"
         )
-        raise InputError(msg)
     return panels
 
 
@@ -140,11 +138,10 @@ class _Map:
         repeated = rows.duplicated(["num_warps", "num_stages"])
         if repeated.any():
             first = rows[repeated].iloc[0]
-            msg = (
+            refuse(
                 f"several rows are {title}, num_warps {first['num_warps']}, num_stages"
                 f" {first['num_stages']}, and a heat map shows one; choose fewer rows"
             )
-            raise InputError(msg)
         for row in rows.to_dict("records"):
             self._draw_cell(axes, row)
 

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.patches import ConnectionPatch
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.files import PICTURES, export
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def _format_of(path: Path) -> str:
     """
     found = path.suffix.lower()
     if found not in PICTURES:
-        msg = f"{path} does not end in .svg or .png, the two kinds of picture there are"
-        raise InputError(msg)
+        refuse(f"{path} does not end in .svg or .png, the two kinds of picture there are")
     return found.removeprefix(".")
 
 

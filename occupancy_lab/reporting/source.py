@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.gpus import find_gpu
@@ -270,11 +270,10 @@ def make_fresh(gpu: Gpu, **how: Any) -> Source:
 def _basis(gpu: Gpu, model: Model) -> Basis:
     basis = model.basis_of(gpu)
     if basis is None or gpu.multiprocessors is None or gpu.boost_mhz is None:
-        msg = (
+        refuse(
             f"no launches were recorded on {gpu.title}, and nothing can be predicted of any: name"
             " a GPU whose size, clock and bandwidth `occupancy-lab gpus` knows"
         )
-        raise InputError(msg)
     return basis
 
 
@@ -299,8 +298,7 @@ def file_source(path: str, name: str | None) -> Source:
     key = find_gpu(name).key if name is not None else there[0] if len(there) == 1 else None
     if key not in there:
         found = f"launches were measured on: {', '.join(there)}" if there else "none was measured"
-        msg = f"name a GPU whose launches {path} holds; {found}"
-        raise InputError(msg)
+        refuse(f"name a GPU whose launches {path} holds; {found}")
     return make_source(find_gpu(str(key)), table, file=path)
 
 
@@ -340,8 +338,9 @@ def _measured(table: pd.DataFrame) -> pd.DataFrame:
 def _check(table: pd.DataFrame, file: str | None) -> None:
     missing = [name for name in (*STATUS, *MEASURED_COLUMNS) if name not in table]
     if missing:
-        msg = f"{file} lacks the columns {', '.join(missing)}, which say how launches were measured"
-        raise InputError(msg)
+        refuse(
+            f"{file} lacks the columns {', '.join(missing)}, which say how launches were measured"
+        )
 
 
 def _typed(table: pd.DataFrame) -> pd.DataFrame:

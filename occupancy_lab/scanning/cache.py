@@ -28,7 +28,7 @@ from occupancy_lab.compiling.amdgcn import (
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
-from occupancy_lab.errors import BinaryError, InputError, quoted
+from occupancy_lab.errors import BinaryError, quoted, refuse
 from occupancy_lab.values import Resources, Target
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
     left = []
     for directory in (os.fspath(one) for one in directories):
         if not Path(directory).is_dir():
-            msg = f"{quoted(directory)} is no directory; give a cache of Triton's, or one entry"
-            raise InputError(msg)
+            refuse(f"{quoted(directory)} is no directory; give a cache of Triton's, or one entry")
         left.append(directory.rstrip("/") or "/")
     left.reverse()
     while left:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import CudaArchitecture, usual_gpus
 from occupancy_lab.inputs import asked_gpus
@@ -213,8 +213,7 @@ def _by_target(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
     for gpu in gpus:
         other = found.setdefault(gpu.target.name, gpu)
         if other != gpu:
-            msg = f"{other.key} and {gpu.key} are both {gpu.target.name}; give one of them"
-            raise InputError(msg)
+            refuse(f"{other.key} and {gpu.key} are both {gpu.target.name}; give one of them")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export
 from occupancy_lab.scanning.scan import COLUMNS, Scan, kinds_of, scan, values_of
@@ -41,8 +41,7 @@ def choose(found: Scan, *, where: str | None = None, sort: str | None = None) ->
     if sort is not None:
         name = sort.removeprefix("-")
         if name not in kinds:
-            msg = f"--sort {quoted(sort)} names no column; {nearest(name, kinds)}"
-            raise InputError(msg)
+            refuse(f"--sort {quoted(sort)} names no column; {nearest(name, kinds)}")
         kernels = _sorted(kernels, name, descending=sort.startswith("-"))
     return found.with_kernels(kernels)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
-from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError
+from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError, refuse
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.inputs import check_fits
 from occupancy_lab.occupancy.calculator import calculate
@@ -465,12 +465,12 @@ def _gpu_of(
     """Return the GPU to work out a kernel for, and how it is known."""
     if asked is not None:
         if target is not None and asked.target.name != target.name:
-            msg = f"it is compiled for {target.name}, and {asked.title} is {asked.target.name}"
-            raise InputError(msg)
+            refuse(f"it is compiled for {target.name}, and {asked.title} is {asked.target.name}")
         return asked, "as asked"
     if target is None or target.name not in bare_gpus():
-        msg = "its target is not known" if target is None else f"{target.name} is not in the table"
-        raise InputError(msg)
+        refuse(
+            "its target is not known" if target is None else f"{target.name} is not in the table"
+        )
     name: Any = kernel.get("gpu")
     size = kernel.get("multiprocessors")
     if name in present:

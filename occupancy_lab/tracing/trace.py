@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
@@ -78,8 +78,7 @@ class Trace(Answer):
 
     def __enter__(self) -> Self:
         if self._session is not None or self._found is not None:
-            msg = "this trace was used already; make another with trace()"
-            raise InputError(msg)
+            refuse("this trace was used already; make another with trace()")
         self._asked, settings = self._asked
         self._folder = tempfile.TemporaryDirectory(prefix="occupancy-lab-trace-")
         self._session = hook.Session(self._folder.name, **settings)
@@ -101,8 +100,7 @@ class Trace(Answer):
     def found(self) -> Traced:
         """What was launched; raises InputError before the end of the block."""
         if self._found is None:
-            msg = "the trace has not ended; ask for it after its block"
-            raise InputError(msg)
+            refuse("the trace has not ended; ask for it after its block")
         return self._found
 
     @property
@@ -161,8 +159,7 @@ def _gpu(gpu: str | Gpu | None) -> Gpu | None:
 
 def _settings(*, times: bool, sample: int) -> dict[str, Any]:
     if sample < 1:
-        msg = f"sample is {sample}; one launch in 1 or more is timed"
-        raise InputError(msg)
+        refuse(f"sample is {sample}; one launch in 1 or more is timed")
     return {"times": times, "sample": sample}
 
 
@@ -226,10 +223,9 @@ def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
             return word, tuple(command[place + 1 :])
         if place and not word.startswith("-"):
             break
-    msg = (
+    return refuse(
         f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
     )
-    raise InputError(msg)
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
