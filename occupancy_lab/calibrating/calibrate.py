@@ -125,7 +125,6 @@ def _kernel_name(name: str) -> str:
 def time_calibration(
     gpu: Gpu,
     *,
-    jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     journal: Journal | None = None,
 ) -> pd.DataFrame:
@@ -134,7 +133,7 @@ def time_calibration(
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
     tasks = tasks_of(gpu)
-    table = run_tasks(tasks, jobs=jobs, progress=progress)
+    table = run_tasks(tasks, progress=progress)
     return measure_table(table, tasks, runs=RUNS, progress=progress, journal=journal)
 
 

@@ -257,8 +257,9 @@ def resume_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options of one matrix."""
+def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options of one matrix, and of the launch where one value does."""
+    own = "[default: the kernel's own choice]"
     return _with_options(
         command,
         click.option("--cols", type=int, required=True, help="Columns of the matrix."),
@@ -266,15 +267,6 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16."
         ),
-    )
-
-
-def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options of one matrix, and of the launch where one value does."""
-    own = "[default: the kernel's own choice]"
-    return _with_options(
-        command,
-        problem_options,
         click.option("--block-size", type=int, help=f"BLOCK_SIZE {own}."),
         click.option("--num-warps", type=int, help=f"Warps per program {own}."),
     )

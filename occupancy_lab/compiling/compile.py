@@ -419,12 +419,12 @@ def _telling_line(text: str) -> str:
     return next((line for line in lines if line), "")
 
 
-def load_compiled(function: Any, launch: Launch, target: Target, name: str = "") -> Any:
+def load_compiled(function: Any, launch: Launch, target: Target) -> Any:
     """Compile *launch* on Triton's own driver and load it on the GPU at hand.
 
     Gives Triton's CompiledKernel. Raises CompileError where Triton cannot compile it.
     """
-    compiled = _compile(function, launch, target, name or function.__name__, present=True)
+    compiled = _compile(function, launch, target, function.__name__, present=True)
     compiled._init_handles()  # noqa: SLF001 - nothing else loads a kernel without launching it
     return compiled
 

@@ -16,8 +16,7 @@ from occupancy_lab.compiling.amdgcn import (
     read_amdgcn,
     read_issued,
 )
-from occupancy_lab.compiling.cubin import digest, read_cubin
-from occupancy_lab.compiling.elf import read_elf
+from occupancy_lab.compiling.cubin import digest, read_cubin, read_elf
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.values import Resources
 

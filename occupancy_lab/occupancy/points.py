@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.text.printing import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import IO, TextIO
 
     import numpy as np
@@ -155,17 +156,23 @@ def _line(column: pd.Series[Any], at: int) -> int:
     return int(column.index.to_numpy()[at]) + FIRST_LINE
 
 
-def _check_targets(targets: pd.Series[Any], name: str) -> None:
-    """Raise InputError, naming the line, for the first target that no GPU is called."""
+def _check_each(column: pd.Series[Any], name: str, check: Callable[[Any], object]) -> None:
+    """Raise InputError, naming the line, for the first value of *column* that *check* refuses."""
+    for value in column.unique():
+        try:
+            check(value)
+        except InputError as error:
+            line = _line(column, int(column.isin([value]).to_numpy().argmax()))
+            msg = f"{name}: line {line}: {error}"
+            raise InputError(msg) from error
+
+
+def _check_target(target: Any) -> None:
     import pandas as pd
 
-    for target in targets.unique():
-        try:
-            find_gpu(str(target))
-        except InputError as error:
-            line = _line(targets, int(targets.isin([target]).to_numpy().argmax()))
-            msg = f"{name}: line {line}: {'target is blank' if pd.isna(target) else error}"
-            raise InputError(msg) from error
+    if pd.isna(target):
+        refuse("target is blank")
+    find_gpu(str(target))
 
 
 def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int | None) -> Any:
@@ -186,19 +193,6 @@ def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int 
             f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
         )
     return numbers.astype("int64")
-
-
-def _check_warps(table: pd.DataFrame, name: str) -> None:
-    """Raise InputError, naming the line, for a num_warps that no program of its target has."""
-    for target, warps in table.groupby("target", sort=False)["num_warps"]:
-        architecture = find_gpu(str(target)).architecture
-        for number in warps.unique():
-            try:
-                check_launched_warps(int(number), architecture)
-            except InputError as error:
-                line = _line(warps, int(warps.eq(number).to_numpy().argmax()))
-                msg = f"{name}: line {line}: {error}"
-                raise InputError(msg) from error
 
 
 def _unreadable(error: Exception) -> str:
@@ -237,7 +231,7 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
     table.columns = table.columns.str.strip()
     _check_columns(table, name)
     table = table.dropna(how="all")
-    _check_targets(table["target"], name)
+    _check_each(table["target"], name, _check_target)
     for column in REQUIRED[1:]:
         least = 1 if column == "num_warps" else 0
         table[column] = _whole_numbers(table[column], name, least=least, blank=None)
@@ -245,7 +239,9 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
         if column in table:
             least = 1 if column == "num_ctas" else 0
             table[column] = _whole_numbers(table[column], name, least=least, blank=least)
-    _check_warps(table, name)
+    for target, warps in table.groupby("target", sort=False)["num_warps"]:
+        architecture = find_gpu(str(target)).architecture
+        _check_each(warps, name, partial(check_launched_warps, architecture=architecture))
     return read_texts(table.reset_index(drop=True))
 
 

@@ -1,4 +1,4 @@
-"""A sweep as heat maps: a number for each num_warps and num_stages."""
+"""A sweep as heat maps: the occupancy for each num_warps and num_stages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
-from occupancy_lab.errors import quoted, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, styled
 from occupancy_lab.text.words import LIMITS
 
@@ -41,21 +41,6 @@ DARK = 0.179
 OCCUPANCY_WORDS = "occupancy: resident warps over the most there can be"
 
 
-def _check(table: pd.DataFrame, value: str) -> None:
-    """Raise InputError unless *table* can be drawn as heat maps of *value*."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    if table.empty:
-        refuse("there is no row to draw")
-    if value not in table:
-        refuse(
-            f"there is no column {quoted(value)} to draw; there are {', '.join(map(str, table))}"
-        )
-    known = table[value].dropna().infer_objects()
-    if len(known) and (is_bool_dtype(known) or not is_numeric_dtype(known)):
-        refuse(f"the column {value} holds no numbers; a heat map shows one that does: occupancy")
-
-
 def _panels(table: pd.DataFrame) -> list[Panel]:
     """Return the title and the rows of each panel, in the table's order."""
     varying = [name for name in SOMETIMES if name in table and len(table[name].unique()) > 1]
@@ -78,13 +63,6 @@ def _title(names: Sequence[str], values: Sequence[Hashable]) -> str:
     return ", ".join((str(gpu), *words))
 
 
-def _number(number: float, value: str) -> str:
-    """Return *number* as a cell shows it."""
-    if value == "occupancy":
-        return f"{number:.0%}"
-    return str(int(number)) if number == int(number) else f"{number:.3g}"
-
-
 def _initials(limiter: object) -> str:
     """Return "W R" for "warps+registers"; nothing for no limiter."""
     names = limiter.split("+") if isinstance(limiter, str) else []
@@ -100,22 +78,13 @@ def _is_dark(colour: Sequence[float]) -> bool:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue < DARK
 
 
-def _colours(numbers: pd.Series[Any], *, occupancy: bool) -> ScalarMappable:
-    known = [float(number) for number in numbers.dropna()]
-    low, high = (0.0, 1.0) if occupancy or not known else (min(known), max(known))
-    if low == high:
-        low, high = low - 1, high + 1
-    return ScalarMappable(Normalize(low, high), COLOUR_MAP)
-
-
 class _Map:
     """Draws panels of one table: they share their axes and their colours."""
 
-    def __init__(self, table: pd.DataFrame, value: str) -> None:
-        self.value = value
+    def __init__(self, table: pd.DataFrame) -> None:
         self.num_warps = sorted({int(number) for number in table["num_warps"]})
         self.num_stages = sorted({int(number) for number in table["num_stages"]})
-        self.colours = _colours(table[value], occupancy=value == "occupancy")
+        self.colours = ScalarMappable(Normalize(0.0, 1.0), COLOUR_MAP)
         self.panel_width = max(LEAST_CELLS, len(self.num_warps)) * CELL_WIDTH
         self.panel_height = len(self.num_stages) * CELL_HEIGHT
 
@@ -154,13 +123,13 @@ class _Map:
         ink, hatch = MUTED, None
         if row["status"] != "ok":
             words, hatch = row["status"].replace(" ", "\n", 1), "////"
-        elif pd.isna(row[self.value]):
+        elif pd.isna(row["occupancy"]):
             words = "not\nknown"
         else:
-            number = float(row[self.value])
-            (colour,) = self.colours.to_rgba(np.array([number]))
+            occupancy = float(row["occupancy"])
+            (colour,) = self.colours.to_rgba(np.array([occupancy]))
             ink = "white" if _is_dark(colour) else "black"
-            words = f"{_number(number, self.value)}\n{_initials(row['limiter'])}".rstrip()
+            words = f"{occupancy:.0%}\n{_initials(row['limiter'])}".rstrip()
         corner = (x - 0.5, y - 0.5)
         cell = Rectangle(corner, 1, 1, facecolor=colour, edgecolor=FAINT, hatch=hatch, linewidth=0)
         axes.add_patch(cell)
@@ -169,7 +138,7 @@ class _Map:
         axes.text(x, y, words, ha="center", va="center", fontsize=size, color=ink)
 
 
-def _headline(table: pd.DataFrame, value: str) -> str:
+def _headline(table: pd.DataFrame) -> str:
     """Return what the picture shows, with whatever is the same for all of it."""
     same = {
         name: table[name].iloc[0]
@@ -179,7 +148,7 @@ def _headline(table: pd.DataFrame, value: str) -> str:
     parts = [str(same["kernel"])] if "kernel" in same else []
     parts += [f"{same[name]} {name}" for name in ("rows", "cols") if name in same]
     parts += [str(same["dtype"])] if "dtype" in same else []
-    return f"{value} of {', '.join(parts)}" if parts else value
+    return f"occupancy of {', '.join(parts)}" if parts else "occupancy"
 
 
 def _key(table: pd.DataFrame) -> str:
@@ -192,10 +161,7 @@ def _key(table: pd.DataFrame) -> str:
     return f"{limiters}Hatched: not to be had, for the reason it names. Blank: not in the table."
 
 
-def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map, meaning: str) -> None:
-    words = f"{drawn.value}: {meaning}" if meaning else drawn.value
-    if drawn.value == "occupancy":
-        words = OCCUPANCY_WORDS
+def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
     width, height = figure.get_size_inches()
     length = _columns(len(panels)) * len(drawn.num_warps) * CELL_WIDTH
     shape: dict[str, Any] = {
@@ -204,13 +170,10 @@ def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map, meaning: s
         "pad": BAR_DISTANCE / height,
     }
     bar = figure.colorbar(drawn.colours, ax=panels, location="bottom", **shape)
-    bar.set_label(textwrap.fill(words, int(width * 12)), fontsize=9)
+    bar.set_label(textwrap.fill(OCCUPANCY_WORDS, int(width * 12)), fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
-    if drawn.value == "occupancy":
-        bar.ax.xaxis.set_major_formatter(PercentFormatter(1))
-    else:
-        bar.ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    bar.ax.xaxis.set_major_formatter(PercentFormatter(1))
 
 
 def _columns(panels: int) -> int:
@@ -218,25 +181,24 @@ def _columns(panels: int) -> int:
     return next((number for number in (3, 2) if panels % number == 0), min(panels, 3))
 
 
-def draw_heatmap(table: pd.DataFrame, value: str = "occupancy", meaning: str = "") -> Figure:
-    """Return a figure of heat maps of the column *value* of a sweep's *table*, with the limiters.
+def draw_heatmap(table: pd.DataFrame) -> Figure:
+    """Return a figure of heat maps of the occupancy in a sweep's *table*, with the limiters.
 
     There is a map for each GPU and BLOCK_SIZE, and for each kernel and problem where there are
     several, with num_warps across and num_stages up. A configuration that failed is hatched and
-    says how; one that is not in the table is blank; a number that is not known says so. *meaning*
-    is what the colour bar says of a column other than the occupancy.
+    says how; one that is not in the table is blank; a number that is not known says so.
 
-    Raises InputError for no rows, for a *value* that is no column of numbers, for several rows of
-    one configuration, and for more than 12 maps.
+    Raises InputError for no rows, for several rows of one configuration, and for more than 12 maps.
     """
-    _check(table, value)
+    if table.empty:
+        refuse("there is no row to draw")
     panels = _panels(table)
-    drawn = _Map(table, value)
+    drawn = _Map(table)
     across = _columns(len(panels))
     down = -(-len(panels) // across)
     width = max(LEAST_WIDTH, across * (drawn.panel_width + 0.6))
     height = down * (drawn.panel_height + 0.7) + 1.6
-    headline, key = _headline(table, value), _key(table)
+    headline, key = _headline(table), _key(table)
     with styled():
         figure = Figure(figsize=(width, height), layout="constrained")
         grid = list(figure.subplots(down, across, squeeze=False).flat)
@@ -245,7 +207,7 @@ def draw_heatmap(table: pd.DataFrame, value: str = "occupancy", meaning: str = "
         shown = grid[: len(panels)]
         for axes, panel in zip(shown, panels, strict=True):
             drawn.draw(axes, panel)
-        _draw_colour_bar(figure, shown, drawn, meaning)
+        _draw_colour_bar(figure, shown, drawn)
         lines = textwrap.fill(headline, int(width * 10), break_on_hyphens=False)
         figure.suptitle(lines, x=0.01, ha="left", weight="bold", fontsize=11)
         lines = textwrap.fill(key, int(width * 14))

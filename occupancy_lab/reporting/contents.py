@@ -17,15 +17,23 @@ from occupancy_lab.files import check_outputs, export
 from occupancy_lab.plotting.style import save
 from occupancy_lab.reporting.chapters.accuracy import make_accuracy, the_accuracy
 from occupancy_lab.reporting.chapters.benchmark import make_benchmark, the_benchmark
-from occupancy_lab.reporting.chapters.compiled import make_compiled, what_was_compiled
 from occupancy_lab.reporting.chapters.example import the_example
-from occupancy_lab.reporting.chapters.excess import make_excesses, the_excesses
 from occupancy_lab.reporting.chapters.forecast import make_forecast, the_forecast
-from occupancy_lab.reporting.chapters.miscount import make_miscounts, the_miscounts
+from occupancy_lab.reporting.chapters.miscount import (
+    make_excesses,
+    make_miscounts,
+    the_excesses,
+    the_miscounts,
+)
 from occupancy_lab.reporting.chapters.occupancies import make_occupancies, the_occupancies
 from occupancy_lab.reporting.chapters.short import forecast_in_short, in_short
 from occupancy_lab.reporting.chapters.spread import make_spread, the_certainty, the_spread
-from occupancy_lab.reporting.chapters.taken import make_taken, what_was_run
+from occupancy_lab.reporting.chapters.taken import (
+    make_compiled,
+    make_taken,
+    what_was_compiled,
+    what_was_run,
+)
 from occupancy_lab.reporting.example import make_example
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import file_source, recorded_source

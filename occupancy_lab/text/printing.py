@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import os
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
     from occupancy_lab.text.document import Answer, Document
 
 _STANDARD_ERROR = 2
@@ -112,11 +115,52 @@ def print_answer(answer: Answer, form: str, document: Document | None = None) ->
         (print_text if form == "markdown" else print_markdown)(text)
 
 
-def print_markdown(markdown: str) -> None:
-    """Print *markdown* as the terminal shows it."""
-    from occupancy_lab.text import terminal
+LONGEST_NAME = 20
+"""Characters up to which the names in a table's first column stay on one line."""
 
-    terminal.print_markdown(markdown, print_text)
+
+@functools.cache
+def _folding_markdown() -> Any:
+    """Return rich's Markdown, but with words that are too long for a column of a table broken.
+
+    rich would cut them off. Short names in the first column are not broken: the other columns are
+    narrower instead.
+    """
+    from rich.markdown import Markdown, TableElement
+    from rich.table import Table
+
+    class FoldingTable(TableElement):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for part in super().__rich_console__(console, options):
+                if isinstance(part, Table):
+                    for column in part.columns:
+                        column.overflow = "fold"
+                    first = part.columns[0]
+                    names = map(str, (first.header, *first.cells))
+                    first.no_wrap = max(map(len, names)) <= LONGEST_NAME
+                yield part
+
+    class FoldingMarkdown(Markdown):
+        elements = {**Markdown.elements, "table_open": FoldingTable}  # noqa: RUF012 - rich's form
+
+    return FoldingMarkdown
+
+
+def print_markdown(markdown: str) -> None:
+    """Print *markdown* as wide and as colourful as the terminal allows.
+
+    rich obeys NO_COLOR, FORCE_COLOR, TERM and COLUMNS; without a terminal it prints plain text,
+    80 columns wide.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(_folding_markdown()(markdown, justify="left"))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    # rich leaves two blank lines around a table, and one before its first.
+    shown = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    print_text("\n".join(shown) + "\n")
 
 
 def print_note(sentence: str) -> None:

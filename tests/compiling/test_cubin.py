@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling import cubin as reader
-from occupancy_lab.compiling.cubin import EM_CUDA, compute_capability
-from occupancy_lab.compiling.elf import read_elf
+from occupancy_lab.compiling.cubin import EM_CUDA, compute_capability, read_elf
 from occupancy_lab.errors import BinaryError
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from elftools.elf.sections import SymbolTableSection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.compiling.cubin import read_cubin
-from occupancy_lab.compiling.elf import (
+from occupancy_lab.compiling.cubin import (
     HEADER,
     IDENTIFICATION,
     SECTION_HEADER,
@@ -23,6 +22,7 @@ from occupancy_lab.compiling.elf import (
     ZERO_FILLED_SECTION,
     Elf,
     Symbol,
+    read_cubin,
     read_elf,
 )
 from occupancy_lab.errors import BinaryError

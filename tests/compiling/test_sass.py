@@ -19,8 +19,8 @@ from occupancy_lab.compiling.cubin import (
     kernel_text,
     own_code,
     read_cubin,
+    read_elf,
 )
-from occupancy_lab.compiling.elf import read_elf
 from occupancy_lab.compiling.flow import Issued, Jump
 from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.kernel import load_kernel

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from occupancy_lab.gpus import HipArchitecture, devices, disagreements, drivers, present_gpus
-from occupancy_lab.gpus.drivers import (
+from occupancy_lab.gpus import HipArchitecture, devices, disagreements, present_gpus
+from occupancy_lab.gpus.present import (
     ATTRIBUTES,
     read_kfd,
     read_libcuda,
@@ -151,7 +151,7 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         message = f"{name}: cannot open shared object file"
         raise OSError(message)
 
-    monkeypatch.setattr(drivers.ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
     assert read_libcuda() == ()
     assert present_gpus(None, NOWHERE) == ()
     assert present_gpus(NO_DRIVER, NOWHERE) == ()

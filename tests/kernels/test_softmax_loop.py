@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.compiling import Store
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import check_config
-from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
+from occupancy_lab.kernel import MemoryStep
 from occupancy_lab.kernels.softmax_loop import KERNEL
 from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
@@ -90,24 +89,6 @@ def test_a_long_row_is_as_exact_as_torch(
     assert error(launch(KERNEL.run, x, default_config(x), 1)) <= 2 * error(x.softmax(1))
 
 
-@pytest.mark.parametrize("num_programs", [1, 1000])
-def test_launch_is_as_described(
-    record: Callable[..., object], random_matrix: Callable[..., Tensor], num_programs: int
-) -> None:
-    """`run` passes what `arguments` and `constexprs` say, to one program a row."""
-    launched = record(
-        KERNEL, random_matrix(13, 257, torch.float16), Config(128, 4, 1), num_programs
-    )
-    assert launched.arguments == KERNEL.arguments(Problem(13, 257, "float16"))
-    assert launched.keywords == {
-        "num_warps": 4,
-        **KERNEL.constexprs(Problem(13, 257), Config(128, 4, 1)),
-        **OPTIONS,
-    }
-    assert launched.grid == (13,)
-    assert KERNEL.grid is Grid.ROWS
-
-
 @pytest.mark.parametrize(
     ("cols", "config"),
     [
@@ -120,19 +101,6 @@ def test_launch_is_as_described(
 def test_default_config(cols: int, config: Config) -> None:
     """Blocks of at most 4096 elements, 512 a warp."""
     assert KERNEL.default_config(Problem(3, cols), MAX_SHARED) == config
-
-
-@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_compiles_without_spills(target: str, dtype: str) -> None:
-    """A row longer than any block compiles, 16 bytes a load and a store where rows are aligned."""
-    problem = Problem(64, 2**21, dtype)
-    config = KERNEL.default_config(problem, MAX_SHARED)
-    gpu = find_gpu(target)
-    check_config(KERNEL, problem, config, gpu)
-    found = compile_resources(KERNEL, problem, config, gpu.target, Store(None))
-    assert (found.load_bytes, found.store_bytes) == (16, 16)
-    assert found.n_spills in {0, None}
 
 
 @pytest.mark.parametrize("rows", [1, 4096])

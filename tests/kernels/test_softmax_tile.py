@@ -9,10 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.errors import InputError
-from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import check_config
 from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
 from occupancy_lab.kernels.softmax_tile import KERNEL, work
 from occupancy_lab.occupancy.planning import plan_launch
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
 
 MAX_SHARED = 232_448
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-INF = float("inf")
-LOWEST = torch.finfo(torch.float32).min
 
 
 def problem_of(x: Tensor) -> Problem:
@@ -37,45 +32,6 @@ def problem_of(x: Tensor) -> Problem:
 def default_config(x: Tensor) -> Config:
     """Return the kernel's own configuration for *x* on a GPU like the H100."""
     return KERNEL.default_config(problem_of(x), MAX_SHARED)
-
-
-def test_equals_torch(
-    launch: Callable[..., Tensor], matrix: Tensor, assert_softmax: Callable[..., None]
-) -> None:
-    """Every shape, dtype, layout and special value gives torch's softmax, in a dense matrix."""
-    x = matrix[:99]
-    result = launch(KERNEL.run, x, default_config(x), 7)
-    assert_softmax(result, x)
-    assert result.is_contiguous()
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_many_rows_equal_torch(
-    random_matrix: Callable[..., Tensor], assert_softmax: Callable[..., None], dtype: torch.dtype
-) -> None:
-    """More tiles than are resident are each written, and the last one, which is not full, too."""
-    x = random_matrix(100_003, 129, dtype)
-    assert_softmax(KERNEL.run(x.cuda(), default_config(x), 1).cpu(), x)
-
-
-@pytest.mark.parametrize(
-    ("cols", "dtype"),
-    [(5, torch.float32), (129, torch.float16), (256, torch.bfloat16), (781, torch.float32)],
-)
-def test_any_config_gives_the_same_softmax(
-    launch: Callable[..., Tensor],
-    random_matrix: Callable[..., Tensor],
-    assert_softmax: Callable[..., None],
-    cols: int,
-    dtype: torch.dtype,
-) -> None:
-    """Tiles of 1 to 16 rows, on rows that no tile divides, and other warps change no result."""
-    x = random_matrix(19, cols, dtype)
-    configs = KERNEL.configs(problem_of(x))
-    assert configs
-    for config in configs:
-        assert_softmax(launch(KERNEL.run, x, config, 6), x)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -90,21 +46,6 @@ def test_rows_around_a_chunk_are_whole(
         x = random_matrix(9, cols, dtype)
         size = max(1 << (cols - 1).bit_length(), 16 // dtype.itemsize)
         assert_softmax(launch(KERNEL.run, x, Config(4 * size, 1, 1), 1), x)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("first", "stride"), [(1, 783), (0, 783), (1, 785), (8, 789), (0, 797)])
-def test_rows_may_lie_anyhow(  # noqa: PLR0913, PLR0917 - what a layout is, and three fixtures
-    launch: Callable[..., Tensor],
-    random_matrix: Callable[..., Tensor],
-    assert_softmax: Callable[..., None],
-    first: int,
-    stride: int,
-    dtype: torch.dtype,
-) -> None:
-    """Rows at any distance, from any column on, give torch's softmax."""
-    x = random_matrix(5, stride, dtype)[:, first : first + 781]
-    assert_softmax(launch(KERNEL.run, x, default_config(x), 1), x)
 
 
 @pytest.mark.parametrize(("stride", "passed"), [(781, 781), (785, 785), (783, 781), (797, 797)])
@@ -186,45 +127,6 @@ def test_configs_end_where_rows_are_long() -> None:
 def test_default_config(cols: int, config: Config) -> None:
     """2048 elements, or one row, and a warp for every 512 of them."""
     assert KERNEL.default_config(Problem(3, cols), MAX_SHARED) == config
-
-
-@pytest.mark.parametrize("target", ["sm_90", "sm_100", "gfx942"])
-@pytest.mark.parametrize(("cols", "dtype"), [(781, "float32"), (781, "bfloat16"), (128, "float16")])
-def test_compiles_without_spills(target: str, cols: int, dtype: str) -> None:
-    """Rows that begin anywhere are loaded and stored 16 bytes at a time, from registers alone."""
-    problem = Problem(4096, cols, dtype)
-    config = KERNEL.default_config(problem, MAX_SHARED)
-    gpu = find_gpu(target)
-    check_config(KERNEL, problem, config, gpu)
-    found = compile_resources(KERNEL, problem, config, gpu.target, Store(None))
-    assert (found.load_bytes, found.store_bytes) == (16, 16)
-    assert found.n_spills in {0, None}
-
-
-@pytest.mark.parametrize("cols", [6, 781])
-def test_the_ends_of_float32_are_no_exception(
-    launch: Callable[..., Tensor], assert_softmax: Callable[..., None], cols: int
-) -> None:
-    """The lowest number is not taken for -inf, nor a difference beyond float32 for NaN."""
-    x = torch.full((7, cols), LOWEST)
-    x[1, ::2] = 3e38
-    x[1, 1::2] = -3e38
-    x[2] = -INF
-    x[3, 1:] = -INF
-    x[4, -1] = float("nan")
-    x[5] = torch.linspace(-200, 0, cols)
-    x[6, -2:] = 3e38
-    # Triton's interpreter rounds the product of an fma, which the kernel counts on not to be.
-    assert_softmax(launch(KERNEL.run, x, default_config(x), 1), x, 64)
-
-
-@pytest.mark.gpu
-def test_more_than_2_31_elements(assert_softmax: Callable[..., None]) -> None:
-    """Rows that lie past element 2**31 are read and written where they are."""
-    x = torch.randn(4_200_000, 513, dtype=torch.float16, device="cuda")
-    y = KERNEL.run(x, default_config(x), 1056)
-    for rows in (slice(100), slice(-10_000, None)):
-        assert_softmax(y[rows].cpu(), x[rows].cpu())
 
 
 def test_memory_is_one_pass() -> None:

@@ -104,24 +104,14 @@ def short(limiter: str) -> str:
     return " ".join(INITIALS[name] for name in limiter.split("+"))
 
 
-@pytest.mark.parametrize(
-    ("value", "form"),
-    [
-        ("occupancy", "{:.0%}"),
-        ("n_regs", "{}"),
-        ("shared", "{}"),
-        ("programs_per_multiprocessor", "{}"),
-        ("waves", "{:.3g}"),
-    ],
-)
-def test_cells_say_the_table(value: str, form: str) -> None:
-    """Each row is one cell with its number and its limiter's initials."""
+def test_cells_say_the_table() -> None:
+    """Each row is one cell with its occupancy and its limiter's initials."""
     table = table_of(grid(["h100", "mi300x"], [1024, 2048]))
-    drawn = panels(draw_heatmap(table, value))
+    drawn = panels(draw_heatmap(table))
     for axes, (_, rows) in zip(drawn, table.groupby(["gpu", "BLOCK_SIZE"]), strict=True):
         expected = {
             (one["num_warps"], one["num_stages"]): (
-                f"{form.format(one[value])}\n{short(one['limiter'])}"
+                f"{one['occupancy']:.0%}\n{short(one['limiter'])}"
             )
             for one in rows.to_dict("records")
         }
@@ -168,8 +158,8 @@ def test_missing_combinations_stay_blank() -> None:
 
 
 def test_unknown_number_says_so() -> None:
-    """A row that is ok without the number asked for is neither blank nor 0."""
-    (axes,) = panels(draw_heatmap(table_of([row("sm_90", 1024, 4, 2)]), "num_programs"))
+    """A row that is ok without an occupancy is neither blank nor 0."""
+    (axes,) = panels(draw_heatmap(table_of([row("sm_90", 1024, 4, 2, occupancy=None)])))
     assert cells(axes) == {(4, 2): "not\nknown"}
     assert not any(patch.get_hatch() for patch in axes.patches)
 
@@ -214,18 +204,13 @@ def test_twelve_panels_are_drawn_and_thirteen_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "value", "part"),
-    [
-        ([], "occupancy", "no row"),
-        ([row("h100", 1024, 4, 2)], "speed", "no column 'speed'"),
-        ([row("h100", 1024, 4, 2)], "limiter", "limiter holds no numbers"),
-        ([row("h100", 1024, 4, 2), row("h100", 1024, 4, 2)], "occupancy", "num_warps 4"),
-    ],
+    ("rows", "part"),
+    [([], "no row"), ([row("h100", 1024, 4, 2), row("h100", 1024, 4, 2)], "num_warps 4")],
 )
-def test_what_cannot_be_drawn(rows: list[dict[str, Any]], value: str, part: str) -> None:
-    """An empty table, a column without numbers and rows of one cell are refused by name."""
+def test_what_cannot_be_drawn(rows: list[dict[str, Any]], part: str) -> None:
+    """An empty table and rows of one cell are refused by name."""
     with pytest.raises(InputError, match=part):
-        draw_heatmap(table_of(rows), value)
+        draw_heatmap(table_of(rows))
 
 
 def test_plain_objects_will_do() -> None:

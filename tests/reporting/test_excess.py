@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import CLAIMED, H100, H200, row, rows, table_of
 
-from occupancy_lab.reporting.chapters.excess import Excesses, make_excesses, the_excesses
-from occupancy_lab.reporting.chapters.miscount import make_miscounts, the_miscounts
+from occupancy_lab.reporting.chapters.miscount import (
+    Excesses,
+    make_excesses,
+    make_miscounts,
+    the_excesses,
+    the_miscounts,
+)
 from occupancy_lab.reporting.page import Picture
 from occupancy_lab.reporting.source import make_predicted, make_source
 from occupancy_lab.text.document import Table

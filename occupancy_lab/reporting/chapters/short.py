@@ -19,7 +19,7 @@ from occupancy_lab.reporting.source import COPY, NAIVE
 from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from occupancy_lab.reporting.chapters.accuracy import Accuracy
     from occupancy_lab.reporting.chapters.benchmark import Benchmark
@@ -39,15 +39,17 @@ RIVALS: Mapping[str, str] = {
 
 def in_short(benchmark: Benchmark | None, accuracy: Accuracy | None) -> Chapter:
     """Return the answer of those chapters that there is something to say in."""
-    blocks: list[str | Picture] = []
-    if benchmark is not None:
-        blocks.append(" ".join(_measured_sentences(benchmark)))
-    if accuracy is not None:
-        blocks.append(accuracy_sentence(accuracy))
-    if benchmark is not None:
-        blocks.append(_measured_picture(benchmark))
-    if not blocks:
-        blocks.append("Left out: nothing can be predicted of these launches.")
+    if benchmark is None:
+        return _chapter((), accuracy, "Left out: nothing can be predicted of these launches.")
+    return _chapter(_measured_sentences(benchmark), accuracy, _measured_picture(benchmark))
+
+
+def _chapter(sentences: Iterable[str], accuracy: Accuracy | None, last: Picture | str) -> Chapter:
+    """Return the chapter of *sentences* with its picture, or else a *last* sentence of why not."""
+    words = [" ".join(sentences), "" if accuracy is None else accuracy_sentence(accuracy)]
+    blocks: list[str | Picture] = [one for one in words if one]
+    if isinstance(last, Picture) or not blocks:
+        blocks.append(last)
     return Chapter("In short", tuple(blocks))
 
 
@@ -96,16 +98,10 @@ def _measured_picture(benchmark: Benchmark) -> Picture:
 
 def forecast_in_short(forecast: Forecast | None, accuracy: Accuracy | None) -> Chapter:
     """Return what is predicted, what was measured, and how far the one is off the other."""
-    blocks: list[str | Picture] = []
-    if forecast is not None:
-        blocks.append(" ".join(_predicted_sentences(forecast)))
-    if accuracy is not None:
-        blocks.append(accuracy_sentence(accuracy))
-    if forecast is not None:
-        blocks.append(_predicted_picture(forecast))
-    if not blocks:
-        blocks.append("Left out: no benchmark is predicted, and nothing was recorded.")
-    return Chapter("In short", tuple(blocks))
+    if forecast is None:
+        nothing = "Left out: no benchmark is predicted, and nothing was recorded."
+        return _chapter((), accuracy, nothing)
+    return _chapter(_predicted_sentences(forecast), accuracy, _predicted_picture(forecast))
 
 
 def _predicted_sentences(forecast: Forecast) -> Iterator[str]:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.evaluating.evaluation import Result
     from occupancy_lab.reporting.chapters.accuracy import Accuracy
-    from occupancy_lab.reporting.chapters.compiled import Compiled
-    from occupancy_lab.reporting.chapters.taken import Taken
+    from occupancy_lab.reporting.chapters.taken import Compiled, Taken
     from occupancy_lab.reporting.launches import Summary
     from occupancy_lab.reporting.source import Source
 
