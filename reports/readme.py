@@ -25,7 +25,7 @@ import numpy as np
 from occupancy_lab import Config, Problem, explain, load_kernel
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.evaluating import evaluate
-from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows, evaluation_document
+from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.explaining.launch import megabytes
 from occupancy_lab.gpus import CudaArchitecture, architectures
@@ -392,7 +392,7 @@ def _times_checked() -> str:
         " CI:"
     )
     fresh = (_result("h200", "fresh"),) if "fresh" in set(_launches("h200")["use"]) else ()
-    sentences = evaluation_document(Evaluation((held_out, *fresh))).answer
+    sentences = Evaluation((held_out, *fresh)).to_document().answer
     quoted = "\n  >\n".join(
         textwrap.fill(
             sentence, WIDTH, initial_indent="  > ", subsequent_indent="  > ", break_on_hyphens=False
