@@ -168,10 +168,6 @@ class Kernel:
         return Launch(arguments, {**OPTIONS, **self.options, **knobs, **constexprs})
 
 
-def _constexpr_names(function: Any) -> frozenset[str]:
-    return frozenset(one.name for one in getattr(function, "params", ()) if one.is_constexpr)
-
-
 def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[str, int]:
     known = {
         "BLOCK_SIZE": config.block_size,
@@ -179,7 +175,8 @@ def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[s
         "num_stages": config.num_stages,
         "INT64_OFFSETS": problem.needs_int64_offsets,
     }
-    return {name: known[name] for name in known if name in _constexpr_names(function)}
+    constexprs = {one.name for one in getattr(function, "params", ()) if one.is_constexpr}
+    return {name: value for name, value in known.items() if name in constexprs}
 
 
 def _usual_config(function: Any, problem: Problem, _max_shared: int) -> Config:

@@ -428,7 +428,7 @@ def _outcome(
             f" are {kernels}; --allow-empty lets that pass"
         )
     labels = tuple(table.label(row) for row in rows)
-    mender = Mender(table.rows, functools.partial(_meets, one, table))
+    mender = Mender(table.rows, lambda values: table.evaluate(one.condition, values) is True)
     mend = functools.partial(_mends, mender=mender, makers=makers, tried=tried)
     kinds = [_kind(one, row, table) for row in rows]
     findings = tuple(
@@ -445,10 +445,6 @@ def _kind(one: Check, row: Row, table: Table) -> str | None:
         return "failed"
     held = table.evaluate(one.condition, row.values)
     return None if held is True else "not known" if held is None else "broken"
-
-
-def _meets(one: Check, table: Table, values: Mapping[str, Value]) -> bool:
-    return table.evaluate(one.condition, values) is True
 
 
 def _mends(

@@ -15,7 +15,7 @@ from occupancy_lab.text.printing import json_text
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from occupancy_lab.checking.check import Checked, Finding, Outcome
     from occupancy_lab.checking.rows import Row
@@ -98,20 +98,14 @@ def to_github(checked: Checked) -> str:
 
     GitHub shows ten errors of a step: where there are more, the last says how many follow.
     """
-    groups = list(_groups(checked.findings))
-    lines = [_annotation(group) for group in groups[:MOST_ANNOTATIONS]]
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for one in checked.findings:
+        groups.setdefault((one.check.name, one.row.kernel, place_of(one.row)), []).append(one)
+    lines = [_annotation(group) for group in list(groups.values())[:MOST_ANNOTATIONS]]
     if len(groups) > MOST_ANNOTATIONS:
         more = len(groups) - MOST_ANNOTATIONS + 1
         lines[-1] = f"::error title=occupancy-lab::{more} more kernels break their checks"
     return "".join(f"{line}\n" for line in lines)
-
-
-def _groups(findings: Iterable[Finding]) -> Iterator[list[Finding]]:
-    """Return together what one kernel breaks of one check."""
-    groups: dict[tuple[object, ...], list[Finding]] = {}
-    for one in findings:
-        groups.setdefault((one.check.name, one.row.kernel, place_of(one.row)), []).append(one)
-    yield from groups.values()
 
 
 def _annotation(group: list[Finding]) -> str:

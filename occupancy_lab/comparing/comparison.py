@@ -135,7 +135,11 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
             check_elsewhere(one, other_triton=not all(found.is_running for found in environments))
         entries = make_entries(
             [
-                (_case(cell, environment, compiler), _called(cell.kernel), cell.asked_stages)
+                (
+                    _case(cell, environment, compiler),
+                    cell.kernel.name or cell.kernel.kernel.name,
+                    cell.asked_stages,
+                )
                 for cell, environment in itertools.product(cells, environments)
             ]
         )
@@ -144,10 +148,6 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         write_comparison(entries),
         recorded=tuple(entry.recorded for entry in entries),
     )
-
-
-def _called(kernel: NamedKernel) -> str:
-    return kernel.name or kernel.kernel.name
 
 
 def _check_number(number: int) -> None:
@@ -229,10 +229,6 @@ def _title(entries: tuple[Entry, ...]) -> str:
     return f"{', '.join(same)}: {'; '.join(listed(list(several)) for several in names)}"
 
 
-def _knobs(entry: Entry) -> str:
-    return " / ".join(_knob(entry, field) for _, field in KNOBS)
-
-
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
     """Return what differs in a table, and in a sentence what is alike."""
     rows = compared(
@@ -240,7 +236,10 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
         (
             ("target", lambda entry: entry.record.gpu.target.name),
             ("kernel", lambda entry: entry.names["kernel"]),
-            (" / ".join(name for name, _ in KNOBS), _knobs),
+            (
+                " / ".join(name for name, _ in KNOBS),
+                lambda entry: " / ".join(_knob(entry, field) for _, field in KNOBS),
+            ),
             *resource_rows(entries),
             ("programs per multiprocessor", lambda entry: programs_words(entry.calculation)),
             ("limiter", lambda entry: limiter_words(entry.calculation)),
@@ -276,13 +275,9 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
         plans = said_apart(entries, lambda entry: (plan_sentence(entry),))
     tutorial: tuple[str, ...] = ()
     if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
-        tutorial = said_apart(entries, _tutorial)
+        tutorial = said_apart(entries, lambda entry: tutorial_sentences(entry.calculation))
     unseen = said_apart(entries, unseen_stages) if "num_stages" in differing else ()
     return (*itertools.chain(*along), *stages, *plans, *tutorial, *unseen)
-
-
-def _tutorial(entry: Entry) -> Iterator[str]:
-    return tutorial_sentences(entry.calculation)
 
 
 def _tutorial_errs(entry: Entry) -> bool:

@@ -229,11 +229,6 @@ def _limits(part: Slice) -> Iterator[str]:
             yield " ".join(sentences)
 
 
-def _size(part: Slice) -> Iterator[str]:
-    sizes, resident = part.said(_multiprocessors), part.said(resident_words)
-    yield from _clauses(("there are", sizes), ("programs at once are", resident))
-
-
 def _clauses(*clauses: tuple[str, str | None]) -> Iterator[str]:
     """Return as one sentence those of *clauses* whose second part there is."""
     parts = [f"{words} {text}" for words, text in clauses if text]
@@ -251,12 +246,8 @@ def between_gpus(part: Slice) -> Iterator[str]:
     """Say what differs between the GPUs of *part*."""
     yield from _warp_size(part)
     yield from _limits(part)
-    yield from _size(part)
-    yield from _speed(part)
-
-
-def _speed(part: Slice) -> Iterator[str]:
-    """Say how fast the memories are, and what that and the rest make of the launch."""
+    sizes, resident = part.said(_multiprocessors), part.said(resident_words)
+    yield from _clauses(("there are", sizes), ("programs at once are", resident))
     peaks, bounds = part.said(_peak), part.said(_bound)
     yield from _clauses(
         ("the vendor's peak bandwidth is", peaks), ("the launch is bound by", bounds)

@@ -93,12 +93,9 @@ def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any
         "target": str(target),
         "arguments": launch.specialization(function, target),
         "options": {name: constant_text(value) for name, value in launch.options(function).items()},
-        "environment": get_cache_invalidating_env_vars() | _variables(),
+        "environment": get_cache_invalidating_env_vars()
+        | {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ},
     }
-
-
-def _variables() -> dict[str, str]:
-    return {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ}
 
 
 def compile_resources(  # noqa: PLR0913 - what a compile depends on
@@ -305,14 +302,10 @@ def _resources_of(compiled: Any, target: Target) -> Resources:
 
 def _check_compiles() -> None:
     """Raise InputError where Triton interprets kernels."""
-    if _interprets():
-        refuse("TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them")
-
-
-def _interprets() -> bool:
     from triton import knobs
 
-    return bool(knobs.runtime.interpret)
+    if knobs.runtime.interpret:
+        refuse("TRITON_INTERPRET makes Triton interpret kernels; unset it to compile them")
 
 
 def _has_active_driver() -> bool:

@@ -260,17 +260,14 @@ def _run(asked: Run) -> Ran:
             with captured() as printed, recorder.recording():
                 runpy.run_path(str(path.resolve()), run_name="__main__")
     except BaseException as error:  # noqa: BLE001 - whatever a script raises, it raised it
-        if asked.arguments is None or not _is_fine(error):
+        # A program that has done all that it was to do may end itself so.
+        ended = isinstance(error, SystemExit) and error.code in {None, 0}
+        if asked.arguments is None or not ended:
             failure = _sentence(error, asked.script, path)
     launches = recorder.launches
     if failure is None and not launches:
         failure = f"{asked.script} launches no kernel of Triton"
     return Ran(launches, printed.text[-MOST_PRINTED:], failure)
-
-
-def _is_fine(error: BaseException) -> bool:
-    """Tell whether a program ended itself as one does that has done all it was to do."""
-    return isinstance(error, SystemExit) and error.code in {None, 0}
 
 
 def _function(module: Any, script: str, entry: str) -> Callable[[], object]:

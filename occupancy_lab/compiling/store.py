@@ -96,7 +96,9 @@ def write_kept(path: Path, values: Mapping[str, Any]) -> None:
     """
     kept = {**values, CHECKSUM: _checksum(values)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, (json.dumps(kept, indent=1, default=repr) + "\n").encode())
+    if path.is_dir():  # an empty folder may have taken its place
+        path.rmdir()
+    replace_file(path, (json.dumps(kept, indent=1, default=repr) + "\n").encode())
 
 
 class Store:
@@ -129,7 +131,9 @@ class Store:
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and in what file that is remembered; or None."""
         fields = self._read("failures", key)
-        if self._directory is None or fields is None or not _is_failure(fields):
+        if self._directory is None or fields is None or fields.keys() != {"status", "reason"}:
+            return None
+        if not all(isinstance(value, str) for value in fields.values()):
             return None
         path = _path(self._directory, "failures", key)
         reason = f"{fields['reason']}; remembered in {path}, --retry-failed compiles it again"
@@ -189,16 +193,3 @@ def _is_whole(fields: dict[str, Any]) -> bool:
     )
     needed = fields.keys() == _FIELDS and None not in map(fields.get, _NEEDED)
     return numbers and needed and fields["num_warps"] > 0
-
-
-def _is_failure(fields: dict[str, Any]) -> bool:
-    return fields.keys() == {"status", "reason"} and all(
-        isinstance(value, str) for value in fields.values()
-    )
-
-
-def _write(path: Path, entry: bytes) -> None:
-    """Write *entry* to *path*, where an empty folder may have taken its place."""
-    if path.is_dir():
-        path.rmdir()
-    replace_file(path, entry)

@@ -223,17 +223,13 @@ def make_result(  # noqa: PLR0913, PLR0917 - what a result is made of
         shapes=rows["shape"].nunique(),
         launches=len(rows),
         without_prediction=without,
-        scores=_scores(rows),
+        scores=(
+            score(PREDICTION, rows, rows["predicted_us"]),
+            score(ROOFLINE, rows, rows["copy_us"]),
+            score(OCCUPANCY, rows, -rows["occupancy"], times=False),
+        ),
         groups=tuple(_groups(rows)),
         worst=tuple(_worst(rows, top)),
-    )
-
-
-def _scores(rows: pd.DataFrame) -> tuple[Score, ...]:
-    return (
-        score(PREDICTION, rows, rows["predicted_us"]),
-        score(ROOFLINE, rows, rows["copy_us"]),
-        score(OCCUPANCY, rows, -rows["occupancy"], times=False),
     )
 
 

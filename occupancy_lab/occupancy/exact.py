@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy import cuda, hip
@@ -85,10 +85,6 @@ def _changes(resource: str, amount: int) -> dict[str, int | None]:
     return {resource: amount}
 
 
-def _fields(resources: Resources) -> dict[str, Any]:
-    return {name: getattr(resources, name) for name in FIELDS}
-
-
 def limiting(resources: Resources, architecture: Architecture) -> dict[str, int]:
     """Return the programs per multiprocessor that each resource allows; UNLIMITED for no limit."""
     return programs(exact_rules(architecture), resources, architecture)
@@ -126,7 +122,7 @@ def next_steps(resources: Resources, architecture: Architecture) -> tuple[NextSt
     steps = []
     for resource, (used, most) in amounts_of.items():
         # A namespace is changed in place: to replace fields of Resources takes ten times as long.
-        usage = SimpleNamespace(**_fields(resources))
+        usage = SimpleNamespace(**{name: getattr(resources, name) for name in FIELDS})
 
         def allowed(amount: int, usage: SimpleNamespace = usage, resource: str = resource) -> int:
             vars(usage).update(_changes(resource, amount))

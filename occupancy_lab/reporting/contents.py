@@ -185,9 +185,12 @@ def run(
     """
     if output is None:
         page = make_report(gpu, file=file, progress=progress)
-        return to_html(page) if form == HTML else page.to_markdown(_in_words)
+        if form == HTML:
+            return to_html(page)
+        return page.to_markdown(lambda picture: f"*Picture: {picture.words}.*")
     path = Path(output)
-    html = (form or _form_of(path)) == HTML
+    named = HTML if path.suffix.lower() in {".html", ".htm"} else MARKDOWN
+    html = (form or named) == HTML
     check_outputs(
         {"--output": path},
         inputs={"--file": file},
@@ -199,10 +202,6 @@ def run(
         return f"{path} is written.\n"
     write_markdown(page, path)
     return f"{path} is written, with {count(len(page.pictures), 'picture')} in {_folder(path)}.\n"
-
-
-def _form_of(path: Path) -> str:
-    return HTML if path.suffix.lower() in {".html", ".htm"} else MARKDOWN
 
 
 def write_markdown(page: Page, path: Path) -> None:
@@ -218,17 +217,13 @@ def write_markdown(page: Page, path: Path) -> None:
         raise InputError(msg) from error
     for picture in page.pictures:
         save(picture.draw(), folder / f"{picture.name}.svg")
-    export(path, page.to_markdown(lambda one: _link(one, folder)))
+
+    def link(picture: Picture) -> str:
+        return f"![{picture.words}]({quote(f'{folder.name}/{picture.name}.svg')})"
+
+    export(path, page.to_markdown(link))
 
 
 def _folder(path: Path) -> Path:
     """Return reports/h200 for reports/h200.md, and report-pictures for report."""
     return path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-pictures")
-
-
-def _link(picture: Picture, folder: Path) -> str:
-    return f"![{picture.words}]({quote(f'{folder.name}/{picture.name}.svg')})"
-
-
-def _in_words(picture: Picture) -> str:
-    return f"*Picture: {picture.words}.*"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from occupancy_lab.text.document import Section, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from matplotlib.figure import Figure
 
@@ -66,14 +66,11 @@ class Page:
 
     def to_markdown(self, show: Callable[[Picture], str]) -> str:
         """Return the page in GitHub's markdown, *show* giving the markdown of a picture."""
-        return "\n\n".join(self._parts(show)) + "\n"
-
-    def _parts(self, show: Callable[[Picture], str]) -> Iterator[str]:
-        yield f"# {self.title}"
+        parts = [f"# {self.title}"]
         for chapter in self.chapters:
-            yield f"## {chapter.title}"
-            for block in chapter.blocks:
-                yield _markdown(block, show)
+            parts.append(f"## {chapter.title}")
+            parts += [_markdown(block, show) for block in chapter.blocks]
+        return "\n\n".join(parts) + "\n"
 
 
 def _markdown(block: Block, show: Callable[[Picture], str]) -> str:

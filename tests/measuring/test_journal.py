@@ -190,7 +190,8 @@ def _small_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.calibration_of", lambda _table, _gpu: CALIBRATION)
     monkeypatch.setattr(f"{module}.keep_calibration", lambda _calibration: None)
     monkeypatch.setattr(f"{module}.fit_errors", lambda *_values: None)
-    monkeypatch.setattr(f"{module}.calibration_document", lambda _made: Document("made", (), ()))
+    document = Document("made", (), ())
+    monkeypatch.setattr(f"{module}.Calibrated.to_document", lambda _made: document)
 
 
 @pytest.mark.usefixtures("_small_calibration")

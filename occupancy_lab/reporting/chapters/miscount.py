@@ -351,11 +351,12 @@ def the_excesses(excesses: Excesses | None) -> Chapter:
     if excesses is None:
         words = "Left out: nothing was launched with the tutorial's num_programs where it is wrong."
         return Chapter(TITLE, (words,))
-    lost = excesses.lost
+    lost, predicted = excesses.lost, excesses.predicted_lost
+    beside = "" if predicted is None else f"; as predicted, {_median_and_most(predicted)}"
     picture = Picture(
         "excesses",
         f"Time lost over the rows per program, {lost.count} launches: {_median_and_most(lost)}"
-        + _beside(excesses.predicted_lost),
+        + beside,
         partial(draw_excesses, excesses),
     )
     return Chapter(
@@ -371,10 +372,6 @@ def the_excesses(excesses: Excesses | None) -> Chapter:
 
 def _median_and_most(lost: Summary) -> str:
     return f"{share(lost.median)} at the median, {share(lost.most)} at most"
-
-
-def _beside(lost: Summary | None) -> str:
-    return "" if lost is None else f"; as predicted, {_median_and_most(lost)}"
 
 
 def _excess_sentences(excesses: Excesses) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.reporting.chapters.accuracy import USES
@@ -14,8 +14,6 @@ from occupancy_lab.text.words import basis_sentence, count, listed, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import pandas as pd
 
     from occupancy_lab.evaluating.evaluation import Result
     from occupancy_lab.reporting.chapters.accuracy import Accuracy
@@ -54,12 +52,13 @@ def make_spread(source: Source) -> Spread | None:
     within = (measured["us_high"] - measured["us_low"]) / measured["us"]
     times = measured.groupby([name for name in (*NAME, "launched") if name != "use"])["us"]
     several = times.agg(["min", "max", "count"]).query("count > 1")
+    flags = measured["mostly_launch"]
     return Spread(
         launches=len(measured),
         runs=known_summary(measured["runs"].dropna()),
         within=known_summary(within.dropna()),
         between=known_summary(several["max"] / several["min"] - 1.0),
-        mostly_launch=_true(measured["mostly_launch"]),
+        mostly_launch=int(flags.eq(other=True).sum()) if flags.notna().any() else None,
         clocks=known_summary(measured["sm_mhz"].dropna()),
         throttled=tuple(sorted(measured["throttled"].dropna().astype(str).unique())),
         relative_errors={
@@ -68,10 +67,6 @@ def make_spread(source: Source) -> Spread | None:
             if errors.notna().any()
         },
     )
-
-
-def _true(column: pd.Series[Any]) -> int | None:
-    return int(column.eq(other=True).sum()) if column.notna().any() else None
 
 
 TITLE = "How the numbers were taken"

@@ -111,8 +111,10 @@ def what_was_run(taken: Taken) -> Chapter:
     rows = [*_conditions(taken), *((kernel.name, kernel.title) for kernel in taken.kernels)]
     rows += [("launches measured", _measured(taken)), *_others(taken)]
     table = Table(("", taken.gpu.title), tuple(rows), prose=True)
-    untimed = (*untimed_words(taken.untimed), *_reasons(taken))
-    return Chapter(TITLE, (table, *untimed, *_again(taken)))
+    reasons = (
+        f"The first of those that ended as *{name}*: {why}" for name, why in taken.reasons.items()
+    )
+    return Chapter(TITLE, (table, *untimed_words(taken.untimed), *reasons, *_again(taken)))
 
 
 def recorded_launches(taken: Taken) -> Table:
@@ -145,11 +147,6 @@ def untimed_words(untimed: Mapping[str, int]) -> Iterator[str]:
     if untimed:
         what = listed([f"{number} ({name})" for name, number in untimed.items()])
         yield f"Configurations without a time: {what}."
-
-
-def _reasons(taken: Taken) -> Iterator[str]:
-    for name, reason in taken.reasons.items():
-        yield f"The first of those that ended as *{name}*: {reason}"
 
 
 def _again(taken: Taken) -> Iterator[str | Commands]:
