@@ -100,8 +100,8 @@ def _text(asm: Mapping[str, Any], kind: str, name: str) -> str:
 
 def _widest(assembly: str, kind: Kind) -> dict[str, Any]:
     return {
-        "load_bytes": widest_load_bytes(assembly, kind),
-        "store_bytes": widest_store_bytes(assembly, kind),
+        "load_bytes": widest_bytes(assembly, kind, store=False),
+        "store_bytes": widest_bytes(assembly, kind, store=True),
         "tensor_size": tensor_size(assembly),
     }
 
@@ -141,18 +141,13 @@ def element_bytes(element: str) -> int:
     return -(-int(bits[0]) // 8) if bits else 0
 
 
-def widest_load_bytes(assembly: str, kind: Kind) -> int | None:
-    """Return the bytes that one thread moves by its widest load from global memory.
+def widest_bytes(assembly: str, kind: Kind, *, store: bool) -> int | None:
+    """Return the bytes that one thread moves by its widest access to global memory, None: none.
 
     An asynchronous copy from global to shared memory is a load. A bulk (TMA) copy is not one
-    thread's, and is left out. None when the kernel has no load.
+    thread's, and is left out.
     """
-    return max(WIDTHS[kind](assembly, store=False), default=None)
-
-
-def widest_store_bytes(assembly: str, kind: Kind) -> int | None:
-    """Return the bytes that one thread moves by its widest store to global memory, None: none."""
-    return max(WIDTHS[kind](assembly, store=True), default=None)
+    return max(WIDTHS[kind](assembly, store=store), default=None)
 
 
 def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:

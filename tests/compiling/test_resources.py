@@ -13,8 +13,7 @@ from occupancy_lab.compiling.resources import (
     pipeline_shared_bytes,
     read_resources,
     tensor_size,
-    widest_load_bytes,
-    widest_store_bytes,
+    widest_bytes,
 )
 from occupancy_lab.gpus import architectures
 from occupancy_lab.occupancy import hip, next_steps, occupancy
@@ -86,10 +85,10 @@ def test_the_size_of_a_tensor_instruction(line: str, size: int | None) -> None:
 
 def test_recorded_widths() -> None:
     """Aligned float32 moves 16 bytes at once, or 8 where a thread has two elements."""
-    assert widest_load_bytes(recorded("sm_90.ptx"), "ptx") == 16
-    assert widest_store_bytes(recorded("sm_90.ptx"), "ptx") == 16
-    assert widest_load_bytes(recorded("gfx942.amdgcn"), "amdgcn") == 8
-    assert widest_store_bytes(recorded("gfx942.amdgcn"), "amdgcn") == 8
+    assert widest_bytes(recorded("sm_90.ptx"), "ptx", store=False) == 16
+    assert widest_bytes(recorded("sm_90.ptx"), "ptx", store=True) == 16
+    assert widest_bytes(recorded("gfx942.amdgcn"), "amdgcn", store=False) == 8
+    assert widest_bytes(recorded("gfx942.amdgcn"), "amdgcn", store=True) == 8
 
 
 @pytest.mark.parametrize(
@@ -118,8 +117,8 @@ def test_recorded_widths() -> None:
 )
 def test_widths_in_ptx(line: str, load: int | None, store: int | None) -> None:
     """Only one thread's own accesses to global memory have a width."""
-    assert widest_load_bytes(f"\t{line}\n", "ptx") == load
-    assert widest_store_bytes(f"\t{line}\n", "ptx") == store
+    assert widest_bytes(f"\t{line}\n", "ptx", store=False) == load
+    assert widest_bytes(f"\t{line}\n", "ptx", store=True) == store
 
 
 @pytest.mark.parametrize(
@@ -159,8 +158,8 @@ def test_widths_in_ptx(line: str, load: int | None, store: int | None) -> None:
 )
 def test_widths_in_amd_assembly(line: str, load: int | None, store: int | None) -> None:
     """Only vector accesses to global memory have a width; LDS, scratch and scalars have none."""
-    assert widest_load_bytes(f"\t{line}\n", "amdgcn") == load
-    assert widest_store_bytes(f"\t{line}\n", "amdgcn") == store
+    assert widest_bytes(f"\t{line}\n", "amdgcn", store=False) == load
+    assert widest_bytes(f"\t{line}\n", "amdgcn", store=True) == store
 
 
 def test_spills_are_no_memory_of_the_kernel() -> None:
@@ -169,8 +168,8 @@ def test_spills_are_no_memory_of_the_kernel() -> None:
     scratch = "\n".join(line for line in lines if "offen" not in line)
     assert "buffer_store_dword" in scratch
     assert "buffer_load_dword" in scratch
-    assert widest_load_bytes(scratch, "amdgcn") is None
-    assert widest_store_bytes(scratch, "amdgcn") is None
+    assert widest_bytes(scratch, "amdgcn", store=False) is None
+    assert widest_bytes(scratch, "amdgcn", store=True) is None
 
 
 def test_pipelines_grow_with_num_stages(sample: ModuleType) -> None:
@@ -190,8 +189,8 @@ def test_compiled_widths(sample: ModuleType, arch: str, dtype: str, item_bytes: 
     kind = "ptx" if "ptx" in asm else "amdgcn"
     lanes = 4 * (64 if arch == "gfx942" else 32)
     expected = min(256 // lanes * item_bytes, 16)
-    assert widest_load_bytes(asm[kind], kind) == expected
-    assert widest_store_bytes(asm[kind], kind) == expected
+    assert widest_bytes(asm[kind], kind, store=False) == expected
+    assert widest_bytes(asm[kind], kind, store=True) == expected
 
 
 @pytest.mark.parametrize("arch", ["90", "100"])
