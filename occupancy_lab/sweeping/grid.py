@@ -24,8 +24,10 @@ from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import DoesNotFitError, InputError, OccupancyLabError
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    NamedKernel,
     check_elsewhere,
     check_launch,
+    chosen_config,
     chosen_gpus,
     chosen_kernel,
     chosen_problems,
@@ -35,6 +37,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.values import Config, Failure, Resources
@@ -107,6 +110,27 @@ def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
     if in_blocks or kernel.configs is not None:
         return kernel.default_config(problem, gpu.architecture.max_shared).block_size
     return next_power_of_two(problem.cols)
+
+
+def grid_tasks(
+    kernels: Sequence[NamedKernel],
+    problem: Problem,
+    gpu: Gpu,
+    num_warps: Sequence[int] = (),
+    num_stages: Sequence[int] = (),
+) -> Iterator[Task]:
+    """Return every configuration of every kernel, each kernel's own default among them.
+
+    Of several, a kernel with configs that has none for the problem is left out.
+    """
+    for name, kernel in kernels:
+        if kernel.configs is not None and len(kernels) > 1 and not kernel.configs(problem):
+            continue
+        loops = kernel.grid is Grid.PERSISTENT or kernel.configs is not None
+        stages = num_stages if loops else (1,)
+        configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)
+        for config in dict.fromkeys((*configs, chosen_config(kernel, problem, gpu, {}))):
+            yield Task(name, kernel, problem, config, gpu)
 
 
 __all__ = ["COLUMNS", "sweep"]

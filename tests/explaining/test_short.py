@@ -28,11 +28,11 @@ from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded
 from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
 from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import chosen_kernels
+from occupancy_lab.inputs import SOFTMAXES, chosen_kernels
+from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import recorded_launches
 from occupancy_lab.text.printing import print_markdown, print_text
 from occupancy_lab.text.words import change
-from occupancy_lab.tuning.search import KERNELS, grid_tasks
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def test_the_answer_does_not_depend_on_the_store() -> None:
     assert "num_warps 2, num_stages 1: 13.6 us recorded against 14.2 us (-4.2%)" in text
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", SOFTMAXES)
 def test_kernels_that_do_the_same_are_alternatives(
     kernel: str, make_case: Callable[..., Case], tmp_path: Path
 ) -> None:
@@ -350,7 +350,9 @@ def filled_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
 
     def fill(gpu: str) -> None:
-        for task in grid_tasks(chosen_kernels(KERNELS), Problem(4096, 100), find_gpu(gpu), (), ()):
+        for task in grid_tasks(
+            chosen_kernels(SOFTMAXES), Problem(4096, 100), find_gpu(gpu), (), ()
+        ):
             copies = task.config.num_stages > 1 and gpu == "h100"
             resources = Resources(
                 32,
@@ -402,7 +404,7 @@ def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(CompileProcess, "compile", count)
     text = occupancy_lab.explain(93, gpu="h100", cache=False).to_markdown()
     assert len(asked) == 2
-    tasks = grid_tasks(chosen_kernels(KERNELS), Problem(4096, 93), find_gpu("h100"), (), ())
+    tasks = grid_tasks(chosen_kernels(SOFTMAXES), Problem(4096, 93), find_gpu("h100"), (), ())
     assert f"{sum(task.why_not() is None for task in tasks)} configurations" in text
     assert "`occupancy-lab tune --cols 93 --gpu h100` compiles the rest" in text
 
