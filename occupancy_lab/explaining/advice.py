@@ -265,12 +265,16 @@ def _change(case: Case, other: Alternative | None) -> Change | None:
 
 
 def what_instead(case: Case) -> Iterator[str]:
-    """Say what to launch instead, what that brings, and of how many launches it is the best."""
-    found = case.alternatives
-    if not found.searched:
-        return
-    instead = launch_instead(case)
-    yield _as_it_is(case) if instead is None else _instead(case, *instead)
+    """Say what to launch instead, what that brings, and of how many launches it is the best.
+
+    What else was recorded to be faster comes first.
+    """
+    from occupancy_lab.sweeping.recorded import rival_sentences
+
+    yield from rival_sentences(case.recorded.faster)
+    if case.alternatives.searched:
+        instead = launch_instead(case)
+        yield _as_it_is(case) if instead is None else _instead(case, *instead)
 
 
 def _as_it_is(case: Case) -> str:
@@ -482,12 +486,16 @@ def what_to_try(cases: tuple[Case, ...]) -> Section:
 
 
 def three_to_try(cases: tuple[Case, ...]) -> tuple[str, ...]:
-    """Return at most TRIES suggestions, each GPU's first before any GPU's second."""
+    """Return at most TRIES suggestions, each GPU's first before any GPU's second.
+
+    They are fewer by what else is said to be faster, so that all fits a screen.
+    """
     lists = [[(case, one) for one in _others(case)] for case in cases]
     longest = max(map(len, lists))
     turns = [found[place] for place in range(longest) for found in lists if place < len(found)]
     several = len(cases) > 1
+    most = max(TRIES - max(len(case.recorded.faster) for case in cases), 1)
     return tuple(
         f"**{case.title}**: {one.sentence}" if several else one.sentence
-        for case, one in turns[:TRIES]
+        for case, one in turns[:most]
     )

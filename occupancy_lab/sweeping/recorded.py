@@ -21,6 +21,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.rows import RESOURCES, SCHEMA, Column
+from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.values import Conditions, Config, Measurement, Resources
 
 if TYPE_CHECKING:
@@ -138,12 +139,11 @@ OTHER_SOFTMAXES = {
     "liger": "Liger's softmax",
 }
 """What else makes a softmax, by its name in the recordings."""
-NOISE = 0.02
-"""What times of one launch differ by from one recording to the next."""
 
 
-def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]:
-    """Return what was recorded to take less than *us* by more than NOISE, and its time in us."""
+def faster_rivals(gpu_key: str, problem: Problem) -> dict[str, float]:
+    """Return what was recorded to be faster than the lab's kernels, and its time in us."""
+    own = [one.measurement.us or 0.0 for one in recorded_launches(gpu_key, problem)]
     found = {
         name: _recorded_provider(gpu_key, problem, provider)
         for provider, name in OTHER_SOFTMAXES.items()
@@ -151,8 +151,15 @@ def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]
     return {
         name: one.us
         for name, one in found.items()
-        if one is not None and one.us is not None and one.us < us * (1.0 - NOISE)
+        if one is not None and one.us is not None and one.us < min(own, default=0.0)
     }
+
+
+def rival_sentences(faster: Mapping[str, float]) -> Iterator[str]:
+    """Say of what `faster_rivals` returns that it is faster; nothing where nothing is."""
+    if faster:
+        names = [f"{name} ({microseconds(us)})" for name, us in faster.items()]
+        yield f"Recorded to be faster than the lab's kernels: {listed(names)}."
 
 
 def _recorded_provider(gpu_key: str, problem: Problem, name: str) -> Measurement | None:

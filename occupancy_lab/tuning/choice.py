@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
+from occupancy_lab.sweeping.recorded import rival_sentences
 from occupancy_lab.sweeping.views import unseen_stages
 from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import (
@@ -107,7 +108,7 @@ class Tuning(Answer):
     best_recorded: Choice | None
     """The fastest of those that were recorded; None where none was."""
     faster: dict[str, float]
-    """What else was recorded to take less than `best_recorded`, such as torch.softmax, us."""
+    """What else was recorded to be faster than the lab's kernels, such as torch.softmax, us."""
     compared: dict[str, Choice]
     """The tutorial's launch of `softmax`, and each kernel's own default."""
     exhaustive: Cost
@@ -196,8 +197,7 @@ def _named(choice: Choice) -> str:
 
 def _answer(tuning: Tuning) -> Iterator[str]:
     best, predicted = tuning.best, tuning.best_predicted
-    for name, us in tuning.faster.items():
-        yield f"Faster than any of these is {name}: {cell(us)} us recorded."
+    yield from rival_sentences(tuning.faster)
     if best.us is not None:
         off = difference_cell(best.predicted_us, best.us)
         yield (
