@@ -251,6 +251,9 @@ def sweep(
 ) -> None:
     """Compile a grid of configurations and give one row each; exit 1 where not one is ok.
 
+    A kernel with configs of its own, such as softmax_pieces, takes these, as in tune, where none of
+    --block-size, --num-warps and --num-stages is given.
+
     Of FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
     """
     if launch is None:

@@ -97,11 +97,14 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
     """Return every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
 
     Without *block_sizes* a kernel that holds a row takes the smallest that does, and one that does
-    not takes its default.
+    not takes its default. Without any knob a kernel with configs takes these, as `tune` does.
     """
     for gpu, problem in itertools.product(gpus, problems):
+        if kernel.configs is not None and not (block_sizes or num_warps or num_stages):
+            yield from grid_tasks([NamedKernel(kernel_name, kernel)], problem, gpu)
+            continue
         sizes = block_sizes or (_own_block_size(kernel, problem, gpu),)
-        for knobs in itertools.product(sizes, num_warps, num_stages):
+        for knobs in itertools.product(sizes, num_warps or NUM_WARPS, num_stages or NUM_STAGES):
             yield Task(kernel_name, kernel, problem, Config(*knobs), gpu)
 
 
@@ -246,8 +249,8 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     gpu: AskedGpus | None = None,
     triton: str | None = None,
     block_size: Integers = (),
-    num_warps: Integers = NUM_WARPS,
-    num_stages: Integers = NUM_STAGES,
+    num_warps: Integers = (),
+    num_stages: Integers = (),
     jobs: Integer | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
@@ -276,9 +279,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         kernel: A kernel, as `explain` takes it.
         gpu: GPUs or targets, as `explain` takes them.
         triton: A Triton, as `explain` takes it.
-        block_size: BLOCK_SIZE; none takes the smallest that holds a row.
-        num_warps: Warps per program.
-        num_stages: Stages of the loop over rows.
+        block_size: BLOCK_SIZE; none takes the smallest that holds a row. A kernel with `configs`
+            takes these where neither this nor one of the next two is given, as `tune` does.
+        num_warps: Warps per program; none takes 1 to 32.
+        num_stages: Stages of the loop over rows; none takes 1 to 4.
         jobs: Compiling processes; None takes one per core.
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.

@@ -141,9 +141,8 @@ OTHER_SOFTMAXES = {
 """What else makes a softmax, by its name in the recordings."""
 
 
-def faster_rivals(gpu_key: str, problem: Problem) -> dict[str, float]:
-    """Return what was recorded to be faster than the lab's kernels, and its time in us."""
-    own = [one.measurement.us or 0.0 for one in recorded_launches(gpu_key, problem)]
+def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]:
+    """Return what was recorded to take less than *us*, and its time in us."""
     found = {
         name: _recorded_provider(gpu_key, problem, provider)
         for provider, name in OTHER_SOFTMAXES.items()
@@ -151,7 +150,7 @@ def faster_rivals(gpu_key: str, problem: Problem) -> dict[str, float]:
     return {
         name: one.us
         for name, one in found.items()
-        if one is not None and one.us is not None and one.us < min(own, default=0.0)
+        if one is not None and one.us is not None and one.us < us
     }
 
 
@@ -159,7 +158,7 @@ def rival_sentences(faster: Mapping[str, float]) -> Iterator[str]:
     """Say of what `faster_rivals` returns that it is faster; nothing where nothing is."""
     if faster:
         names = [f"{name} ({microseconds(us)})" for name, us in faster.items()]
-        yield f"Recorded to be faster than the lab's kernels: {listed(names)}."
+        yield f"Recorded to be faster than any launch here: {listed(names)}."
 
 
 def _recorded_provider(gpu_key: str, problem: Problem, name: str) -> Measurement | None:

@@ -108,7 +108,7 @@ class Tuning(Answer):
     best_recorded: Choice | None
     """The fastest of those that were recorded; None where none was."""
     faster: dict[str, float]
-    """What else was recorded to be faster than the lab's kernels, such as torch.softmax, us."""
+    """What else was recorded to take less than `best_recorded`, such as torch.softmax, us."""
     compared: dict[str, Choice]
     """The tutorial's launch of `softmax`, and each kernel's own default."""
     exhaustive: Cost

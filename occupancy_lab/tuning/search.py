@@ -211,10 +211,11 @@ def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis)
     recorded = [choice for choice in choices if choice.recorded_us is not None]
     best_recorded = min(recorded, key=lambda choice: choice.recorded_us or 0.0, default=None)
     gpu, problem = tasks[0].gpu, tasks[0].problem
+    us = best_recorded and best_recorded.recorded_us
     return Tuning(
         gpu=gpu,
         problem=problem,
-        faster=faster_rivals(gpu.key, problem) if recorded else {},
+        faster=faster_rivals(gpu.key, problem, us) if us else {},
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
         best_recorded=best_recorded,
