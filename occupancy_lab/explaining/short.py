@@ -103,7 +103,8 @@ WORDS = {
         " formula for num_programs."
     ),
     "predicted, estimated": (
-        "worked out from the binary; estimated where that launch is not compiled yet."
+        "worked out from the binary; estimated where that launch is not compiled yet, unconfirmed"
+        " where no GPU of the vendor was measured."
     ),
     "recorded": (
         "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."
