@@ -31,7 +31,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import SOFTMAXES, chosen_kernels
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
-from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, recorded_launches
+from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, RecordedLaunch, recorded_launches
 from occupancy_lab.text.printing import print_markdown, print_text
 from occupancy_lab.text.words import change
 from occupancy_lab.values import Config, Measurement, Problem, Resources
@@ -343,6 +343,32 @@ def test_no_reason_that_the_parts_contradict(make_case: Callable[..., Case]) -> 
     (text,) = (one.sentence for one in advice(case) if one.sentence.startswith("num_stages 1"))
     assert "hide" not in text
     assert "is faster (" in text
+
+
+def test_of_equally_fast_launches_the_best_predicted_is_taken(
+    make_case: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Beside a recorded launch, only the fastest of the others are predicted, to choose between."""
+    others = [
+        RecordedLaunch(
+            "softmax_row",
+            Config(1024, num_warps, 1),
+            4096,
+            as_compiled=True,
+            measurement=dataclasses.replace(MEASURED, us=us),
+            resources=H100_SINGLE.replace(**SINGLE, num_warps=num_warps),
+        )
+        for num_warps, us in ((16, 6.0), (4, 6.0), (2, 6.1))
+    ]
+    for order in (others, others[::-1]):
+        monkeypatch.setattr(recorded, "recorded_launches", lambda *_, found=order: found)
+        case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
+        case = with_alternatives(case, tmp_path)
+        instead = launch_instead(case)
+        assert instead is not None
+        assert instead[0].config == Config(1024, 4, 1)
+        (slower,) = (one for one in case.alternatives.ranked if one.recorded_us == 6.1)
+        assert slower.us is None
 
 
 def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
