@@ -7,24 +7,27 @@ not, and num_programs is exactly what fits. A program takes the parts of rows in
 next one when it is done with its own, and so never waits for a part that nobody has taken.
 
 What that brings on an H200 (Triton 3.6, 2026-11-22; shares of a copy of the same matrix, and
-torch.softmax's): 8192 x 32768 float32 0.98 (0.63), 6000 x 20000 float32 0.97 (0.67), 512 x 65536
-float32 0.93 (0.47), 4096 x 50257 float32 0.91 (0.50), 2048 x 65536 bfloat16 0.89 (0.50),
-168 x 93861 float16 0.85 (0.43), 4096 x 50264 bfloat16 0.83 (0.54).
+torch.softmax's): 8192 x 32768 float32 0.97 (0.64), 6000 x 20000 float32 0.97 (0.66), 4096 x 50257
+float32 0.95 (0.50), 512 x 65536 float32 0.94 (0.48), 2048 x 65536 bfloat16 0.94 (0.50), 1202 x
+42819 bfloat16 0.93 (0.52), 4096 x 50264 bfloat16 0.91 (0.54), 85 x 175824 float16 0.90 (0.38), 168
+x 93861 float16 0.88 (0.41), 256 x 65536 bfloat16 0.83 (0.49).
 
 What was tried on the way, in shares or us of the kernel as it was then:
 
 - Parts that a program takes in turns fixed before the launch: 4096 x 131072 float32 0.92 in the
-  place of 0.98, as the multiprocessors are not equally near to the memory. But then Triton copies
-  the next part ahead (num_stages above 1), with which bfloat16 gains as much: 0.92 for 0.89 on
-  2048 x 65536. So num_stages chooses between the two.
+  place of 0.98, as the multiprocessors are not equally near to the memory. Triton then copies the
+  next part ahead, which 16-bit rows gained by (2048 x 65536 0.92 for 0.89) until they were packed.
+- 16-bit elements that stay packed while a program waits, 128 a thread: 4096 x 50264 bfloat16 took
+  235 us with float32 kept and 64 a thread, 214 us so.
+- Registers limited to 32 beside those of the elements (maxnreg): 679 x 39431 float32 59.3 us, and
+  60.8 us with the 121 to 127 that ptxas takes. With 16 beside them 16-bit elements spill a word or
+  two, and 4096 x 50264 took 209.5 us: not yet tried on all matrices.
 - 64 elements a thread: 4096 x 50257 float32 0.95, and 0.89 with 32. A thread's other registers are
   the same, so that more of an SM's registers hold elements.
 - What the words cost: without waiting for them bfloat16 would reach 0.95. Stores in the place of
   atomics took longer to be seen (1202 x 42819 bfloat16 186 us for 129), as did taking the next part
   before its turn (2048 x 65536 bfloat16 152 us for 147), or reading a part a second time instead of
   keeping it (151 us). Clearing the words in the last program cost 0.7 us for every 1024.
-- What float32 exactness costs: 4096 x 131072 had 0.98 with an error of 13e-8, and torch.softmax
-  has 8.9e-8; as it is, the error is 9.4e-8.
 - num_ctas: Triton 3.6 and 3.7 refuse a row that is spread over the CTAs of a cluster
   (TritonGPUPlanCTAPass fails), in one dimension and in two.
 """

@@ -1,10 +1,18 @@
-"""Fused softmax of short rows: a program takes several, side by side in one block.
+"""Fused softmax of short rows: a program takes several, side by side, each in equal pieces.
 
 A program a row is a program for every few hundred bytes, and an H200 starts one in 0.6 ns: 131072 x
 128 float32 takes 83 us in `softmax_row`, 38 us in the persistent `softmax`, and 36 us here, as long
-as a copy (Triton 3.6, 2026-11-22). Chunks of 16 bytes, edges and powers of 2 are those of
-`softmax_pieces`: 100000 x 129 bfloat16 has 0.90 of a copy with them, and 0.61 in `softmax`. Rows in
-two pieces brought nothing here.
+as a copy (Triton 3.6, 2026-11-22).
+
+The threads of a warp share its rows, and a piece is what they load of them at once. So a row is
+padded to a piece and not to a power of two, all rows are reduced in one go, and the address of a
+row is computed by its own threads: 100000 x 129 bfloat16 takes 292 instructions in the place of
+583, and has 0.99 of a copy in the place of 0.90, 181642 x 67 float32 1.01 and 0.86, 279805 x 395
+float16 0.96 and 0.78.
+
+Rows that are no multiple of 16 bytes are read by 4 bytes, and of 16-bit ones the elements before
+and after by themselves. In chunks of 16 bytes, as `softmax_pieces` reads them, Triton gave the up
+to 7 elements beside them to every thread, and a row of 395 had as many of these as its own.
 """
 
 from __future__ import annotations
