@@ -7,24 +7,27 @@ not, and num_programs is exactly what fits. A program takes the parts of rows in
 next one when it is done with its own, and so never waits for a part that nobody has taken.
 
 What that brings on an H200 (Triton 3.6, 2026-11-22; shares of a copy of the same matrix, and
-torch.softmax's): 8192 x 32768 float32 0.98 (0.63), 6000 x 20000 float32 0.97 (0.67), 512 x 65536
-float32 0.93 (0.47), 4096 x 50257 float32 0.91 (0.50), 2048 x 65536 bfloat16 0.89 (0.50),
-168 x 93861 float16 0.85 (0.43), 4096 x 50264 bfloat16 0.83 (0.54).
+torch.softmax's): 8192 x 32768 float32 0.97 (0.64), 6000 x 20000 float32 0.97 (0.66), 4096 x 50257
+float32 0.95 (0.50), 512 x 65536 float32 0.94 (0.48), 2048 x 65536 bfloat16 0.94 (0.50), 1202 x
+42819 bfloat16 0.93 (0.52), 4096 x 50264 bfloat16 0.91 (0.54), 85 x 175824 float16 0.90 (0.38), 168
+x 93861 float16 0.88 (0.41), 256 x 65536 bfloat16 0.83 (0.49).
 
 What was tried on the way, in shares or us of the kernel as it was then:
 
 - Parts that a program takes in turns fixed before the launch: 4096 x 131072 float32 0.92 in the
-  place of 0.98, as the multiprocessors are not equally near to the memory. But then Triton copies
-  the next part ahead (num_stages above 1), with which bfloat16 gains as much: 0.92 for 0.89 on
-  2048 x 65536. So num_stages chooses between the two.
+  place of 0.98, as the multiprocessors are not equally near to the memory. Triton then copies the
+  next part ahead, which 16-bit rows gained by (2048 x 65536 0.92 for 0.89) until they were packed.
+- 16-bit elements that stay packed while a program waits, 128 a thread: 4096 x 50264 bfloat16 took
+  235 us with float32 kept and 64 a thread, 214 us so.
+- Registers limited to 32 beside those of the elements (maxnreg): 679 x 39431 float32 59.3 us, and
+  60.8 us with the 121 to 127 that ptxas takes. With 16 beside them 16-bit elements spill a word or
+  two, and 4096 x 50264 took 209.5 us: not yet tried on all matrices.
 - 64 elements a thread: 4096 x 50257 float32 0.95, and 0.89 with 32. A thread's other registers are
   the same, so that more of an SM's registers hold elements.
 - What the words cost: without waiting for them bfloat16 would reach 0.95. Stores in the place of
   atomics took longer to be seen (1202 x 42819 bfloat16 186 us for 129), as did taking the next part
   before its turn (2048 x 65536 bfloat16 152 us for 147), or reading a part a second time instead of
   keeping it (151 us). Clearing the words in the last program cost 0.7 us for every 1024.
-- What float32 exactness costs: 4096 x 131072 had 0.98 with an error of 13e-8, and torch.softmax
-  has 8.9e-8; as it is, the error is 9.4e-8.
 - num_ctas: Triton 3.6 and 3.7 refuse a row that is spread over the CTAs of a cluster
   (TritonGPUPlanCTAPass fails), in one dimension and in two.
 """
@@ -48,6 +51,8 @@ from occupancy_lab.kernels.softmax_pieces import (
     exponential,
     load_edges,
     load_pieces,
+    quotient,
+    registers_of,
     rows_alike,
     share,
     store_edges,
@@ -99,42 +104,43 @@ def exchange(words_ptr, part, top, total, PARTS: tl.constexpr, PARTS_POWER: tl.c
     tops = (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     totals = tl.where(parts < PARTS, words.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     row_top = tl.max(tops, axis=0)
-    return row_top, tl.sum(totals * exponential(tops - row_top, tl.float32), axis=0)
+    return row_top, tl.sum(totals * exponential(tops, row_top, tl.float32), axis=0)
 
 
 @triton.jit
 def softmax_part(
     output_ptr, input_ptr, words_ptr, unused_ptr, input_row_stride, output_row_stride, n_cols,
     row, part, PARTS: tl.constexpr, PARTS_POWER: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    CHUNK: tl.constexpr, WHOLE_CHUNKS: tl.constexpr,
+    PIECE_SIZE: tl.constexpr, CHUNK: tl.constexpr, WHOLE_CHUNKS: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Softmax of one part of a row; the row's edges are with its first part.
 
     The word that the part had in the launch before is cleared for the next one.
     """
     dtype: tl.constexpr = input_ptr.dtype.element_ty
-    start, shift, low, high, end = chunks_of(row, input_row_stride, n_cols, CHUNK, WHOLE_CHUNKS)
+    start, shift, low, high = chunks_of(row, input_row_stride, n_cols, CHUNK, WHOLE_CHUNKS)
     row_ptr = input_ptr + start
     first = part * BLOCK_SIZE
-    loaded = load_pieces(row_ptr, first, low, high, BLOCK_SIZE)
+    loaded = load_pieces(row_ptr, first, low, high, BLOCK_SIZE, PIECE_SIZE)
     head = 0.0
     tail = 0.0
     if not WHOLE_CHUNKS:
-        end = tl.where(part == 0, end, 0)
-        head, tail = load_edges(row_ptr, shift, low, high, end, CHUNK)
-    top, total, kept = summarize(loaded, head, tail, dtype, WHOLE_CHUNKS, PACKED=False)
+        edge_cols = tl.where(part == 0, n_cols, 0)
+        head, tail = load_edges(row_ptr, shift, low, high, edge_cols, CHUNK)
+    zero = n_cols >> 30
+    top, total, _, kept = summarize(loaded, head, tail, zero, dtype, WHOLE_CHUNKS, PACKED)
     row_words = row.to(tl.int64) * PARTS
     tl.store(unused_ptr + row_words + part, tl.zeros((), tl.int64))
     row_top, row_total = exchange(words_ptr + row_words, part, top, total, PARTS, PARTS_POWER)
-    scale = exponential(top - row_top, tl.float32)
+    scale, rest = quotient(exponential(top, row_top, tl.float32), row_total, 0.0)
     output_row_ptr = output_ptr + row.to(tl.int64) * output_row_stride // CHUNK * CHUNK
     store_pieces(
-        output_row_ptr, kept, top, row_total, scale, first, low, high, BLOCK_SIZE, PACKED=False
+        output_row_ptr, kept, top, scale, rest, first, low, high, BLOCK_SIZE, PIECE_SIZE, PACKED
     )
     if not WHOLE_CHUNKS:
-        head = share(exponential(head - top, dtype), row_total, scale, dtype)
-        tail = share(exponential(tail - top, dtype), row_total, scale, dtype)
-        store_edges(output_row_ptr, head, tail, shift, low, high, end, CHUNK)
+        head = share(exponential(head, top, dtype), scale, rest, dtype)
+        tail = share(exponential(tail, top, dtype), scale, rest, dtype)
+        store_edges(output_row_ptr, head, tail, shift, low, high, edge_cols, CHUNK)
 
 
 @triton.jit
@@ -149,9 +155,10 @@ def softmax_cooperative_kernel(
     PARTS: tl.constexpr,
     PARTS_POWER: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    PIECE_SIZE: tl.constexpr,
     CHUNK: tl.constexpr,
     WHOLE_CHUNKS: tl.constexpr,
-    num_stages: tl.constexpr,
+    PACKED: tl.constexpr,
 ):
     """Softmax of parts `program_id` and on, all parts of a row before those of the next.
 
@@ -166,22 +173,14 @@ def softmax_cooperative_kernel(
     all_words_ptr = workspace_ptr.to(tl.pointer_type(tl.int64)) + 16
     words_ptr = all_words_ptr + launches % 2 * n_parts
     unused_ptr = all_words_ptr + (1 - launches % 2) * n_parts
-    if num_stages > 1:
-        for index in tl.range(program, n_parts, programs, num_stages=num_stages):
-            softmax_part(
-                output_ptr, input_ptr, words_ptr, unused_ptr, input_row_stride, output_row_stride,
-                n_cols, index // PARTS, index % PARTS,
-                PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
-            )  # fmt: skip
-    else:
-        index = program
-        while index < n_parts:
-            softmax_part(
-                output_ptr, input_ptr, words_ptr, unused_ptr, input_row_stride, output_row_stride,
-                n_cols, index // PARTS, index % PARTS,
-                PARTS, PARTS_POWER, BLOCK_SIZE, CHUNK, WHOLE_CHUNKS,
-            )  # fmt: skip
-            index = programs + tl.atomic_add(workspace_ptr, 1, sem="relaxed")
+    index = program
+    while index < n_parts:
+        softmax_part(
+            output_ptr, input_ptr, words_ptr, unused_ptr, input_row_stride, output_row_stride,
+            n_cols, index // PARTS, index % PARTS,
+            PARTS, PARTS_POWER, BLOCK_SIZE, PIECE_SIZE, CHUNK, WHOLE_CHUNKS, PACKED,
+        )  # fmt: skip
+        index = programs + tl.atomic_add(workspace_ptr, 1, sem="relaxed")
     if tl.atomic_add(workspace_ptr + 1, 1) == programs - 1:
         tl.store(workspace_ptr, 0)
         tl.store(workspace_ptr + 1, 0)
@@ -216,10 +215,13 @@ def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> t
         capturing = torch.cuda.is_current_stream_capturing()
         zeros = kept_workspace.__wrapped__ if capturing else kept_workspace
         words = zeros(x.device, stream, workspace(problem, config))
+        named = constexprs(problem, config)
+        if torch.version.hip:
+            del named["maxnreg"]  # an option of NVIDIA's compiler alone
         softmax_cooperative_kernel[(min(num_programs, work(problem, config)),)](
             *passed(y, x, words),
             num_warps=config.num_warps,
-            **constexprs(problem, config),
+            **named,
             **KERNEL.options,
             **OPTIONS,
         )
@@ -280,9 +282,13 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
         "PARTS": parts,
         "PARTS_POWER": 1 << (parts - 1).bit_length(),
         "BLOCK_SIZE": config.block_size,
+        "PIECE_SIZE": 32 * config.num_warps * chunk,
         "CHUNK": chunk,
         "WHOLE_CHUNKS": problem.cols % chunk == 0,
-        "num_stages": config.num_stages,
+        "PACKED": problem.item_bytes < 4,
+        # ptxas would take up to 60 registers beside those of the elements, and an SM would hold a
+        # third fewer programs.
+        "maxnreg": min(-(-(registers_of(problem, config) + 32) // 8) * 8, 255),
     }
 
 
@@ -293,7 +299,7 @@ LEAST_COLS = 8192
 
 
 def configs(problem: Problem) -> tuple[Config, ...]:
-    """Return parts of 2048 to 16384 elements in one or two pieces, 48 to 64 a thread, by stages."""
+    """Return parts of 2048 to 16384 elements, from 48 a thread to what takes 64 registers."""
     if problem.cols < LEAST_COLS:
         return ()
     sizes = {
@@ -301,13 +307,12 @@ def configs(problem: Problem) -> tuple[Config, ...]:
         for most in (2048, 4096, 8192, 16384)
         for size in block_sizes(-(-problem.cols // -(-problem.cols // most)), problem)[-2:]
     }
-    stages = (1, 3) if problem.item_bytes < 4 else (1,)
     return tuple(
         one
         for size in sorted(sizes)
-        for num_warps in (1, 2, 4, 8)
-        for num_stages in stages
-        if 48 <= elements_per_thread(one := Config(size, num_warps, num_stages)) <= 64
+        for num_warps in (2, 4)
+        if elements_per_thread(one := Config(size, num_warps, 1)) >= 48
+        and registers_of(problem, one) <= 64
         and together(problem, one) in range(2, MOST_PARTS + 1)
     ) or (default_config(problem, 0),)
 

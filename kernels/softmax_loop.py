@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
-from occupancy_lab.kernels.softmax_pieces import exponential, share
+from occupancy_lab.kernels.softmax_pieces import exponential, quotient, share
 from occupancy_lab.kernels.softmax_row import arguments, constexprs, passed, reference
 from occupancy_lab.values import Config, Problem
 
@@ -43,18 +43,18 @@ def softmax_loop_kernel(
     for start in tl.range(0, n_cols, BLOCK_SIZE, num_stages=num_stages):
         cols = start + lanes
         x = tl.load(row_ptr + cols, mask=cols < n_cols, other=-float("inf")).to(tl.float32)
-        rise = x - maxima
-        scale = tl.exp(-tl.abs(rise))
-        sums = tl.where(rise > 0, sums * scale + 1, sums + scale)
+        scale = exponential(-tl.abs(x - maxima), 0.0, tl.float32)
+        sums = tl.where(x > maxima, sums * scale + 1, sums + scale)
         maxima = tl.maximum(maxima, x)
     row_max = tl.max(maxima, axis=0)
-    row_sum = tl.sum(sums * tl.exp(maxima - row_max), axis=0)
+    row_sum = tl.sum(sums * exponential(maxima, row_max, tl.float32), axis=0)
+    scale, rest = quotient(1.0, row_sum, 0.0)
     last = tl.cdiv(n_cols, BLOCK_SIZE) * BLOCK_SIZE - BLOCK_SIZE
     for done in tl.range(0, n_cols, BLOCK_SIZE, num_stages=num_stages):
         cols = last - done + lanes
         mask = cols < n_cols
         x = tl.load(row_ptr + cols, mask=mask, other=-float("inf")).to(tl.float32)
-        y = share(exponential(x - row_max, tl.float32), row_sum, 1.0, tl.float32)
+        y = share(exponential(x, row_max, tl.float32), scale, rest, tl.float32)
         tl.store(output_row_ptr + cols, y.to(output_ptr.dtype.element_ty), mask=mask)
 
 

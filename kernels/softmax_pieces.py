@@ -6,12 +6,20 @@ shares are of a copy of the same matrix; what is not in reports/data was tried o
 - Rows of 781 or 50257 columns do not pay for 1024 or 65536. 8192 x 5003 float16 had 0.83 in
   4096 + 1024, and 0.69 in 8192 with all else alike.
 - It loads and stores aligned chunks of 16 bytes, wherever a row begins, and the few elements before
-  the first and after the last one by one. 12000 x 3000 float16: 1.06, where `softmax_row` has 0.78.
+  the first and after the last one by one. 12000 x 3000 float16: 1.06, where `softmax_row` has 0.79.
   With a mask on every element instead of on chunks, 65536 x 781 bfloat16 had 0.92, and 0.99 so.
-- A power of 2 in the place of `tl.exp`, whose handling of tiny numbers takes three instructions
-  more of each element: 30000 x 4288 bfloat16 had 0.92 before and 0.99 after.
 - Two 16-bit elements stay in one register, as loaded, until they are written, and their
-  exponentials are computed twice: 4096 x 24576 float16 0.97, and 0.83 with float32 kept.
+  exponentials are computed twice. Their maximum is taken by two, and what is written is computed of
+  a sum with a 0 that the compilers do not know: ptxas keeps what it knows to be equal in float32,
+  128 elements a thread in 167 registers in the place of 96. 2413 x 8768 bfloat16 1.08, and 0.93
+  before that; 4379 x 16656 float16 0.99 and 0.90.
+- No piece is larger than what the threads load at once, and maxima and sums are those of pieces
+  before they are those of threads: 28672 float16 elements spilled as 16384 + 8192 + 4096.
+- A multiply-add and a power of 2 in the place of `tl.exp`, whose handling of tiny numbers takes
+  three instructions more of each element: 30000 x 4288 bfloat16 had 0.92 with `tl.exp`, 1.02 so.
+- float32 is as exact as torch.softmax (7.0e-8 and 7.1e-8 of 4096 x 781): the exponential is CUDA's
+  expf, and a result is multiplied by a quotient in two floats, two instructions instead of four. A
+  power of 2 that is put right after it was taken had 7.9e-8, and 13e-8 without that.
 
 What did not help: loads that L2 evicts first (0 to 15 % slower), and a second load of the row in
 the place of registers.
@@ -23,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
-from triton.language.target_info import is_cuda
+from triton.language.target_info import cuda_capability_geq, is_hip
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
@@ -35,62 +43,108 @@ if TYPE_CHECKING:
 
 
 @triton.jit
-def exponential(x, dtype: tl.constexpr):
-    """Exponential of what is 0 or less: nearly that of float32, or enough for a 16-bit *dtype*."""
+def exponential(x, top, dtype: tl.constexpr):
+    """The exponential of `x - top`, at most 0: as exact as CUDA's expf, or enough for 16 bits."""
     # A constant of the function's own: Triton's key of a kernel depends on the order in which
     # kernels are compiled where functions that they share use one of the module's.
     log2e: tl.constexpr = 1.4426950408889634
     if dtype == tl.float32:
-        # What rounding takes from the product with log2(e) is put back: 4096 x 131072 has an error
-        # of 9.4e-8 then, torch.softmax 8.9e-8, and 13e-8 without.
-        x = tl.maximum(x, -150.0, propagate_nan=tl.PropagateNan.ALL)
-        scaled = x * log2e
-        rest = tl.fma(x, 1.925963033500501e-08, tl.fma(x, 1.4426950216293335, -scaled))
-        power = tl.exp2(scaled)
-        power = tl.fma(power * rest, 0.6931471805599453, power)
+        # 2 to a whole power, whose exponent is the low bits of a large number, times 2 to the rest.
+        # Below -88 the whole power is 0.
+        x = tl.maximum(x - top, -88.0, propagate_nan=tl.PropagateNan.ALL)
+        shifted = tl.fma(x, log2e, 12583039.0)
+        rest = tl.fma(x, 1.4426950216293335, 12583039.0 - shifted)
+        power = tl.exp2(tl.fma(x, 1.925963033500501e-08, rest))
+        power *= (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
     else:
-        power = tl.exp2(x * log2e)
+        # Beyond 1e38 the product with log2(e) would be infinite, and what differs does by 1e35.
+        scale = tl.where(tl.abs(top) > 1e38, log2e / 256, log2e)
+        power = tl.exp2(tl.fma(x, scale, -(top * scale)))
     return power
 
 
 @triton.jit
-def share(x, total, scale, dtype: tl.constexpr):
-    """`x * scale / total`; in float32 the division is rounded once but for rare cases."""
-    if dtype == tl.float32:
-        reciprocal = 1.0 / total
-        scaled = x * scale
-        found = scaled * reciprocal
-        found = tl.fma(tl.fma(-found, total, scaled), reciprocal, found)
-    else:
-        found = x * (scale / total)
-    return found
+def quotient(scale, total, rest):
+    """`scale / (total + rest)` as a float32 and what rounding takes from it."""
+    reciprocal = 1.0 / total
+    high = scale * reciprocal
+    return high, (tl.fma(-high, total, scale) - high * rest) * reciprocal
+
+
+@triton.jit
+def exact_sum(a, b):
+    """The sum of two float32 numbers and what rounding takes from it."""
+    total = a + b
+    shown = total - a
+    return total, (a - (total - shown)) + (b - shown)
+
+
+@triton.jit
+def share(x, high, low, dtype: tl.constexpr):
+    """`x` times a quotient, in float32 rounded once."""
+    return tl.fma(x, high, x * low) if dtype == tl.float32 else x * high
 
 
 @triton.constexpr_function
-def pieces_of(block_size):
-    """Powers of two that add up to *block_size*, the largest first."""
-    return [1 << bit for bit in reversed(range(block_size.bit_length())) if block_size >> bit & 1]
+def pieces_of(block_size, piece_size):
+    """Powers of two that add up to *block_size*, the largest first, and none above *piece_size*.
+
+    That is what 32 threads of each warp load at once, and AMD's largest GPUs have 64.
+    """
+    most = 2 * piece_size if is_hip() else piece_size
+    powers = [1 << bit for bit in reversed(range(block_size.bit_length())) if block_size >> bit & 1]
+    return [min(power, most) for power in powers for _ in range(max(power // most, 1))]
 
 
 @triton.jit
 def chunks_of(row, row_stride, n_cols, CHUNK: tl.constexpr, WHOLE_CHUNKS: tl.constexpr):
-    """Where a row's first chunk starts, and, counted from there, its elements and whole chunks.
+    """Where a row starts, and, counted from the chunk that this is in, where chunks of its own do.
 
-    Elements `shift` to `end` are the row's; the chunks from `low` to `high` are all its own.
+    The row starts at `start + shift`, and the chunks from `low` to `high` have no other elements.
     """
     offset = row.to(tl.int64) * row_stride
     start = offset // CHUNK * CHUNK
     shift = tl.zeros_like(row) if WHOLE_CHUNKS else (offset - start).to(tl.int32)
     low = (shift + CHUNK - 1) // CHUNK * CHUNK
-    end = shift + n_cols
-    high = end // CHUNK * CHUNK
-    return start, shift, low, high, end
+    high = (shift + n_cols) // CHUNK * CHUNK
+    return start, shift, low, high
 
 
 @triton.jit
-def load_pieces(row_ptr, first, low, high, BLOCK_SIZE: tl.constexpr):
+def edges_of(cols, shift, low, high, n_cols):
+    """Whether `cols` lie before a row's whole chunks, columns after these, and whether they exist.
+
+    Columns are counted from where the row starts, so that Triton sees no chunk in them, of which
+    every thread would load the whole.
+    """
+    tail_cols = tl.maximum(high, low) - shift + cols
+    return cols < tl.minimum(low - shift, n_cols), tail_cols, tail_cols < n_cols
+
+
+@triton.jit
+def load_edges(row_ptr, shift, low, high, n_cols, CHUNK: tl.constexpr):
+    """The row's elements before its first whole chunk and after its last, -inf beside them."""
+    cols = tl.arange(0, CHUNK)
+    head_mask, tail_cols, tail_mask = edges_of(cols, shift, low, high, n_cols)
+    head = tl.load(row_ptr + shift + cols, mask=head_mask, other=-float("inf"))
+    tail = tl.load(row_ptr + shift + tail_cols, mask=tail_mask, other=-float("inf"))
+    return head.to(tl.float32), tail.to(tl.float32)
+
+
+@triton.jit
+def store_edges(row_ptr, head, tail, shift, low, high, n_cols, CHUNK: tl.constexpr):
+    """Write what `load_edges` read."""
+    cols = tl.arange(0, CHUNK)
+    head_mask, tail_cols, tail_mask = edges_of(cols, shift, low, high, n_cols)
+    dtype: tl.constexpr = row_ptr.dtype.element_ty
+    tl.store(row_ptr + shift + cols, head.to(dtype), mask=head_mask)
+    tl.store(row_ptr + shift + tail_cols, tail.to(dtype), mask=tail_mask)
+
+
+@triton.jit
+def load_pieces(row_ptr, first, low, high, BLOCK_SIZE: tl.constexpr, PIECE_SIZE: tl.constexpr):
     """Elements `first` to `first + BLOCK_SIZE`, as stored: 16-bit ones by two in an int32."""
-    sizes: tl.constexpr = pieces_of(BLOCK_SIZE)
+    sizes: tl.constexpr = pieces_of(BLOCK_SIZE, PIECE_SIZE)
     dtype: tl.constexpr = row_ptr.dtype.element_ty
     loaded = ()
     if dtype == tl.float32:
@@ -127,86 +181,95 @@ def floats(piece, dtype: tl.constexpr):
 
 
 @triton.jit
-def unlinked(piece):
-    """The same piece, which the compiler does not know to be: what it knows it keeps as float32."""
-    if is_cuda():
-        piece = tl.inline_asm_elementwise(
-            "mov.b32 $0, $1;", "=r,r", [piece], dtype=piece.dtype, is_pure=False, pack=1
+def larger(a, b, dtype: tl.constexpr):
+    """The larger of the elements of two loaded pieces, which are as large as each other."""
+    if dtype == tl.float32:
+        found = tl.maximum(a, b)
+    elif cuda_capability_geq(8, 0):
+        found = tl.inline_asm_elementwise(
+            "max.bf16x2 $0, $1, $2;" if dtype == tl.bfloat16 else "max.f16x2 $0, $1, $2;",
+            "=r,r,r",
+            [a, b],
+            dtype=tl.int32,
+            is_pure=True,
+            pack=1,
         )
-    return piece
+    else:
+        found = tl.zeros_like(a)
+        for odd in tl.static_range(2):
+            x = tl.maximum(floats(a, dtype)[odd], floats(b, dtype)[odd]).to(dtype)
+            bits = x.to(tl.int16, bitcast=True).to(tl.int32)
+            found |= bits << 16 if odd else bits & 0xFFFF
+    return found
 
 
 @triton.jit
-def load_edges(row_ptr, shift, low, high, end, CHUNK: tl.constexpr):
-    """The row's elements before its first whole chunk and after its last, -inf beside them."""
-    cols = tl.arange(0, CHUNK)
-    head_mask = (cols >= shift) & (cols < low) & (cols < end)
-    tail_mask = (cols + high >= low) & (cols + high < end)
-    head = tl.load(row_ptr + cols, mask=head_mask, other=-float("inf"))
-    tail = tl.load(row_ptr + high + cols, mask=tail_mask, other=-float("inf"))
-    return head.to(tl.float32), tail.to(tl.float32)
-
-
-@triton.jit
-def store_edges(row_ptr, head, tail, shift, low, high, end, CHUNK: tl.constexpr):
-    """Write what `load_edges` read."""
-    cols = tl.arange(0, CHUNK)
-    head_mask = (cols >= shift) & (cols < low) & (cols < end)
-    tail_mask = (cols + high >= low) & (cols + high < end)
-    dtype: tl.constexpr = row_ptr.dtype.element_ty
-    tl.store(row_ptr + cols, head.to(dtype), mask=head_mask)
-    tl.store(row_ptr + high + cols, tail.to(dtype), mask=tail_mask)
+def largest_of(piece, dtype: tl.constexpr):
+    """The largest element of a loaded piece."""
+    values = floats(piece, dtype)
+    return tl.max(values[0] if len(values) == 1 else tl.maximum(values[0], values[1]), axis=0)
 
 
 @triton.jit
 def summarize(
-    loaded, head, tail, dtype: tl.constexpr, WHOLE_CHUNKS: tl.constexpr, PACKED: tl.constexpr
-):
-    """The maximum, the sum of exponentials below it, and what `store_pieces` makes results of.
+    loaded, head, tail, zero,
+    dtype: tl.constexpr, WHOLE_CHUNKS: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """The maximum, the sum of exponentials below it in two floats, and what makes the results.
 
     That is the exponentials or, PACKED, the pieces as they were loaded.
     """
+    largest = loaded[0]
     # The lowest float32: an infinity, subtracted from another, would be NaN.
     top = -3.4028234663852886e38
     if not WHOLE_CHUNKS:
         top = tl.maximum(top, tl.max(tl.maximum(head, tail), axis=0))
-    for i in tl.static_range(len(loaded)):
-        values = floats(loaded[i], dtype)
-        largest = tl.maximum(values[0], values[1]) if len(values) == 2 else values[0]
-        top = tl.maximum(top, tl.max(largest, axis=0))
+    for i in tl.static_range(1, len(loaded)):
+        if loaded[i].shape[0] == loaded[0].shape[0]:
+            largest = larger(largest, loaded[i], dtype)
+        else:
+            top = tl.maximum(top, largest_of(loaded[i], dtype))
+    top = tl.maximum(top, largest_of(largest, dtype))
     kept = ()
     total = 0.0
+    if not WHOLE_CHUNKS:
+        total = tl.sum(exponential(head, top, dtype) + exponential(tail, top, dtype), axis=0)
     for i in tl.static_range(len(loaded)):
-        piece = unlinked(loaded[i]) if PACKED else loaded[i]
-        values = floats(piece, dtype)
-        numerators = (exponential(values[0] - top, dtype),)
+        values = floats(loaded[i], dtype)
+        numerators = (exponential(values[0], top, dtype),)
         both = numerators[0]
         if len(values) == 2:
-            numerators += (exponential(values[1] - top, dtype),)
+            numerators += (exponential(values[1], top, dtype),)
             both += numerators[1]
-        total += tl.sum(both, axis=0)
-        kept += (unlinked(piece),) if PACKED else (numerators,)
-    if not WHOLE_CHUNKS:
-        total += tl.sum(exponential(head - top, dtype) + exponential(tail - top, dtype), axis=0)
-    return top, total, kept
+        # A sum that the compiler does not know to be the same piece: what it knows, it keeps as
+        # float32.
+        kept += (loaded[i] + zero,) if PACKED else (numerators,)
+        if i == 0:
+            totals = both
+        elif loaded[i].shape[0] == loaded[0].shape[0]:
+            totals += both
+        else:
+            total += tl.sum(both, axis=0)
+    total, rest = exact_sum(tl.sum(totals, axis=0), total)
+    return top, total, rest, kept
 
 
 @triton.jit
 def store_pieces(
-    row_ptr, kept, top, total, scale, first, low, high,
-    BLOCK_SIZE: tl.constexpr, PACKED: tl.constexpr,
+    row_ptr, kept, top, scale, rest, first, low, high,
+    BLOCK_SIZE: tl.constexpr, PIECE_SIZE: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Write what `summarize` kept, as exponentials below `top`, times `scale` over `total`."""
-    sizes: tl.constexpr = pieces_of(BLOCK_SIZE)
+    """Write what `summarize` kept, exponentials below `top`, times the quotient `scale, rest`."""
+    sizes: tl.constexpr = pieces_of(BLOCK_SIZE, PIECE_SIZE)
     dtype: tl.constexpr = row_ptr.dtype.element_ty
     for i in tl.static_range(len(sizes)):
         numerators = kept[i]
         if PACKED:
             values = floats(kept[i], dtype)
-            numerators = (exponential(values[0] - top, dtype), exponential(values[1] - top, dtype))
-        y = share(numerators[0], total, scale, dtype).to(dtype)
+            numerators = (exponential(values[0], top, dtype), exponential(values[1], top, dtype))
+        y = share(numerators[0], scale, rest, dtype).to(dtype)
         if dtype != tl.float32:
-            y = tl.interleave(y, share(numerators[1], total, scale, dtype).to(dtype))
+            y = tl.interleave(y, share(numerators[1], scale, rest, dtype).to(dtype))
         cols = first + tl.arange(0, sizes[i])
         tl.store(row_ptr + cols, y, mask=(cols >= low) & (cols < high))
         first += sizes[i]
@@ -220,6 +283,7 @@ def softmax_pieces_kernel(
     output_row_stride,
     n_cols,
     BLOCK_SIZE: tl.constexpr,
+    PIECE_SIZE: tl.constexpr,
     CHUNK: tl.constexpr,
     WHOLE_CHUNKS: tl.constexpr,
     PACKED: tl.constexpr,
@@ -227,20 +291,24 @@ def softmax_pieces_kernel(
     """Softmax of row `program_id`."""
     row = tl.program_id(0)
     dtype: tl.constexpr = input_ptr.dtype.element_ty
-    start, shift, low, high, end = chunks_of(row, input_row_stride, n_cols, CHUNK, WHOLE_CHUNKS)
+    start, shift, low, high = chunks_of(row, input_row_stride, n_cols, CHUNK, WHOLE_CHUNKS)
     row_ptr = input_ptr + start
-    loaded = load_pieces(row_ptr, 0, low, high, BLOCK_SIZE)
+    loaded = load_pieces(row_ptr, 0, low, high, BLOCK_SIZE, PIECE_SIZE)
     head = 0.0
     tail = 0.0
     if not WHOLE_CHUNKS:
-        head, tail = load_edges(row_ptr, shift, low, high, end, CHUNK)
-    top, total, kept = summarize(loaded, head, tail, dtype, WHOLE_CHUNKS, PACKED)
+        head, tail = load_edges(row_ptr, shift, low, high, n_cols, CHUNK)
+    zero = n_cols >> 30
+    top, total, rest, kept = summarize(loaded, head, tail, zero, dtype, WHOLE_CHUNKS, PACKED)
+    scale, rest = quotient(1.0, total, rest)
     output_row_ptr = output_ptr + row.to(tl.int64) * output_row_stride // CHUNK * CHUNK
-    store_pieces(output_row_ptr, kept, top, total, 1.0, 0, low, high, BLOCK_SIZE, PACKED)
+    store_pieces(
+        output_row_ptr, kept, top, scale, rest, 0, low, high, BLOCK_SIZE, PIECE_SIZE, PACKED
+    )
     if not WHOLE_CHUNKS:
-        head = share(exponential(head - top, dtype), total, 1.0, dtype)
-        tail = share(exponential(tail - top, dtype), total, 1.0, dtype)
-        store_edges(output_row_ptr, head, tail, shift, low, high, end, CHUNK)
+        head = share(exponential(head, top, dtype), scale, rest, dtype)
+        tail = share(exponential(tail, top, dtype), scale, rest, dtype)
+        store_edges(output_row_ptr, head, tail, shift, low, high, n_cols, CHUNK)
 
 
 LEAST_PIECE_BYTES = 512
@@ -297,11 +365,15 @@ def elements_per_thread(config: Config) -> int:
     return config.block_size // (32 * config.num_warps)
 
 
+def registers_of(problem: Problem, config: Config) -> int:
+    """Return the registers that a thread's elements take as they are stored."""
+    return elements_per_thread(config) * problem.item_bytes // 4
+
+
 def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     """Return what `softmax_pieces` passes by name; InputError where BLOCK_SIZE holds no row.
 
-    16-bit elements stay packed from 32 a thread on. With 16 warps, 64 registers a thread are what
-    lets a second program into an SM.
+    16-bit elements stay packed from 32 a thread on.
     """
     chunk = chunk_of(problem)
     needed = -(-problem.cols // chunk) * chunk
@@ -311,13 +383,13 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
             f" holds a row, such as {block_sizes(needed, problem)[0]}"
         )
         raise InputError(message)
-    packed = problem.item_bytes < 4 and elements_per_thread(config) >= 32
     return {
         "BLOCK_SIZE": config.block_size,
+        "PIECE_SIZE": 32 * config.num_warps * chunk,
         "CHUNK": chunk,
         "WHOLE_CHUNKS": problem.cols % chunk == 0,
-        "PACKED": packed,
-    } | ({"maxnreg": 64} if packed and config.num_warps == 16 else {})
+        "PACKED": problem.item_bytes < 4 and elements_per_thread(config) >= 32,
+    }
 
 
 def block_sizes(needed: int, problem: Problem) -> tuple[int, ...]:
@@ -335,16 +407,19 @@ def block_sizes(needed: int, problem: Problem) -> tuple[int, ...]:
 
 
 def configs(problem: Problem) -> tuple[Config, ...]:
-    """Return every sum of powers of two with 8 to 64 elements a thread."""
+    """Return the two least sums of powers of two, with 16 elements a thread or up to 64 registers.
+
+    What is left out won by 1.4 % at most on 97 matrices that were recorded on an H200.
+    """
     chunk = chunk_of(problem)
     if problem.cols > MOST_COLS:
         return ()
     return tuple(
         one
-        for block_size in block_sizes(-(-problem.cols // chunk) * chunk, problem)
+        for block_size in block_sizes(-(-problem.cols // chunk) * chunk, problem)[:2]
         for num_warps in (1, 2, 4, 8, 16, 32)
-        if 8 <= elements_per_thread(one := Config(block_size, num_warps, 1)) <= 64
-        or (num_warps == 1 and block_size < 256)
+        if num_warps == 1 or elements_per_thread(Config(block_size, num_warps, 1)) >= 16
+        if registers_of(problem, one := Config(block_size, num_warps, 1)) <= 64
     )
 
 

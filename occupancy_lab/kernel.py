@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import importlib.util
 import pkgutil
 import re
@@ -199,6 +200,7 @@ USER_KERNEL = "occupancy_lab_user_kernel_"
 """What the names of modules begin with that `load_file` makes of kernel files."""
 
 
+@functools.cache
 def kernel_names() -> tuple[str, ...]:
     """Return the names of the kernels that come with the lab."""
     import occupancy_lab.kernels

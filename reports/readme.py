@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from occupancy_lab import Config, Problem, explain, load_kernel
+from occupancy_lab.calibrating.calibrate import OWN_BLOCKS
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.evaluating import evaluate
 from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
@@ -248,8 +249,8 @@ def _reached(table: pd.DataFrame) -> str:
         "**A softmax can be as fast as a copy.** The fastest recorded of the lab's kernels, which"
         f" `occupancy_lab.softmax` chooses from by prediction, is at {mean:.2f} of a copy's speed"
         f" on {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
-        f" {share.max():.2f}; the lowest are rows of odd length below a KB, and of 16 bits that"
-        " several programs share. torch.softmax is faster on"
+        f" {share.max():.2f}; the lowest are rows of 16 bits that several programs share."
+        " torch.softmax is faster on"
         f" {(rivals['torch'] < 1.0).sum()} of {len(rivals['torch'])} matrices, Liger's kernel on"
         f" {len(ahead)} of {len(rivals['liger'])}, by {1 - ahead.min():.1%} at most."
     )
@@ -311,11 +312,14 @@ def _surplus(table: pd.DataFrame) -> str:
 
 def constants() -> str:
     """Say how many constants the model has, and what they were fitted to."""
-    launches = len(_rows_of(DATA / "calibration-h200.csv"))
+    launches = [row["kernel"] for row in _rows_of(DATA / "calibration-h200.csv")]
+    own = sum(name in OWN_BLOCKS for name in launches)
     return _paragraph(
         f"Its {len(Constants.names())} constants are those that bring it closest to the"
-        f" {launches} launches of `occupancy-lab calibrate`: copies,"
-        " kernels that scale rows, and the softmaxes, on shapes of their own. A GPU that was never"
+        f" {len(launches) - own} launches of `occupancy-lab calibrate`, copies, kernels that scale"
+        " rows, and the softmaxes, on shapes of their own, and, as these were calibrated before"
+        " the kernels that choose their own blocks were there, to"
+        f" {own} launches of those on the shapes for tuning. A GPU that was never"
         " calibrated takes the bandwidth of its data sheet and the rest from the most alike GPU"
         " that was; AMD predictions are made the same way, and no AMD GPU has confirmed them."
     )

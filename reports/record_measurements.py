@@ -4,14 +4,17 @@
 micro-benchmarks behind it, measured-<gpu>.csv with every configuration of the softmax kernels on
 the shapes of shapes.csv and on the tutorial's benchmark, and providers-<gpu>.csv with what they
 are compared with. The names of parts (calibration, configurations, pieces, providers) write only
-those; pieces adds the kernels that choose their own blocks, others Liger's, and both all that is
-missing of the shapes whose use is fresh.
+those; pieces adds the kernels that choose their own blocks, and all that is missing of the shapes
+whose use is fresh; others writes torch, a copy and Liger's kernel anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +22,14 @@ import numpy as np
 import pandas as pd
 
 from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
+from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row
-from occupancy_lab.values import ITEM_BYTES, Problem
+from occupancy_lab.values import ITEM_BYTES, Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,9 +91,19 @@ def fresh_shapes() -> list[Problem]:
     return found
 
 
+def warm_up(name: str, problem: Problem, config: Config) -> None:
+    """Have Triton compile into its own cache, which the process that measures reads."""
+    kernel, target = own_kernel(name), present_gpus()[0].gpu.target
+    with contextlib.suppress(Exception):  # what does not compile has a row that says why
+        kernel_launch(kernel, problem, config, target).warm_up(kernel.function)
+
+
 def measured(tasks: Sequence[Task]) -> pd.DataFrame:
     """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
     table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
+        asked = [(task.kernel.name, task.problem, task.config) for task in tasks]
+        list(processes.map(warm_up, *zip(*asked, strict=True), chunksize=4))
     places, counts = [], []
     for place, row in enumerate(table.to_dict("records")):
         wanted = [row["num_programs"], row["tutorial_num_programs"]]
@@ -184,16 +198,13 @@ def record_providers(gpu: Gpu) -> None:
 
 
 def record_others(gpu: Gpu) -> None:
-    """Add to the file what fresh shapes lack, and Liger's kernel where it takes the columns."""
+    """Write anew what torch, a copy and, where it takes the columns, Liger's kernel take."""
     name = f"providers-{gpu.key}.csv"
     known = pd.read_csv(DATA / name)
-    drawn, everything = shapes()["fresh"], [one for some in shapes().values() for one in some]
-    new = {(one.rows, one.cols, one.dtype) for one in drawn}
-    columns = (known["rows"], known["cols"], known["dtype"])
-    is_new = np.array([place in new for place in zip(*columns, strict=True)])
-    kept = known[~is_new & (known["provider"] != "liger")]
+    everything = [one for some in shapes().values() for one in some]
     short = [one for one in everything if one.cols <= LARGEST_BLOCK]
-    parts = [kept, providers(drawn, ("torch", "naive", "copy")), providers(short, ("liger",))]
+    kept = known[known["provider"].isin(["naive", "torch.compile"])]
+    parts = [kept, providers(everything, ("torch", "copy")), providers(short, ("liger",))]
     write(pd.concat(parts), name)
 
 

@@ -75,6 +75,25 @@ assert one.prediction and other.prediction
     assert not imported_by(code) & {"torch", "pandas", "matplotlib", "scipy"}
 
 
+def test_a_recorded_launch_needs_only_the_kernels_that_it_names() -> None:
+    """What is recorded beside it imports neither a kernel that no sentence names, nor `tuning`."""
+    code = """
+import sys, occupancy_lab
+page = occupancy_lab.explain(cols=781, gpu='h200').to_markdown()
+loaded = {name.removeprefix('occupancy_lab.kernels.') for name in sys.modules}
+assert not [name for name in occupancy_lab.kernel_names() if name in loaded and name not in page]
+assert 'occupancy_lab.tuning' not in loaded
+"""
+    imported_by(code)
+
+
+def test_nothing_is_collected_at_exit() -> None:
+    """What is left when a command ends is freed with the process, and not searched for cycles."""
+    code = f"import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count()))\n{HELP}"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert int(done.stdout.split()[-1]) > 0
+
+
 def test_stored_launch_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A launch that the store holds is explained without torch or pandas."""
     put_calibration(monkeypatch, tmp_path)

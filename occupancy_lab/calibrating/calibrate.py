@@ -16,7 +16,7 @@ from occupancy_lab.errors import DriverError
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.files import refused
 from occupancy_lab.inputs import next_power_of_two
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernel import load_kernel, own_kernel
 from occupancy_lab.measuring.process import chosen_devices
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.evaluating.score import TimeErrors
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.throughput.features import Features
 
@@ -61,6 +62,8 @@ KERNEL_STAGES = {
 }
 """The kernels and their num_stages: the lab's own, and those that copy rows with reductions and
 elementwise steps on the way, as many as the name says."""
+OWN_BLOCKS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
+"""The kernels that have configurations of their own: one of these for each size of a matrix."""
 ELEMENTS_PER_THREAD = range(1, 129)
 """Up to half of a thread's 255 registers; SPILLING has what takes more."""
 SPILLING = {
@@ -90,20 +93,35 @@ def launches() -> Iterator[tuple[str, Problem, Config]]:
         apart = kernel.endswith("-0-0") and cols != block_size
         if block_size // (32 * num_warps) in ELEMENTS_PER_THREAD and not apart:
             for num_stages in stages:
-                yield from _sizes(kernel, cols, Config(block_size, num_warps, num_stages))
+                for problem in _problems(cols, num_warps):
+                    yield kernel, problem, Config(block_size, num_warps, num_stages)
     for (kernel, num_stages), blocks in SPILLING.items():
         for block_size, num_warps in blocks:
-            yield from _sizes(kernel, block_size, Config(block_size, num_warps, num_stages))
+            for problem in _problems(block_size, num_warps):
+                yield kernel, problem, Config(block_size, num_warps, num_stages)
+    for name in OWN_BLOCKS:
+        yield from _own_launches(own_kernel(name))
 
 
-def _sizes(kernel: str, cols: int, config: Config) -> Iterator[tuple[str, Problem, Config]]:
-    # Both sizes of elements meet every width and every number of warps.
-    wide = (cols.bit_length() + NUM_WARPS.index(config.num_warps)) % 2 == 0
+def _own_launches(kernel: Kernel) -> Iterator[tuple[str, Problem, Config]]:
+    for place, cols in enumerate(COLS):
+        for turn, problem in enumerate(_problems(cols, NUM_WARPS[place % len(NUM_WARPS)])):
+            configs = kernel.configs(problem) if kernel.configs else ()
+            if configs:
+                yield kernel.name, problem, configs[(place + turn) % len(configs)]
+
+
+def _problems(cols: int, num_warps: int) -> Iterator[Problem]:
+    """Return the matrices of MATRIX_BYTES.
+
+    Both sizes of elements meet every width and every number of warps.
+    """
+    wide = (cols.bit_length() + NUM_WARPS.index(num_warps)) % 2 == 0
     for matrix_bytes in MATRIX_BYTES:
         # Triton compiles a loop over a number of rows that 16 divides in a way of its own.
         rows = matrix_bytes // (cols * (4 if wide else 2)) // 16 * 16
         if rows:
-            yield kernel, Problem(rows, cols, "float32" if wide else "float16"), config
+            yield Problem(rows, cols, "float32" if wide else "float16")
 
 
 RUNS = 18

@@ -143,11 +143,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
                 for cell, environment in itertools.product(cells, environments)
             ]
         )
-    return Comparison(
-        tuple(entry.record for entry in entries),
-        write_comparison(entries),
-        recorded=tuple(entry.recorded for entry in entries),
-    )
+    return Comparison(entries, write_comparison(entries))
 
 
 def _check_number(number: int) -> None:

@@ -20,7 +20,7 @@ from occupancy_lab.explaining.timing import (
     recorded_change,
     timing,
 )
-from occupancy_lab.inputs import DEFAULT_ROWS, NamedKernel
+from occupancy_lab.inputs import DEFAULT_ROWS, SOFTMAXES, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.text.document import Section
@@ -105,21 +105,27 @@ def _key(case: Case, kernel: Kernel, config: Config) -> dict[str, Any]:
 def _recorded_alternatives(case: Case) -> Alternatives | None:
     """Return the launches that were recorded of the problem; None where none was."""
     from occupancy_lab.sweeping.recorded import recorded_launches
-    from occupancy_lab.tuning.search import KERNELS
 
-    if case.kernel_name not in KERNELS:
+    if case.kernel_name not in SOFTMAXES:
         return None
+    single = case.kernel_name, dataclasses.replace(case.record.config, num_stages=1)
     found: dict[tuple[str, Config], Alternative] = {}
-    compiled = {}
+    taken = {}
     for one in recorded_launches(case.record.gpu.key, case.record.problem):
         name = one.kernel, one.config
         if one.as_compiled and name not in found:
-            resources = case.single_stage if name == _single_stage(case) else one.resources
-            if resources is not None:
-                compiled[name] = (load_kernel(one.kernel), one.config, resources, None)
+            taken[name] = case.single_stage if name == single else one.resources
             found[name] = Alternative(*name, one.num_programs, None, one.measurement.us)
     if not found:
         return None
+    # Beside a launch that was recorded, predictions only choose between equally fast ones.
+    fastest = min(one.recorded_us or math.inf for one in found.values())
+    compiled = {
+        name: (load_kernel(name[0]), name[1], resources, None)
+        for name, resources in taken.items()
+        if resources is not None
+        and (case.recorded.us is None or found[name].recorded_us == fastest)
+    }
     predicted = predicted_launches(case, compiled.values())
     for name, (_, prediction) in zip(compiled, predicted, strict=True):
         us = None if prediction is None else prediction.us
@@ -127,26 +133,20 @@ def _recorded_alternatives(case: Case) -> Alternatives | None:
     return Alternatives(tuple(found.values()), len(found), recorded=True)
 
 
-def _single_stage(case: Case) -> tuple[str | None, Config]:
-    return case.kernel_name, dataclasses.replace(case.record.config, num_stages=1)
-
-
 def _compiled_alternatives(case: Case, store: Store) -> Alternatives:
     """Return what *store* has of what `tune` ranks for *case*.
 
     A launch whose num_stages the prediction does not see is not ranked against other num_stages.
     """
-    from occupancy_lab.tuning.search import KERNELS, grid_tasks
+    from occupancy_lab.sweeping.grid import grid_tasks
 
     record = case.record
     kernels = [NamedKernel(case.kernel_name, record.kernel)]
-    if case.kernel_name in KERNELS:
-        kernels = [NamedKernel(name, load_kernel(name)) for name in KERNELS]
+    if case.kernel_name in SOFTMAXES:
+        kernels = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
     compiled, missing = {}, 0
     tasks = [
-        task
-        for task in grid_tasks(kernels, record.problem, record.gpu, (), ())
-        if task.why_not() is None
+        task for task in grid_tasks(kernels, record.problem, record.gpu) if task.why_not() is None
     ]
     for task in tasks:
         key = _key(case, task.kernel, task.config)
@@ -231,9 +231,9 @@ def explain_command(case: Case, *, kernel: str | None = None, **changes: int) ->
 
 def tune_command(case: Case) -> str:
     """Return the command that ranks every configuration for the problem and the GPU of *case*."""
-    from occupancy_lab.tuning.search import KERNELS
-
-    return _command("tune", case, kernel=None if case.kernel_name in KERNELS else case.kernel_name)
+    return _command(
+        "tune", case, kernel=None if case.kernel_name in SOFTMAXES else case.kernel_name
+    )
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
@@ -265,12 +265,16 @@ def _change(case: Case, other: Alternative | None) -> Change | None:
 
 
 def what_instead(case: Case) -> Iterator[str]:
-    """Say what to launch instead, what that brings, and of how many launches it is the best."""
-    found = case.alternatives
-    if not found.searched:
-        return
-    instead = launch_instead(case)
-    yield _as_it_is(case) if instead is None else _instead(case, *instead)
+    """Say what to launch instead, what that brings, and of how many launches it is the best.
+
+    What else was recorded to be faster comes first.
+    """
+    from occupancy_lab.sweeping.recorded import rival_sentences
+
+    yield from rival_sentences(case.recorded.faster)
+    if case.alternatives.searched:
+        instead = launch_instead(case)
+        yield _as_it_is(case) if instead is None else _instead(case, *instead)
 
 
 def _as_it_is(case: Case) -> str:
@@ -482,12 +486,16 @@ def what_to_try(cases: tuple[Case, ...]) -> Section:
 
 
 def three_to_try(cases: tuple[Case, ...]) -> tuple[str, ...]:
-    """Return at most TRIES suggestions, each GPU's first before any GPU's second."""
+    """Return at most TRIES suggestions, each GPU's first before any GPU's second.
+
+    They are fewer by what else is said to be faster, so that all fits a screen.
+    """
     lists = [[(case, one) for one in _others(case)] for case in cases]
     longest = max(map(len, lists))
     turns = [found[place] for place in range(longest) for found in lists if place < len(found)]
     several = len(cases) > 1
+    most = max(TRIES - max(len(case.recorded.faster) for case in cases), 1)
     return tuple(
         f"**{case.title}**: {one.sentence}" if several else one.sentence
-        for case, one in turns[:TRIES]
+        for case, one in turns[:most]
     )

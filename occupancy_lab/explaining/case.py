@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import Grid, kernel_names
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.occupancy.calculator import Calculation
@@ -37,6 +38,8 @@ class Recorded:
     then, by a Triton for whose kernel another number of programs fits."""
     copy: Measurement | None = None
     """Of a plain copy of this matrix."""
+    faster: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Of a softmax: what else was recorded to be faster than the lab's kernels, us."""
 
     @property
     def us(self) -> float | None:
@@ -59,6 +62,7 @@ class Recorded:
             "as_compiled_num_programs": programs,
             "copy": None if self.copy is None else self.copy.to_dict(),
             "share_of_copy": self.share_of_copy,
+            "faster": dict(self.faster),
         }
 
 
@@ -183,8 +187,10 @@ def with_times(case: Case, *, measure: bool) -> Case:
 
 def _recorded(case: Case) -> Recorded:
     from occupancy_lab.sweeping.recorded import (
+        faster_rivals,
         recorded_as_compiled,
         recorded_copy,
+        recorded_launches,
         recorded_measurement,
     )
 
@@ -196,8 +202,10 @@ def _recorded(case: Case) -> Recorded:
         return recorded_measurement(key, kernel, record.problem, config, programs)
 
     copy = recorded_copy(key, record.problem)
+    own = [one.measurement.us or 0.0 for one in recorded_launches(key, record.problem)]
+    faster = faster_rivals(key, record.problem, min(own)) if own and name in SOFTMAXES else {}
     if record.kernel.grid is not Grid.PERSISTENT:
-        return Recorded(find(name, config, None), copy=copy)
+        return Recorded(find(name, config, None), copy=copy, faster=faster)
     single = dataclasses.replace(config, num_stages=1)
     fits = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
     single_plan = plan_launch(
@@ -214,4 +222,5 @@ def _recorded(case: Case) -> Recorded:
         tutorial=None if tutorial is None else find(name, config, tutorial),
         as_compiled=None if launch else recorded_as_compiled(key, name, record.problem, config),
         copy=copy,
+        faster=faster,
     )

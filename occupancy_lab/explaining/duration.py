@@ -105,11 +105,16 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
 
 
 def predicted_words(case: Case) -> str:
-    """Return the predicted time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
+    """Return the predicted time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none.
+
+    On a GPU of AMD it is unconfirmed until one was calibrated.
+    """
     prediction = case.record.prediction
     if prediction is None:
         return "-"
-    return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
+    confirmed = prediction.calibrated or case.record.gpu.vendor != "AMD"
+    mark = "" if confirmed else ", unconfirmed"
+    return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s{mark}"
 
 
 def recorded_words(case: Case) -> str:

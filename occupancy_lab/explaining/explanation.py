@@ -52,17 +52,33 @@ if TYPE_CHECKING:
 class Explanation(Answer):
     """The records of one configuration on one or several GPUs, and what they mean in words."""
 
-    records: tuple[Record, ...]
-    document: Document
-    """All that there is to say."""
-    short: Document | None = None
-    """What fits a screen; None where `document` does."""
-    recorded: tuple[Recorded, ...] = ()
-    """What was recorded of each of `records`; empty where nothing was looked for."""
+    cases: tuple[Case, ...]
+    page: Document | None = None
+    """All that there is to say, where that is not the explanation of `cases`."""
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What is known of each launch."""
+        return tuple(case.record for case in self.cases)
+
+    @property
+    def recorded(self) -> tuple[Recorded, ...]:
+        """What was recorded of each of `records`."""
+        return tuple(case.recorded for case in self.cases)
+
+    @property
+    def document(self) -> Document:
+        """All that there is to say."""
+        return self.page or write_document(self.cases)
+
+    @property
+    def short(self) -> Document | None:
+        """What fits a screen; None where `document` does."""
+        return None if self.page else write_short(self.cases)
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the short explanation, or the *full* one."""
-        return self.document if full or self.short is None else self.short
+        return self.document if full else self.short or self.document
 
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
@@ -70,10 +86,11 @@ class Explanation(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return records and words, the short and the full, as plain values."""
+        short = self.short
         return {
             "records": [record.to_dict() for record in self.records],
             "recorded": [recorded.to_dict() for recorded in self.recorded],
-            "short": None if self.short is None else self.short.to_dict(),
+            "short": None if short is None else short.to_dict(),
             "document": self.document.to_dict(),
         }
 
@@ -256,10 +273,4 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
             case = dataclasses.replace(case, asked=asked, triton=other)
             case = with_times(case, measure=one is here)
             cases.append(with_alternatives(case, directory))
-    explained = tuple(cases)
-    return Explanation(
-        tuple(case.record for case in explained),
-        write_document(explained),
-        write_short(explained),
-        tuple(case.recorded for case in explained),
-    )
+    return Explanation(tuple(cases))

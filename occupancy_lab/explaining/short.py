@@ -102,8 +102,9 @@ WORDS = {
         "as in Triton's fused softmax tutorial: its BLOCK_SIZE, 8 warps, 2 or 4 stages, and its"
         " formula for num_programs."
     ),
-    "predicted, estimated": (
-        "worked out from the binary; estimated where that launch is not compiled yet."
+    "predicted, estimated, unconfirmed": (
+        "worked out from the binary; estimated where that launch is not compiled yet, unconfirmed"
+        " where no GPU of the vendor was measured."
     ),
     "recorded": (
         "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."

@@ -17,10 +17,14 @@ from occupancy_lab.throughput.predict import predict_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import TypeAlias
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Resources
+
+    WantedLaunch: TypeAlias = tuple[Kernel, Config, Resources, Occupancy | None]
+    """What is predicted; without an occupancy, with as many programs as fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +69,16 @@ def timing(case: Case) -> Timing | None:
         return None
     programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs
-    return Timing(
-        case,
-        prediction,
-        more,
-        more_programs=(None if more is None or all_at_once(case) else _with_programs(case, more)),
-        one_fewer=_with_programs(case, programs - 1) if programs > 1 else None,
-        single_stage=_with_single_stage(case),
-        row_programs=_with_row_programs(case),
-        tutorial=case.record.tutorial_prediction,
-    )
+    wanted = {
+        "more_programs": None if more is None or all_at_once(case) else _with_programs(case, more),
+        "one_fewer": _with_programs(case, programs - 1) if programs > 1 else None,
+        "single_stage": _with_single_stage(case),
+        "row_programs": _with_row_programs(case),
+    }
+    launches = {name: launch for name, launch in wanted.items() if launch is not None}
+    found = zip(launches, predicted_launches(case, launches.values()), strict=True)
+    predicted = dict.fromkeys(wanted) | {name: one for name, (_, one) in found}
+    return Timing(case, prediction, more, **predicted, tutorial=case.record.tutorial_prediction)
 
 
 def all_at_once(case: Case) -> bool:
@@ -83,30 +87,27 @@ def all_at_once(case: Case) -> bool:
     return plan.resident_programs is not None and plan.resident_programs >= plan.work
 
 
-def _with_programs(case: Case, programs: int) -> Prediction | None:
+def _with_programs(case: Case, programs: int) -> WantedLaunch:
     record = case.record
     fits = dataclasses.replace(record.occupancy, programs_per_multiprocessor=programs)
-    return _predicted(case, record.kernel, record.config, record.resources, fits)
+    return record.kernel, record.config, record.resources, fits
 
 
-def _with_single_stage(case: Case) -> Prediction | None:
+def _with_single_stage(case: Case) -> WantedLaunch | None:
     kernel, config = case.record.kernel, case.record.config
     if kernel.grid is not Grid.PERSISTENT or config.num_stages == 1:
         return None
-    single = dataclasses.replace(config, num_stages=1)
-    return _predicted(case, kernel, single, case.single_stage)
+    return kernel, dataclasses.replace(config, num_stages=1), case.single_stage, None
 
 
-def _with_row_programs(case: Case) -> Prediction | None:
+def _with_row_programs(case: Case) -> WantedLaunch | None:
     kernel, without_loop = case.record.kernel, opened(case.single_stage)
     single = dataclasses.replace(case.record.config, num_stages=1)
     if case.row_kernel is not None:
-        return _predicted(
-            case, load_kernel(ROW_KERNELS[str(case.kernel_name)]), single, case.row_kernel
-        )
+        return load_kernel(ROW_KERNELS[str(case.kernel_name)]), single, case.row_kernel, None
     if kernel.grid is not Grid.PERSISTENT or kernel.work is not None or without_loop is None:
         return None
-    return _predicted(case, dataclasses.replace(kernel, grid=Grid.ROWS), single, without_loop)
+    return dataclasses.replace(kernel, grid=Grid.ROWS), single, without_loop, None
 
 
 def opened(resources: Resources) -> Resources | None:
@@ -120,18 +121,8 @@ def opened(resources: Resources) -> Resources | None:
     return resources.replace(instructions=in_loop + around // 2, loop_instructions=None)
 
 
-def _predicted(
-    case: Case,
-    kernel: Kernel,
-    config: Config,
-    resources: Resources,
-    fits: Occupancy | None = None,
-) -> Prediction | None:
-    return predicted_launches(case, [(kernel, config, resources, fits)])[0][1]
-
-
 def predicted_launches(
-    case: Case, launches: Iterable[tuple[Kernel, Config, Resources, Occupancy | None]]
+    case: Case, launches: Iterable[WantedLaunch]
 ) -> list[tuple[LaunchPlan, Prediction | None]]:
     """Return the plan and the prediction of launches on the problem and the GPU of *case*.
 

@@ -23,9 +23,8 @@ from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.sweeping.grid import compile_tasks
+from occupancy_lab.sweeping.grid import compile_tasks, grid_tasks
 from occupancy_lab.throughput.predict import predict_all
-from occupancy_lab.tuning.search import grid_tasks
 from occupancy_lab.values import INT32_MAX, Problem, Resources
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ import torch
 from torch.autograd import forward_ad
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.inputs import whole_number
+from occupancy_lab.inputs import SOFTMAXES, whole_number
 from occupancy_lab.operators.planning import MOST_PLANS, Launcher, Rows, launcher, workspace
-from occupancy_lab.tuning.search import KERNELS
 from occupancy_lab.values import ITEM_BYTES, Problem
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     if x.requires_grad and torch.is_grad_enabled():
         found = _Softmax.apply(x, dim)  # type: ignore[no-untyped-call]
         return found
-    return _launched(KERNELS, dim, x)
+    return _launched(SOFTMAXES, dim, x)
 
 
 def _is_transformed() -> bool:
@@ -86,7 +85,7 @@ class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
         """Return the softmax, and keep it for the gradient."""
-        y = _launched(KERNELS, dim, x)
+        y = _launched(SOFTMAXES, dim, x)
         ctx.save_for_backward(y)
         ctx.dim = dim
         return y
@@ -225,7 +224,7 @@ def _like(x: Tensor) -> Tensor:
     "occupancy_lab::softmax", mutates_args=(), schema="(Tensor x, int dim) -> Tensor"
 )
 def _operator(x: Tensor, dim: int) -> Tensor:
-    return _launched(KERNELS, dim, x)
+    return _launched(SOFTMAXES, dim, x)
 
 
 @torch.library.custom_op(

@@ -23,8 +23,10 @@ from occupancy_lab.compiling.store import key_as_json, key_digest
 from occupancy_lab.errors import DoesNotFitError, InputError, OccupancyLabError
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    NamedKernel,
     check_elsewhere,
     check_launch,
+    chosen_config,
     chosen_gpus,
     chosen_kernel,
     chosen_problems,
@@ -34,6 +36,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import Grid
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
+from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import COLUMNS, make_table
 from occupancy_lab.values import Config, Failure, Resources
@@ -93,11 +96,14 @@ def expand(  # noqa: PLR0913 - one argument a dimension of the grid
     """Return every cell: GPUs outermost, then problems, BLOCK_SIZE, num_warps and num_stages.
 
     Without *block_sizes* a kernel that holds a row takes the smallest that does, and one that does
-    not takes its default.
+    not takes its default. Without any knob a kernel with configs takes these, as `tune` does.
     """
     for gpu, problem in itertools.product(gpus, problems):
+        if kernel.configs is not None and not (block_sizes or num_warps or num_stages):
+            yield from grid_tasks([NamedKernel(kernel_name, kernel)], problem, gpu)
+            continue
         sizes = block_sizes or (_own_block_size(kernel, problem, gpu),)
-        for knobs in itertools.product(sizes, num_warps, num_stages):
+        for knobs in itertools.product(sizes, num_warps or NUM_WARPS, num_stages or NUM_STAGES):
             yield Task(kernel_name, kernel, problem, Config(*knobs), gpu)
 
 
@@ -106,6 +112,27 @@ def _own_block_size(kernel: Kernel, problem: Problem, gpu: Gpu) -> int:
     if in_blocks or kernel.configs is not None:
         return kernel.default_config(problem, gpu.architecture.max_shared).block_size
     return next_power_of_two(problem.cols)
+
+
+def grid_tasks(
+    kernels: Sequence[NamedKernel],
+    problem: Problem,
+    gpu: Gpu,
+    num_warps: Sequence[int] = (),
+    num_stages: Sequence[int] = (),
+) -> Iterator[Task]:
+    """Return every configuration of every kernel, each kernel's own default among them.
+
+    Of several, a kernel with configs that has none for the problem is left out.
+    """
+    for name, kernel in kernels:
+        if kernel.configs is not None and len(kernels) > 1 and not kernel.configs(problem):
+            continue
+        loops = kernel.grid is Grid.PERSISTENT or kernel.configs is not None
+        stages = num_stages if loops else (1,)
+        configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)
+        for config in dict.fromkeys((*configs, chosen_config(kernel, problem, gpu, {}))):
+            yield Task(name, kernel, problem, config, gpu)
 
 
 __all__ = ["COLUMNS", "sweep"]
@@ -221,8 +248,8 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     gpu: AskedGpus | None = None,
     triton: str | None = None,
     block_size: Integers = (),
-    num_warps: Integers = NUM_WARPS,
-    num_stages: Integers = NUM_STAGES,
+    num_warps: Integers = (),
+    num_stages: Integers = (),
     jobs: Integer | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
@@ -251,9 +278,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         kernel: A kernel, as `explain` takes it.
         gpu: GPUs or targets, as `explain` takes them.
         triton: A Triton, as `explain` takes it.
-        block_size: BLOCK_SIZE; none takes the smallest that holds a row.
-        num_warps: Warps per program.
-        num_stages: Stages of the loop over rows.
+        block_size: BLOCK_SIZE; none takes the smallest that holds a row. A kernel with `configs`
+            takes these where neither this nor one of the next two is given, as `tune` does.
+        num_warps: Warps per program; none takes 1 to 32.
+        num_stages: Stages of the loop over rows; none takes 1 to 4.
         jobs: Compiling processes; None takes one per core.
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.

@@ -21,6 +21,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.rows import RESOURCES, SCHEMA, Column
+from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.values import Conditions, Config, Measurement, Resources
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def recorded_launches(gpu_key: str, problem: Problem) -> tuple[RecordedLaunch, .
     The latest of those that are alike in all but their date comes first.
     """
     part = f",{problem.rows},{problem.cols},{problem.dtype},"
-    rows = [row for file in recorded_files() for row in _timed_rows(file, f"{gpu_key},", part)]
+    rows = [*_timed_rows(f"measured-{gpu_key}.csv", f"{gpu_key},", part)]
     rows.sort(key=lambda row: row["date"] or "", reverse=True)
     return tuple(_recorded_launch(row) for row in rows if row["launched"])
 
@@ -155,12 +156,16 @@ def faster_rivals(gpu_key: str, problem: Problem, us: float) -> dict[str, float]
     }
 
 
+def rival_sentences(faster: Mapping[str, float]) -> Iterator[str]:
+    """Say of what `faster_rivals` returns that it is faster; nothing where nothing is."""
+    if faster:
+        names = [f"{name} ({microseconds(us)})" for name, us in faster.items()]
+        yield f"Recorded to be faster than any launch here: {listed(names)}."
+
+
 def _recorded_provider(gpu_key: str, problem: Problem, name: str) -> Measurement | None:
-    file = files("occupancy_lab.recorded") / f"providers-{gpu_key}.csv"
-    if not file.is_file():
-        return None
     start = f"{problem.rows},{problem.cols},{problem.dtype},{name},"
-    rows = _timed_rows(file, start, start)
+    rows = _timed_rows(f"providers-{gpu_key}.csv", start, start)
     latest = max(rows, key=lambda row: row["date"] or "", default=None)
     return None if latest is None else row_measurement(latest)
 
@@ -177,22 +182,25 @@ def row_measurement(row: Mapping[str, Any]) -> Measurement:
     )
 
 
-def _timed_rows(file: Traversable, start: str, part: str) -> Iterator[dict[str, Any]]:
-    """Return what the rows hold that have a time and whose line begins with *start* and has *part*.
+def _timed_rows(name: str, start: str, part: str) -> Iterator[dict[str, Any]]:
+    """Return those rows of the file *name*, if there is one, that have a time.
+
+    Their lines begin with *start* and have *part*.
 
     A row with a number that cannot be is passed over. Lines are sifted before they are parsed: it
     is ten times as fast. A row's name stands at its beginning, in the order of `name_columns`.
     """
-    text = file.read_text(encoding="utf-8")
-    if part not in text or f"\n{start}" not in text:
+    file = files("occupancy_lab.recorded") / name
+    if not file.is_file():
         return
-    header, *lines = text.splitlines()
-    chosen = (line for line in lines if line.startswith(start) and part in line)
-    for cells in csv.DictReader(chosen, fieldnames=header.split(",")):
-        with suppress(ValueError):
-            row = {name: SCHEMA[name].read(cells.get(name) or "") for name in _OF_A_LAUNCH}
-            if row["measured"] == "measured" and row["us"]:
-                yield row
+    with file.open(encoding="utf-8") as lines:
+        header = next(lines, "").rstrip().split(",")
+        chosen = (line for line in lines if part in line and line.startswith(start))
+        for cells in csv.DictReader(chosen, fieldnames=header):
+            with suppress(ValueError):
+                row = {name: SCHEMA[name].read(cells.get(name) or "") for name in _OF_A_LAUNCH}
+                if row["measured"] == "measured" and row["us"]:
+                    yield row
 
 
 def recorded_files() -> list[Traversable]:

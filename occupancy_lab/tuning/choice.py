@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
+from occupancy_lab.sweeping.recorded import rival_sentences
 from occupancy_lab.sweeping.views import unseen_stages
 from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import (
@@ -196,8 +197,7 @@ def _named(choice: Choice) -> str:
 
 def _answer(tuning: Tuning) -> Iterator[str]:
     best, predicted = tuning.best, tuning.best_predicted
-    for name, us in tuning.faster.items():
-        yield f"Faster than any of these is {name}: {cell(us)} us recorded."
+    yield from rival_sentences(tuning.faster)
     if best.us is not None:
         off = difference_cell(best.predicted_us, best.us)
         yield (

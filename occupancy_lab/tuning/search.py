@@ -12,6 +12,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    SOFTMAXES,
     TUTORIAL_KERNEL,
     check_elsewhere,
     check_predictable,
@@ -23,11 +24,10 @@ from occupancy_lab.inputs import (
     whole_number,
     whole_numbers,
 )
-from occupancy_lab.kernel import Grid, kernel_names
+from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
-from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import record_of
-from occupancy_lab.sweeping.grid import Task, run_tasks
+from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_as_compiled
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         AskedKernel,
         Integer,
         Integers,
-        NamedKernel,
     )
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.throughput.calibrations import Basis
@@ -55,23 +54,13 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-KERNELS = (
-    "softmax",
-    "softmax_row",
-    "softmax_pieces",
-    "softmax_tile",
-    "softmax_cooperative",
-    "softmax_loop",
-)
-"""The kernels of softmax that choose between them: `tune` unasked, and `occupancy_lab.softmax`."""
-
 
 def tune(  # noqa: PLR0913 - one argument per option of the command line
     cols: Integer,
     *,
     rows: Integer = DEFAULT_ROWS,
     dtype: AskedDtype = "float32",
-    kernel: AskedKernel | Iterable[AskedKernel] = KERNELS,
+    kernel: AskedKernel | Iterable[AskedKernel] = SOFTMAXES,
     gpu: AskedGpus | None = None,
     triton: str | None = None,
     num_warps: Integers = (),
@@ -124,7 +113,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
     device, names = _tuned_gpu(gpu, measure=measure)
     basis = _basis(device)
     with closing(Compiler(store_directory() if cache else None, timeout=compile_timeout)) as one:
-        kernels = chosen_kernels(kernel or KERNELS, one.check_file)
+        kernels = chosen_kernels(kernel or SOFTMAXES, one.check_file)
     environment = find_environment(triton)
     for found in kernels:
         check_predictable(found.kernel)
@@ -177,27 +166,6 @@ def _basis(gpu: Gpu) -> Basis:
         msg = f"nothing can be predicted for {gpu.title}: {why}"
         raise InputError(msg)
     return basis
-
-
-def grid_tasks(
-    kernels: Sequence[NamedKernel],
-    problem: Problem,
-    gpu: Gpu,
-    num_warps: Sequence[int],
-    num_stages: Sequence[int],
-) -> Iterator[Task]:
-    """Return every configuration of every kernel, each kernel's own default among them.
-
-    Of several, a kernel with configs that has none for the problem is left out.
-    """
-    for name, kernel in kernels:
-        if kernel.configs is not None and len(kernels) > 1 and not kernel.configs(problem):
-            continue
-        loops = kernel.grid is Grid.PERSISTENT or kernel.configs is not None
-        stages = num_stages if loops else (1,)
-        configs = grid_of_configs(kernel, problem, gpu, num_warps, stages)
-        for config in dict.fromkeys((*configs, chosen_config(kernel, problem, gpu, {}))):
-            yield Task(name, kernel, problem, config, gpu)
 
 
 def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, list[Task]]:

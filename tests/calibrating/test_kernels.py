@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from occupancy_lab.calibrating import kernels
-from occupancy_lab.calibrating.calibrate import KERNEL_STAGES, launches, tasks_of
+from occupancy_lab.calibrating.calibrate import KERNEL_STAGES, OWN_BLOCKS, launches, tasks_of
 from occupancy_lab.calibrating.kernels import EMPTY, KERNELS
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
+from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel, own_kernel
 from occupancy_lab.values import Config, Problem
 
 WORKING = [kernel for kernel in KERNELS.values() if kernel is not EMPTY]
@@ -51,9 +51,18 @@ def test_names_are_the_kernels_own() -> None:
 
 
 def test_a_calibration_launches_each_kernel() -> None:
-    """The grid names every kernel of its own and both softmaxes, and no other."""
-    assert {name for name, _, _ in launches()} == {"empty", *KERNEL_STAGES}
-    assert {"empty", *KERNEL_STAGES} == {*KERNELS, "softmax", "softmax_row"}
+    """The grid names every kernel of its own and the softmaxes, and no other."""
+    names = {"empty", *KERNEL_STAGES, *OWN_BLOCKS}
+    assert {name for name, _, _ in launches()} == names
+    assert names == {*KERNELS, "softmax", "softmax_row", *OWN_BLOCKS}
+
+
+@pytest.mark.parametrize("name", OWN_BLOCKS)
+def test_configurations_of_a_kernels_own_are_met_in_turn(name: str) -> None:
+    """Each launch is one that the kernel itself would try, and there are many of them."""
+    found = [(problem, config) for kernel, problem, config in launches() if kernel == name]
+    assert all(config in own_kernel(name).configs(problem) for problem, config in found)
+    assert len({config for _, config in found}) > 4
 
 
 def test_every_task_is_found_in_another_process() -> None:

@@ -28,11 +28,12 @@ from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded
 from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
 from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import chosen_kernels
-from occupancy_lab.sweeping.recorded import recorded_launches
+from occupancy_lab.inputs import SOFTMAXES, chosen_kernels
+from occupancy_lab.sweeping import recorded
+from occupancy_lab.sweeping.grid import grid_tasks
+from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, RecordedLaunch, recorded_launches
 from occupancy_lab.text.printing import print_markdown, print_text
 from occupancy_lab.text.words import change
-from occupancy_lab.tuning.search import KERNELS, grid_tasks
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.compiling.process import Request
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.explaining.explanation import Explanation
+    from occupancy_lab.tuning import Tuning
 
 COUNTED = {"instructions": 90, "loop_instructions": 172, "async_copies": 4}
 SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 0}
@@ -83,8 +86,10 @@ def test_golden_one_gpu(
     make_case: Callable[..., Case], check_golden: Callable[[str, str], None]
 ) -> None:
     """One GPU: the knobs and their origin, what fits, the time, its bound, limits and advice."""
-    recorded = Recorded(MEASURED, copy=dataclasses.replace(MEASURED, us=10.5))
-    case = full_of_numbers(make_case, "h100", recorded=recorded)
+    known = Recorded(
+        MEASURED, copy=dataclasses.replace(MEASURED, us=10.5), faster={"torch.compile": 10.2}
+    )
+    case = full_of_numbers(make_case, "h100", recorded=known)
     case = dataclasses.replace(case, asked=frozenset({"num_warps"}))
     check_golden("short_h100.md", write_short((case,)).to_markdown())
 
@@ -153,11 +158,17 @@ def test_it_fits_a_screen(  # noqa: PLR0913, PLR0917 - what a page depends on
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One GPU takes at most 45 lines of 80 columns and two take 60, whatever is known of them."""
-    problem = Problem(rows, cols, dtype)
-    cases = tuple(full_of_numbers(make_case, gpu, kernel=kernel, problem=problem) for gpu in gpus)
-    lines = screen(cases, capsys)
-    assert len(lines) <= MOST_LINES[len(gpus)], "\n".join(lines)
-    assert max(map(len, lines)) <= 80
+    problem, others = Problem(rows, cols, dtype), [*OTHER_SOFTMAXES.values()]
+    for faster in range(len(others) + 1 if kernel.startswith("softmax") else 1):
+        known = Recorded(MEASURED, copy=MEASURED, faster=dict.fromkeys(others[:faster], 12.2))
+        of_each = {gpu: known if gpu in {"h100", "h200"} else Recorded() for gpu in gpus}
+        cases = tuple(
+            full_of_numbers(make_case, gpu, kernel=kernel, problem=problem, recorded=of_each[gpu])
+            for gpu in gpus
+        )
+        lines = screen(cases, capsys)
+        assert len(lines) <= MOST_LINES[len(gpus)], "\n".join(lines)
+        assert max(map(len, lines)) <= 80
 
 
 def test_at_most_three_things_to_try(make_case: Callable[..., Case]) -> None:
@@ -196,7 +207,7 @@ def test_the_glossary_has_the_terms_of_the_page() -> None:
     for term in (
         *("waves of programs", "tail", "parts of the time", "plain copy", "limiter", "registers"),
         *("persistent", "LDS", "local memory", "named barriers", "tensor memory", "masked lanes"),
-        *("maxnreg", "estimated"),
+        *("maxnreg", "estimated", "unconfirmed"),
     ):
         assert any(term in name for name in WORDS)
         assert term in text
@@ -303,7 +314,7 @@ def test_the_answer_does_not_depend_on_the_store() -> None:
     assert "num_warps 2, num_stages 1: 13.6 us recorded against 14.2 us (-4.2%)" in text
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", SOFTMAXES)
 def test_kernels_that_do_the_same_are_alternatives(
     kernel: str, make_case: Callable[..., Case], tmp_path: Path
 ) -> None:
@@ -334,6 +345,61 @@ def test_no_reason_that_the_parts_contradict(make_case: Callable[..., Case]) -> 
     assert "is faster (" in text
 
 
+def test_of_equally_fast_launches_the_best_predicted_is_taken(
+    make_case: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Beside a recorded launch, only the fastest of the others are predicted, to choose between."""
+    others = [
+        RecordedLaunch(
+            "softmax_row",
+            Config(1024, num_warps, 1),
+            4096,
+            as_compiled=True,
+            measurement=dataclasses.replace(MEASURED, us=us),
+            resources=H100_SINGLE.replace(**SINGLE, num_warps=num_warps),
+        )
+        for num_warps, us in ((16, 6.0), (4, 6.0), (2, 6.1))
+    ]
+    for order in (others, others[::-1]):
+        monkeypatch.setattr(recorded, "recorded_launches", lambda *_, found=order: found)
+        case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
+        case = with_alternatives(case, tmp_path)
+        instead = launch_instead(case)
+        assert instead is not None
+        assert instead[0].config == Config(1024, 4, 1)
+        (slower,) = (one for one in case.alternatives.ranked if one.recorded_us == 6.1)
+        assert slower.us is None
+
+
+def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A softmax that was recorded faster than all of the lab's comes first, in the same words."""
+    own_us = min(one.measurement.us or 0.0 for one in recorded_launches("h200", Problem(4096, 781)))
+    package = recorded.files("occupancy_lab.recorded")
+    monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
+    for name in ("measured-h200.csv", "providers-h200.csv"):
+        (tmp_path / name).write_bytes((package / name).read_bytes())
+
+    def beside(date: str, us: float) -> tuple[Explanation, Tuning]:
+        """Return what explains and what tunes the matrix, of which torch took *us* that day."""
+        with (tmp_path / "providers-h200.csv").open("a", encoding="utf-8") as file:
+            file.write(f"4096,781,float32,torch,measured,,{us},,,30,0,False,NVIDIA H200,{date}\n")
+        tuned = occupancy_lab.tune(781, gpu="h200", kernel="softmax_pieces", num_warps=[1])
+        return occupancy_lab.explain(781, gpu="h200"), tuned
+
+    explained, tuned = beside("2027-01-01", own_us - 0.1)
+    sentence = f"Recorded to be faster than any launch here: torch.softmax ({own_us - 0.1:.1f} us)."
+    assert tuned.to_document().answer[0] == sentence
+    assert explained.to_document().sections[0].sentences[0] == sentence
+    full = explained.to_markdown(full=True)
+    assert 0 < full.index(sentence) < full.index("Launch ")
+    (found,) = explained.to_dict()["recorded"]
+    assert found["faster"] == tuned.faster == {"torch.softmax": own_us - 0.1}
+    explained, tuned = beside("2027-01-02", own_us)
+    for page in (tuned.to_markdown(), explained.to_markdown(), explained.to_markdown(full=True)):
+        assert "Recorded to be faster" not in page
+    assert explained.to_dict()["recorded"][0]["faster"] == tuned.faster == {}
+
+
 def test_json_has_what_was_recorded() -> None:
     """The recorded launch and copy are numbers, with the share of a copy that the page shows."""
     explanation = occupancy_lab.explain(781, gpu="h200", num_warps=4, num_stages=1)
@@ -350,7 +416,9 @@ def filled_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
 
     def fill(gpu: str) -> None:
-        for task in grid_tasks(chosen_kernels(KERNELS), Problem(4096, 100), find_gpu(gpu), (), ()):
+        for task in grid_tasks(
+            chosen_kernels(SOFTMAXES), Problem(4096, 100), find_gpu(gpu), (), ()
+        ):
             copies = task.config.num_stages > 1 and gpu == "h100"
             resources = Resources(
                 32,
@@ -402,7 +470,7 @@ def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(CompileProcess, "compile", count)
     text = occupancy_lab.explain(93, gpu="h100", cache=False).to_markdown()
     assert len(asked) == 2
-    tasks = grid_tasks(chosen_kernels(KERNELS), Problem(4096, 93), find_gpu("h100"), (), ())
+    tasks = grid_tasks(chosen_kernels(SOFTMAXES), Problem(4096, 93), find_gpu("h100"), (), ())
     assert f"{sum(task.why_not() is None for task in tasks)} configurations" in text
     assert "`occupancy-lab tune --cols 93 --gpu h100` compiles the rest" in text
 

@@ -364,6 +364,15 @@ def test_a_table_is_sorted_and_a_row_sets_the_sliders(page: Page) -> None:
     assert page.text("#heatmap [aria-pressed=true]") == page.text("#heatmap tbody button")
 
 
+def test_what_was_not_measured_says_so(page: Page) -> None:
+    """Times of a GPU of which nothing was measured are marked where they stand; others are not."""
+    where = ("#kernels-hint", "#time-says", "#kernels")
+    marks = ("Nothing was measured on MI300X", "which was not measured", "not measured")
+    assert not any(mark in page.text(one) for mark, one in zip(marks[:2], where, strict=False))
+    page.choose("#gpu", "mi300x")
+    assert all(mark in page.text(one) for mark, one in zip(marks, where, strict=True))
+
+
 def test_one_program_too_many_costs_what_the_model_says(page: Page) -> None:
     """The picture of the launch ends later by what the model adds for the program left over."""
     page.click("#too-many")

@@ -117,16 +117,12 @@ def test_short_rows_equal_torch(
 
 
 @on_gpu
-@pytest.mark.parametrize("num_stages", [1, 3])
 def test_long_rows_equal_torch(
-    launch: Callable[..., Tensor],
-    matrix: Tensor,
-    assert_softmax: Callable[..., None],
-    num_stages: int,
+    launch: Callable[..., Tensor], matrix: Tensor, assert_softmax: Callable[..., None]
 ) -> None:
     """Every dtype and special value gives torch's softmax where three programs share a row."""
     x = widened(matrix[:200])
-    config = Config(4096, 2, num_stages)
+    config = Config(4096, 2, 1)
     assert together(problem_of(x), config) == 3
     assert_softmax(launch(KERNEL.run, x, config, multiprocessors()), x)
 
@@ -262,14 +258,13 @@ def test_the_ends_of_float32_are_no_exception(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("num_stages", [1, 3])
 def test_launches_leave_the_workspace_as_the_next_one_needs_it(
-    random_matrix: Callable[..., Tensor], assert_softmax: Callable[..., None], num_stages: int
+    random_matrix: Callable[..., Tensor], assert_softmax: Callable[..., None]
 ) -> None:
     """50 launches of two shapes in turn are right; each finds its words 0 and counters at 0."""
     kept_workspace.cache_clear()
     matrices = [random_matrix(64, LONG).cuda(), random_matrix(100, 20_000).cuda()]
-    config = Config(4096, 2, num_stages)
+    config = Config(4096, 2, 1)
     stream = torch.cuda.current_stream().cuda_stream
     for launches in range(1, 26):
         for x in matrices:
@@ -426,18 +421,16 @@ def test_the_plan_fills_the_gpu_or_does_not_fit(
 
 
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("num_stages", [1, 3])
 @pytest.mark.parametrize(("num_programs", "launched"), [(3, 3), (20, 20), (1000, 39)])
 def test_launch_is_as_described(
     record: Callable[..., object],
     random_matrix: Callable[..., Tensor],
-    num_stages: int,
     num_programs: int,
     launched: int,
 ) -> None:
     """`run` passes what `arguments`, `constexprs` and `options` say, to at most one a part."""
     x = random_matrix(13, LONG, torch.float16)
-    config = Config(4096, 2, num_stages)
+    config = Config(4096, 2, 1)
     found = record(KERNEL, x, config, num_programs)
     assert found.arguments == KERNEL.arguments(problem_of(x))
     assert found.keywords == {
@@ -446,7 +439,6 @@ def test_launch_is_as_described(
         "launch_cooperative_grid": True,
         **OPTIONS,
     }
-    assert found.keywords["num_stages"] == num_stages
     assert found.grid == (launched,)
     assert KERNEL.grid is Grid.PERSISTENT
 
@@ -491,11 +483,11 @@ def test_every_config_can_be_launched(cols: int, dtype: str) -> None:
 
 
 def test_configs_begin_where_a_row_is_worth_sharing() -> None:
-    """Rows of less than 8192 columns have no configuration to try; 16-bit ones have two stages."""
+    """Rows of less than 8192 columns have nothing to try; no part is above 64 registers."""
     assert KERNEL.configs(Problem(3, 8191)) == ()
-    for dtype, stages in (("float32", {1}), ("bfloat16", {1, 3})):
+    for dtype, most in (("float32", 64), ("bfloat16", 128)):
         configs = KERNEL.configs(Problem(3, 8192, dtype))
-        assert {config.num_stages for config in configs} == stages
+        assert max(one.block_size // one.num_warps // 32 for one in configs) == most
 
 
 @pytest.mark.parametrize(
@@ -524,8 +516,7 @@ def test_compiles_without_spills(target: str, cols: int, dtype: str) -> None:
     check_config(KERNEL, problem, config, gpu)
     found = compile_resources(KERNEL, problem, config, gpu.target, Store(None))
     assert (found.load_bytes, found.store_bytes) == (16, 16)
-    # Some versions of ptxas spill 8 bytes of float16 for sm_90, before the parts are gone through.
-    assert found.n_spills in {0, 2, None}
+    assert found.n_spills in {0, None}
     assert {found.local_loads, found.local_stores} <= {0, None}
 
 

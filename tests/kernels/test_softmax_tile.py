@@ -9,9 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.errors import InputError
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import check_config
 from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
-from occupancy_lab.kernels.softmax_tile import KERNEL, work
+from occupancy_lab.kernels.softmax_tile import KERNEL, row_size, work
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.values import Config, Problem
 
@@ -109,8 +112,8 @@ def test_every_config_can_be_launched(cols: int, dtype: str) -> None:
     problem = Problem(1000, cols, dtype)
     for config in (*KERNEL.configs(problem), KERNEL.default_config(problem, MAX_SHARED)):
         passed = KERNEL.constexprs(problem, config)
-        assert passed["ROWS"] * passed["ROW_SIZE"] == config.block_size
-        assert passed["ROW_SIZE"] >= cols
+        assert passed["ROWS"] * row_size(problem) == config.block_size
+        assert 0 <= passed["PIECES"] * passed["PIECE_SIZE"] - cols < max(passed["PIECE_SIZE"], 8)
         assert 0 <= work(problem, config) * passed["ROWS"] - 1000 < passed["ROWS"]
 
 
@@ -127,6 +130,29 @@ def test_configs_end_where_rows_are_long() -> None:
 def test_default_config(cols: int, config: Config) -> None:
     """2048 elements, or one row, and a warp for every 512 of them."""
     assert KERNEL.default_config(Problem(3, cols), MAX_SHARED) == config
+
+
+@pytest.mark.parametrize(
+    ("target", "cols", "dtype", "load_bytes"),
+    [
+        ("sm_90", 781, "float32", 4),
+        ("sm_90", 781, "bfloat16", 4),
+        ("sm_90", 128, "float16", 16),
+        ("sm_100", 781, "bfloat16", 4),
+        ("sm_100", 128, "float32", 16),
+        ("gfx942", 781, "float32", 4),
+        ("gfx942", 128, "float16", 8),
+    ],
+)
+def test_compiles_without_spills(target: str, cols: int, dtype: str, load_bytes: int) -> None:
+    """Rows of whole chunks are read by 16 bytes, with 64 threads a warp by 8, and others by 4."""
+    problem = Problem(4096, cols, dtype)
+    config = KERNEL.default_config(problem, MAX_SHARED)
+    gpu = find_gpu(target)
+    check_config(KERNEL, problem, config, gpu)
+    found = compile_resources(KERNEL, problem, config, gpu.target, Store(None))
+    assert (found.load_bytes, found.store_bytes) == (load_bytes, load_bytes)
+    assert found.n_spills in {0, None}
 
 
 def test_memory_is_one_pass() -> None:

@@ -185,9 +185,6 @@ def test_block_size_below_a_row_is_refused(
 @pytest.mark.parametrize(
     ("kernel", "cols", "dtype"),
     [
-        ("softmax_tile", 781, "float32"),
-        ("softmax_tile", 781, "bfloat16"),
-        ("softmax_tile", 128, "float16"),
         ("softmax_pieces", 781, "float32"),
         ("softmax_pieces", 781, "bfloat16"),
         ("softmax_pieces", 10_869, "float16"),

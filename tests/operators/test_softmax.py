@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import occupancy_lab
 from occupancy_lab import InputError, softmax
+from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.operators import softmax as operator
 from occupancy_lab.operators.planning import Rows
-from occupancy_lab.tuning.search import KERNELS
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def test_kernels_and_rows_that_are_asked_for(cpu_launches: Any) -> None:
     y.backward(random(4, 5, 300))
     forward, backward = cpu_launches.asked
     problem = Problem(20, 300)
-    assert forward == (KERNELS, problem, (Rows(300), Rows(400, aligned=False)))
+    assert forward == (SOFTMAXES, problem, (Rows(300), Rows(400, aligned=False)))
     assert backward == (("softmax_backward",), problem, (Rows(300), Rows(300), Rows(300)))
 
 
@@ -361,13 +361,13 @@ LONG = [(4096, 781), (512, 4096), (64, 50257), (16, 131072), (2, 1048576), (1, 3
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", LONG, ids=str)
 def test_error_is_about_torchs(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    """The error against float64 is torch.softmax's on the same input; in float32 a tenth more."""
+    """The error against float64 is torch.softmax's; few rows differ by chance."""
     x = random(*shape, dtype=dtype).cuda()
     own, torchs = norm_error(softmax(x), x), norm_error(torch.softmax(x, -1), x)
     print(f"{shape} {dtype}: error {own:.3g}, torch's {torchs:.3g}")
-    # Two results that are rounded apart differ by chance in their last digits. The special function
-    # unit's exponential, put right once, was 10 % off torch's on an H200.
-    assert own <= (1.15 if dtype == torch.float32 else 1.02) * torchs
+    # Two results that are rounded apart differ by chance in their last digits, and the results of a
+    # row share the rounding of its sum.
+    assert own <= (1.03 if shape[0] > 100 else 1.5) * torchs
 
 
 @pytest.mark.gpu
@@ -391,12 +391,12 @@ def test_gradients_of_long_rows(shape: tuple[int, int], dtype: torch.dtype) -> N
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", SOFTMAXES)
 def test_each_kernel_is_launched(
     monkeypatch: pytest.MonkeyPatch, on_gpu: Place, kernel: str, dtype: torch.dtype
 ) -> None:
     """Every candidate gives torch's softmax, on rows that lie in any way it takes."""
-    monkeypatch.setattr(operator, "KERNELS", (kernel,))
+    monkeypatch.setattr(operator, "SOFTMAXES", (kernel,))
     padded = random(64, 792, dtype=dtype)
     apart = padded[:, :784] if own_kernel(kernel).rows_alike else padded[:, 3:784]
     for x in (random(1000, 784, dtype=dtype), apart):

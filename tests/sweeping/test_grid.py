@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from stand_ins import UNLISTED, put_here
 
+import occupancy_lab
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
@@ -57,6 +58,21 @@ def test_every_configuration_is_a_row_in_order() -> None:
     cells = table[["gpu", "num_warps", "num_stages"]].itertuples(index=False, name=None)
     assert list(cells) == list(itertools.product(("h100", "mi300x"), (4, 8), (1, 2)))
     assert (table["status"] == "ok").all()
+
+
+def test_a_kernel_with_configs_is_swept_over_these() -> None:
+    """Without a knob the grid is the kernel's own, as tune's is; with one it is the usual grid."""
+    knobs = ["BLOCK_SIZE", "num_warps", "num_stages"]
+    asked = {"gpu": "h100", "kernel": "softmax_pieces"}
+    tuned = occupancy_lab.tune(781, **asked).table
+    swept = sweep(781, **asked)
+    assert {*swept[knobs].itertuples(index=False, name=None)} == {
+        *tuned[knobs].itertuples(index=False, name=None)
+    }
+    assert len({*swept["BLOCK_SIZE"]}) > 1
+    usual = sweep(781, **asked, num_stages=1)
+    assert usual["num_warps"].tolist() == [1, 2, 4, 8, 16, 32]
+    assert len({*usual["BLOCK_SIZE"]}) == 1
 
 
 def test_a_gpu_that_no_table_has_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,18 +223,16 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that makes a recorded file of rows, the only ones there are then."""
-    paths: list[Path] = []
-    monkeypatch.setattr(recorded, "recorded_files", lambda: paths)
+    """Return a function that makes a GPU's recorded file, the only ones there are then."""
+    monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
 
     def write(*rows: Row, gpu: str = "h200") -> Path:
-        path = tmp_path / f"measured-{len(paths)}.csv"
+        path = tmp_path / f"measured-{gpu}.csv"
         with path.open("w", newline="", encoding="utf-8") as file:
             values = lines(rows, gpu)
             writer = csv.DictWriter(file, values[0], lineterminator="\n")
             writer.writeheader()
             writer.writerows(values)
-        paths.append(path)
         return path
 
     return write
@@ -328,18 +326,18 @@ def test_a_failed_launch_is_not_a_time(record: Callable[..., Path]) -> None:
 
 
 def test_the_latest_day_counts(record: Callable[..., Path]) -> None:
-    """Of several days, in whatever files, the last is taken."""
+    """Of several days, in whatever order, the last is taken."""
     record(
         ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-20", 20.0)),
         ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-12-01", 30.0)),
+        ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-30", 40.0)),
     )
-    record(("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-30", 40.0)))
     assert found() == on("2026-12-01", 30.0)
 
 
-def test_no_file_has_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("record")
+def test_no_file_has_no_measurement() -> None:
     """Where nothing was recorded there is no measurement, and no error."""
-    monkeypatch.setattr(recorded, "recorded_files", list)
     assert found() is None
 
 

@@ -15,13 +15,13 @@ from occupancy_lab import config_pruner
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
-from occupancy_lab.inputs import NamedKernel
+from occupancy_lab.inputs import SOFTMAXES, NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
+from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import recorded_launches
 from occupancy_lab.tuning import tune
 from occupancy_lab.tuning.choice import cost_of
-from occupancy_lab.tuning.search import KERNELS, grid_tasks
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stand_ins import Launches
 
 WARPS = (4, 8)
-TRIED = {*KERNELS} - {"softmax_cooperative"}
+TRIED = {*SOFTMAXES} - {"softmax_cooperative"}
 """The kernels that have a configuration for 781 columns."""
 
 
@@ -39,7 +39,7 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     tuning = tune(781, num_warps=WARPS)
     table = tuning.table
     assert table["predicted_us"].is_monotonic_increasing
-    kernels = [NamedKernel(name, load_kernel(name)) for name in KERNELS]
+    kernels = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
     tasks = grid_tasks(kernels, Problem(4096, 781), find_gpu("h200"), WARPS, ())
     ranked = table[["kernel", "BLOCK_SIZE", "num_warps", "num_stages"]].itertuples(index=False)
     assert sorted(map(tuple, ranked)) == sorted(
@@ -314,14 +314,14 @@ def test_what_was_recorded_to_be_faster_is_said_first() -> None:
     assert rival == "torch.softmax"
     assert tuning.best_recorded is not None
     assert tuning.faster[rival] < (tuning.best_recorded.recorded_us or 0.0)
-    assert first.startswith("Faster than any of these is torch.softmax: ")
-    assert tune(781, gpu="h200", kernel="softmax", num_warps=(4,)).faster == {}
+    assert first.startswith("Recorded to be faster than any launch here: torch.softmax (")
+    assert tune(781, gpu="h200", kernel="softmax_pieces", num_warps=(2,)).faster == {}
 
 
 def test_a_kernel_that_tries_nothing_is_left_out_beside_others() -> None:
     """A block of a million elements takes half a minute to compile, and is never the choice."""
     gpu, problem = find_gpu("h200"), Problem(64, 2**20)
-    several = [NamedKernel(name, load_kernel(name)) for name in KERNELS]
+    several = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
     assert {task.kernel.name for task in grid_tasks(several, problem, gpu, (), ())} == {
         "softmax",
         "softmax_row",

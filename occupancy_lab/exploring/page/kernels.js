@@ -53,7 +53,7 @@ export function gbs(row, time = row.predicted_ns) {
 
 const us = (time) => (time === null ? "-" : microseconds(time / 1e3));
 const measured = (row) =>
-  row.measured_ns === null ? "-" : `${us(row.measured_ns)} (${row.measured_programs})`;
+  row.measured_ns === null ? "not measured" : `${us(row.measured_ns)} (${row.measured_programs})`;
 
 /** What the table shows of a row: its head, the number to sort by, its text. */
 const COLUMNS = [

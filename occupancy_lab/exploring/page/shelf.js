@@ -46,7 +46,11 @@ export function drawKernels() {
   byId("kernels-hint").textContent = rows.length
     ? `softmax and softmax_row of ${ROWS} rows, compiled by Triton ${triton} for ${gpus.get(gpu).title}. ${
         basis[gpu]
-          ? `Times are predicted; they rest on ${basis[gpu]}. Measured times are of what Triton ${measured} compiled.`
+          ? `Times are predicted; they rest on ${basis[gpu]}. ${
+              kernels.of(gpu).some((row) => row.measured_ns !== null)
+                ? `Measured times are of what Triton ${measured} compiled.`
+                : `Nothing was measured on ${gpus.get(gpu).title} to confirm them.`
+            }`
           : `Times are known of ${known}.`
       } Choose one and the sliders stand where it stands.`
     : `None was compiled for ${gpus.get(gpu).title}; there are some for ${known}.`;

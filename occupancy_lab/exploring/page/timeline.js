@@ -34,6 +34,7 @@ export function scheduleOf({ rows, programs, multiprocessors, row }) {
     end,
     passes,
     timed,
+    measured: timed && row.measured_ns !== null,
     persistent,
     overfull: timed ? row.overfull_ns : null,
   };
@@ -50,6 +51,7 @@ export function timelineSentences(schedule, word, tooMany) {
     left,
     end,
     timed,
+    measured,
     persistent,
   } = schedule;
   const found = [
@@ -71,7 +73,10 @@ export function timelineSentences(schedule, word, tooMany) {
   } else {
     found.push(`The rows come out even: every pass is full, and there is no tail.`);
   }
-  if (timed) found.push(`The model predicts ${microseconds(end)} for the launch.`);
+  if (timed)
+    found.push(
+      `The model predicts ${microseconds(end)} for the launch${measured ? "" : ", which was not measured"}.`,
+    );
   else
     found.push("Widths are passes, not time: choose a compiled configuration above for its times.");
   if (tooMany) found.push(tooManySentence(schedule));
