@@ -64,6 +64,7 @@ def test_launches_are_counted_as_the_timer_makes_them(predicted: list[float], ru
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "Event", Event)
         patch.setattr(torch.cuda, "synchronize", lambda: None)
+        patch.setattr(torch.cuda, "_sleep", lambda _cycles: None)
         patch.setattr(torch, "empty", lambda *_shape, **_options: torch.zeros(1))
         patch.setattr(measure, "time", clock)
         measure.Timer().time([partial(clock.launch, us) for us in predicted], runs=runs)
