@@ -486,7 +486,7 @@ def test_configs_begin_where_a_row_is_worth_sharing() -> None:
     """Rows of less than 8192 columns have nothing to try; no part is above 64 registers."""
     assert KERNEL.configs(Problem(3, 8191)) == ()
     for dtype, most in (("float32", 64), ("bfloat16", 128)):
-        configs = KERNEL.configs(Problem(3, 8192, dtype))
+        configs = KERNEL.configs(Problem(3, 32_768, dtype))
         assert max(one.block_size // one.num_warps // 32 for one in configs) == most
 
 
