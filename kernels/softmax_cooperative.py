@@ -51,6 +51,7 @@ from occupancy_lab.kernels.softmax_pieces import (
     exponential,
     load_edges,
     load_pieces,
+    padded_cols,
     quotient,
     registers_of,
     rows_alike,
@@ -127,8 +128,7 @@ def softmax_part(
     if not WHOLE_CHUNKS:
         edge_cols = tl.where(part == 0, n_cols, 0)
         head, tail = load_edges(row_ptr, shift, low, high, edge_cols, CHUNK)
-    zero = n_cols >> 30
-    top, total, _, kept = summarize(loaded, head, tail, zero, dtype, WHOLE_CHUNKS, PACKED)
+    top, total, _, kept = summarize(loaded, head, tail, n_cols, dtype, WHOLE_CHUNKS, PACKED)
     row_words = row.to(tl.int64) * PARTS
     tl.store(unused_ptr + row_words + part, tl.zeros((), tl.int64))
     row_top, row_total = exchange(words_ptr + row_words, part, top, total, PARTS, PARTS_POWER)
@@ -252,8 +252,7 @@ def cooperative_arguments(problem: Problem) -> tuple[Pointer | int, ...]:
 
 def together(problem: Problem, config: Config) -> int:
     """Return the programs that share a row."""
-    chunk = chunk_of(problem)
-    return -(-(-(-problem.cols // chunk) * chunk) // max(config.block_size, 1))
+    return triton.cdiv(padded_cols(problem), max(config.block_size, 1))
 
 
 def work(problem: Problem, config: Config) -> int:

@@ -173,17 +173,19 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     piece_size = min(max(32 * config.num_warps // rows, 1) * chunk, size)
     return {
         "ROWS": rows,
-        "PIECES": -(-(-(-problem.cols // chunk) * chunk) // piece_size),
+        "PIECES": triton.cdiv(problem.cols, piece_size),
         "PIECE_SIZE": piece_size,
         "CHUNK": chunk,
         "WHOLE_CHUNKS": problem.cols % chunk == 0,
     }
 
 
-def elements_of(problem: Problem, config: Config) -> int:
-    """Return the elements that each of a program's threads holds, at 32 threads a warp."""
+def is_worth_it(problem: Problem, config: Config) -> bool:
+    """Tell whether a thread holds 8 to 48 elements, and a sector or more is read at once."""
     found = constexprs(problem, config)
-    return found["PIECES"] * found["PIECE_SIZE"] * found["ROWS"] // (32 * config.num_warps)
+    elements = found["PIECES"] * found["PIECE_SIZE"] * found["ROWS"] // (32 * config.num_warps)
+    piece_bytes = found["PIECE_SIZE"] * problem.item_bytes
+    return 8 <= elements <= 48 and piece_bytes >= LEAST_PIECE_BYTES
 
 
 def configs(problem: Problem) -> tuple[Config, ...]:
@@ -194,8 +196,7 @@ def configs(problem: Problem) -> tuple[Config, ...]:
         one
         for rows in (1, 2, 4, 8, 16, 32)
         for num_warps in (1, 2, 4)
-        if 8 <= elements_of(problem, one := Config(rows * row_size(problem), num_warps, 1)) <= 48
-        and constexprs(problem, one)["PIECE_SIZE"] * problem.item_bytes >= LEAST_PIECE_BYTES
+        if is_worth_it(problem, one := Config(rows * row_size(problem), num_warps, 1))
     ) or (default_config(problem, 0),)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from occupancy_lab.calibrating.calibrate import calibration_of, time_calibration
+from occupancy_lab.calibrating.calibrate import OWN_BLOCKS, calibration_of, time_calibration
 from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import own_kernel
@@ -158,7 +158,6 @@ def record_configurations(gpu: Gpu) -> None:
         write(pd.concat(parts).drop(columns=list(LEFT_OUT)), f"measured-{gpu.key}.csv")
 
 
-OWN_BLOCKS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
 LARGEST_BLOCK = 65536
 """The largest block of a kernel that holds a row in one that is worth compiling."""
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from matrices import DTYPES, INF, MAX_SHARED, ends_of_float32, problem_of
 
 from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.errors import InputError
@@ -34,20 +35,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-MAX_SHARED = 232_448
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-INF = float("inf")
-LOWEST = torch.finfo(torch.float32).min
 LONG = 9001
 """Three parts of the default 4096, the last one not full, and rows that begin anywhere."""
 on_gpu = pytest.mark.parametrize(
     "launch", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True
 )
-
-
-def problem_of(x: Tensor) -> Problem:
-    """Return the problem that *x* is."""
-    return Problem(max(x.shape[0], 1), x.shape[1], str(x.dtype).removeprefix("torch."))
 
 
 def default_config(x: Tensor) -> Config:
@@ -246,14 +238,7 @@ def test_the_ends_of_float32_are_no_exception(
     launch: Callable[..., Tensor], assert_softmax: Callable[..., None]
 ) -> None:
     """The lowest number is not taken for -inf, nor a difference beyond float32 for NaN."""
-    x = torch.full((7, LONG), LOWEST)
-    x[1, ::2] = 3e38
-    x[1, 1::2] = -3e38
-    x[2] = -INF
-    x[3, 1:] = -INF
-    x[4, -1] = float("nan")
-    x[5] = torch.linspace(-200, 0, LONG)
-    x[6, -2:] = 3e38
+    x = ends_of_float32(LONG)
     assert_softmax(launch(KERNEL.run, x, default_config(x), multiprocessors()), x)
 
 

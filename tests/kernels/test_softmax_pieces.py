@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from matrices import DTYPES, MAX_SHARED, problem_of
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, MemoryStep
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
-
-MAX_SHARED = 232_448
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
-
-def problem_of(x: Tensor) -> Problem:
-    """Return the problem that *x* is."""
-    return Problem(max(x.shape[0], 1), x.shape[1], str(x.dtype).removeprefix("torch."))
 
 
 def default_config(x: Tensor) -> Config:

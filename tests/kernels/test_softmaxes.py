@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from matrices import DTYPES, MAX_SHARED, ends_of_float32, problem_of
 
 from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.errors import InputError
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.kernel import Kernel
 
-MAX_SHARED = 232_448
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-INF = float("inf")
-LOWEST = torch.finfo(torch.float32).min
 ROWS = {
     "softmax": None,
     "softmax_row": None,
@@ -41,11 +38,6 @@ IN_CHUNKS = ("softmax_tile", "softmax_pieces")
 def kernel(request: pytest.FixtureRequest) -> Kernel:
     """The kernel of a name."""
     return load_kernel(request.param)
-
-
-def problem_of(x: Tensor) -> Problem:
-    """Return the problem that *x* is."""
-    return Problem(max(x.shape[0], 1), x.shape[1], str(x.dtype).removeprefix("torch."))
 
 
 def default_config(kernel: Kernel, x: Tensor) -> Config:
@@ -211,14 +203,7 @@ def test_the_ends_of_float32_are_no_exception(
     kernel: Kernel, launch: Callable[..., Tensor], assert_softmax: Callable[..., None], cols: int
 ) -> None:
     """The lowest number is not taken for -inf, nor a difference beyond float32 for NaN."""
-    x = torch.full((7, cols), LOWEST)
-    x[1, ::2] = 3e38
-    x[1, 1::2] = -3e38
-    x[2] = -INF
-    x[3, 1:] = -INF
-    x[4, -1] = float("nan")
-    x[5] = torch.linspace(-200, 0, cols)
-    x[6, -2:] = 3e38
+    x = ends_of_float32(cols)
     # Triton's interpreter rounds the product of an fma, which the kernel counts on not to be.
     assert_softmax(launch(kernel.run, x, default_config(kernel, x), 1), x, 64)
 
