@@ -139,6 +139,9 @@ class Resources:
     loop_instructions: int | None = _counted(
         "instructions a warp issues in one pass of the loop; none where there is no loop"
     )
+    stall_cycles: int | None = _counted(
+        "cycles of a warp alone from instruction to instruction, as scheduled (NVIDIA), per pass"
+    )
     local_traffic: int | None = _counted(
         "bytes a thread moves to and from local memory, per pass of the loop"
     )

@@ -31,7 +31,7 @@ class Jump:
 Issued: TypeAlias = dict[str, int | None]
 """What one warp issues, by the names of COUNTERS; empty where nothing is known."""
 
-WHOLE = ("instructions", "loop_instructions", "local_traffic")
+WHOLE = ("instructions", "loop_instructions", "stall_cycles", "local_traffic")
 KINDS = tuple(name for name in COUNTERS if name not in WHOLE)
 """The kinds of instructions that are counted by themselves, in one pass of the loop."""
 
@@ -47,15 +47,16 @@ def count_issued(
     jumps: Mapping[int, Jump],
     local: Mapping[int, int],
     kinds: Mapping[int, str] = NO_KINDS,
+    stalls: Sequence[int] | None = None,
 ) -> Issued:
     """Return what a warp issues of *length* instructions, numbered from 0 where a program starts.
 
     *jumps* has the instructions that lead elsewhere, *local* the bytes that an instruction moves
-    to or from local memory, *kinds* which of KINDS one is. Every instruction that can be reached
-    counts once: both sides of a branch do, and one whose predicate is off does, for it is issued
-    too. The loop is the natural loop with the most instructions, so the outer one of two nested
-    ones; any other loop counts as one pass. Nothing is known where a program can leave the
-    instructions otherwise than by ending.
+    to or from local memory, *kinds* which of KINDS one is, *stalls* the cycles from each to its
+    next where they are known. Every instruction that can be reached counts once: both sides of a
+    branch do, and one whose predicate is off does, for it is issued too. The loop is the natural
+    loop with the most instructions, so the outer one of two nested ones; any other loop counts as
+    one pass. Nothing is known where a program can leave the instructions otherwise than by ending.
     """
     blocks = _blocks(length, jumps)
     successors = {start: _successors(block, jumps) for start, block in blocks.items()}
@@ -78,6 +79,7 @@ def count_issued(
     return Issued(
         instructions=size(once),
         loop_instructions=None if loop is None else size(loop),
+        stall_cycles=None if stalls is None else sum(stalls[number] for number in passed),
         local_traffic=sum(moved for number, moved in local.items() if number in passed),
         **{kind: counted[kind] for kind in KINDS},
     )

@@ -100,13 +100,22 @@ def read_sass(code: memoryview, arch: int) -> Issued:
     if arch not in ARCHITECTURES or len(code) % BYTES:
         return Issued()
     decoded = decode(code, arch)
-    return count_issued(len(code) // BYTES, *decoded) if decoded else Issued()
+    return count_issued(len(code) // BYTES, *decoded, stalls(code)) if decoded else Issued()
 
 
 BULK_COPIES = frozenset({0x1B4, 0x1BA})
 """UTMALDG and UBLKCP: copies by the TMA unit, of whole blocks of a tensor or of memory."""
 WITH_BYTES = frozenset({"global_accesses", "local_loads", "local_stores"})
 """The kinds whose instructions say in their size field how many bytes a thread moves."""
+
+
+def stalls(code: memoryview) -> list[int]:
+    """Return the cycles for which a warp waits from each instruction of *code* to its next.
+
+    The compiler sets them, in bits 105 to 108, by when a result of fixed latency is needed (Jia et
+    al. 2018, 2.1); what waits for memory, or for another result of unknown latency, is not in them.
+    """
+    return [high >> 41 & 15 for high in struct.unpack(f"<{len(code) // 8}Q", code)[1::2]]
 
 
 def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:

@@ -324,13 +324,16 @@ def successors(instructions: Sequence[Instruction]) -> list[list[int]]:
 
 
 def issued_by_definition(
-    following: Sequence[Sequence[int]], local: Mapping[int, int], kinds: Mapping[int, str]
+    following: Sequence[Sequence[int]],
+    local: Mapping[int, int],
+    kinds: Mapping[int, str],
+    stalls: Sequence[int] | None,
 ) -> dict[str, int | None]:
     """Return the counts of Resources by the definitions of dominance and natural loops, slowly.
 
     *following* has the instructions that can follow each one, *local* bytes of local memory,
-    *kinds* the field that an instruction counts in as well. Nothing is given where something can
-    follow that is no instruction.
+    *kinds* the field that an instruction counts in as well, *stalls* the cycles from each to its
+    next. Nothing is given where something can follow that is no instruction.
     """
     numbers = range(len(following))
 
@@ -360,6 +363,7 @@ def issued_by_definition(
     return {
         "instructions": len(reached - loop),
         "loop_instructions": len(loop) or None,
+        "stall_cycles": None if stalls is None else sum(stalls[number] for number in counted),
         "local_traffic": sum(local.get(number, 0) for number in counted),
         **Counter(kind for number, kind in kinds.items() if number in counted),
     }

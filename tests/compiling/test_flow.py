@@ -38,12 +38,14 @@ def programs(draw: st.DrawFn) -> tuple[int, dict[int, Jump]]:
     program=programs(),
     local=st.dictionaries(st.integers(0, 13), st.sampled_from([4, 16])),
     kinds=st.dictionaries(st.integers(0, 13), st.sampled_from(KINDS)),
+    stalls=st.none() | st.lists(st.integers(0, 15), min_size=14, max_size=14),
 )
 def test_counts_are_those_of_the_definitions(
     sample: ModuleType,
     program: tuple[int, dict[int, Jump]],
     local: dict[int, int],
     kinds: dict[int, str],
+    stalls: list[int] | None,
 ) -> None:
     """Whatever the jumps, the counts are what dominance and natural loops are defined to be."""
     length, jumps = program
@@ -51,9 +53,9 @@ def test_counts_are_those_of_the_definitions(
     for number, jump in jumps.items():
         following[number] = [] if jump.always else [number + 1]
         following[number] += [] if jump.target is None else [jump.target]
-    said = sample.issued_by_definition(following, local, kinds)
+    said = sample.issued_by_definition(following, local, kinds, stalls)
     expected = Issued(**dict.fromkeys(KINDS, 0) | said) if said else Issued()
-    assert count_issued(length, jumps, local, kinds) == expected
+    assert count_issued(length, jumps, local, kinds, stalls) == expected
 
 
 @pytest.mark.parametrize(

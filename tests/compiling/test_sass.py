@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -145,9 +147,32 @@ def assert_agrees(sample: ModuleType, cubin: bytes, kernel: str, folder: Path) -
     assert (read_jumps, read_local) == (jumps, local)
     assert read_kinds == kinds
     assert_counts(sass.count_kinds(code, arch), [one.operation for one in said], kinds)
-    counts = sample.issued_by_definition(sample.successors(said), local, kinds)
+    stalls = sass.stalls(code)
+    counts = sample.issued_by_definition(sample.successors(said), local, kinds, stalls)
+    assert_waits(said, stalls)
     assert found == found | dict.fromkeys(NAMES.values(), 0) | counts
     return found
+
+
+LATENCY = 4
+"""Cycles until a result of the FP32 pipe can be read, on every architecture from sm_70 on (Jia et
+al. 2018, 4.1)."""
+
+
+def assert_waits(said: Sequence[Any], stalls: Sequence[int]) -> None:
+    """Assert that ptxas had a warp wait where an instruction reads what the last one computed."""
+    assert len(stalls) == len(said)
+    dependent = 0
+    for number, (one, other) in enumerate(itertools.pairwise(said)):
+        written, *_ = one.operands.split(",")
+        if one.operation.split(".")[0] in {"FADD", "FMUL", "FFMA"} and re.fullmatch(
+            r"R\d+", written
+        ):
+            _, _, read = other.operands.partition(",")
+            if re.search(rf"\b{written}\b", read):
+                assert stalls[number] >= LATENCY
+                dependent += 1
+    assert dependent or not any(one.operation.startswith("FADD") for one in said)
 
 
 def assert_counts(
