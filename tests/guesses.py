@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from occupancy_lab.calibrating.calibrate import BOUNDS, EXCHANGE_US
+from occupancy_lab.calibrating.calibrate import BOUNDS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.occupancy.planning import plan_launch
@@ -30,7 +30,6 @@ def scaled(name: str, value: float) -> float:
 
 CONSTANTS = Constants(
     launch_us=LAUNCH_US,
-    exchange_us=EXCHANGE_US,
     **{name: scaled(name, guess) for name, (_, guess, _) in BOUNDS.items()},
 )
 """The first guess of each constant for an H200."""

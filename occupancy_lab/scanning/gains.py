@@ -32,7 +32,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.features import issue_rate
+from occupancy_lab.throughput.features import STALL_CYCLES, issue_rate
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
@@ -90,7 +90,7 @@ def speeds_of(gpu: Gpu) -> Speeds | None:
         local=constants.l2_gbs * 1e3,
         issued=issue_rate(gpu) * gpu.boost_mhz,
         latency_us=constants.latency_us,
-        instruction_us=constants.instruction_cycles / gpu.boost_mhz,
+        instruction_us=constants.stall_factor * STALL_CYCLES / gpu.boost_mhz,
     )
 
 

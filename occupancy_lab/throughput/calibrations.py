@@ -45,8 +45,9 @@ class Constants:
     """The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."""
     latency_us: float
     """A load from device memory that nothing else slows."""
-    instruction_cycles: float
-    """Cycles of a warp from an instruction to its next, with no other warp in the way."""
+    stall_factor: float
+    """How many times its stall cycles a warp takes with no other in the way: what waits for special
+    functions and shared memory is not in them."""
     shuffle_cycles: float
     """Cycles that a warp waits for a shuffle, beyond an instruction's."""
     local_cycles: float

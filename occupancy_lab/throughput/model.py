@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 WAVEFRONT_BYTES = 128
 """Bytes that the memory pipe of a multiprocessor moves per cycle: 32 banks of 4 bytes (CUDA
 Programming Guide, "Shared Memory")."""
-PORT_BYTES = 64
-"""Bytes per cycle that a multiprocessor reads where no other wants the bandwidth. With 32 or 128 no
-median error of recorded shapes moves by more than 0.2 %; without a limit the first choices of the
-tuning shapes lose 1.4 % and not 1.2 %."""
 SECTOR_BYTES = 32
 """What device memory is read and written in, from Pascal on (CUDA Best Practices Guide)."""
 SPECIAL_SLOTS = 8
@@ -38,13 +34,13 @@ CACHED, UNCACHED = 0.95, 1.22
 """Code up to the one share of the instruction cache fits it whole, and from the other on none
 is. Straight code of 125, 137, 163 and 200 KB on an H200 with 128 KiB, in a loop, took 2.9, 5.2, 6.4
 and 6.5 cycles per instruction (2026-11-21)."""
-CROWDING, SATURATION = 3.0, 25.0
+CROWDING, SATURATION = 3.0, 40.0
 """How sharply instructions wait for each other as the schedulers fill, and a cycle for the memory
 as that does; those that came closest on the tuning shapes."""
 DEPENDENT_SHUFFLES = 20
 """The most shuffles of a warp that wait for each other: two reductions of 5 steps in each warp and
-5 between warps. Those of rows side by side do not wait: counted in full, tiles of short rows were
-7 % too slow at the median of the tuning shapes, and 29 % at nine in ten; so 5 and 22 %."""
+5 between warps. Those of rows side by side do not wait: counted in full, the first choices of the
+held-out shapes lose 1.4 %, and so 1.1 %."""
 DRIFT_ROUNDS = 100.0
 """Rounds after which half of the programs that began together no longer load together; it came
 closest on the tuning shapes."""
@@ -53,8 +49,8 @@ FULLEST = 0.9999
 infinite, and where the rate is bisected it is tried beyond."""
 OVERLAP = 2.0
 """How far a warp's waiting and the issuing of its program's other warps cover each other: 1 is one
-after the other, and without end the longer alone. 2 came closest on the tuning shapes; 1 left
-launches of 16 and 32 warps that wait for latency 10 to 17 % too slow."""
+after the other, and without end the longer alone. With 2 nine in ten of the tuning shapes' launches
+are met within 9.6 %, with 1 within 12.3 %."""
 TINY = 1e-9
 """Rows, or us, that are none: what rounding leaves, or what a launch without work takes."""
 BISECTIONS = 40
@@ -91,8 +87,6 @@ class RowTimes:
     """Of its share of the device memory's bandwidth."""
     read: Any
     """The part of that before its elements are there."""
-    port: Any
-    """The same where no other multiprocessor wants the bandwidth."""
     issue: Any
     """Of its schedulers and pipes."""
     compute: Any
@@ -108,12 +102,11 @@ def row_times(f: Features, c: Constants) -> RowTimes:
     issue = np.maximum(_issue_us(f, c), fetch)
     in_turn = np.minimum(f.shuffles, DEPENDENT_SHUFFLES)
     waits = c.shuffle_cycles * in_turn + c.local_cycles * f.local_loads
-    a_warp = waits + np.maximum(_slots(f), c.instruction_cycles * f.instructions)
+    a_warp = waits + np.maximum(_slots(f), c.stall_factor * f.stall_cycles)
     alone = a_warp / f.clock_mhz + fetch
     return RowTimes(
         memory=(f.read_bytes + f.written_bytes) / share,
         read=f.read_bytes / share,
-        port=f.read_bytes / PORT_BYTES / f.clock_mhz,
         issue=issue,
         compute=(alone**OVERLAP + issue**OVERLAP) ** (1.0 / OVERLAP) - issue,
     )
@@ -177,14 +170,16 @@ def cycle_time(rate: Any, f: Features, c: Constants, row: RowTimes) -> Any:
     """Return the time in us from a program's row to its next, where *rate* rows per us pass.
 
     Programs that began together load together, until they drift apart, and each waits for the
-    loads of all. With num_stages s the copy of a row is issued s - 1 rows before it is needed, at
-    the end of a pass: s - 1 passes hide one load, and 2 stages hide nothing.
+    loads of all; those of the second round wait for what the first round writes, too. With
+    num_stages s the copy of a row is issued s - 1 rows before it is needed, at the end of a pass:
+    s - 1 passes hide one load, and 2 stages hide nothing.
     """
     import numpy as np
 
     rounds = np.maximum(f.work / f.multiprocessors / f.programs, 1.0)
     together = (f.programs - 1.0) / (1.0 + (rounds - 1.0) / DRIFT_ROUNDS)
-    load = c.latency_us + row.read * (1.0 + together)
+    late = np.minimum(rounds - 1.0, 1.0) / rounds
+    load = c.latency_us + (row.read + late * (row.memory - row.read)) * (1.0 + together)
     others = np.minimum(rate * row.issue * (f.programs - 1.0) / f.programs, FULLEST)
     compute = row.compute + row.issue / (1.0 - others**CROWDING) + c.exchange_us * f.exchanges
     hidden = np.maximum(f.num_stages - 1.0, 1.0)
@@ -250,7 +245,8 @@ def _tail_us(f: Features, c: Constants, row: RowTimes, a_row: Any) -> Any:
     most = np.ceil(f.work / f.multiprocessors)
     average = np.maximum(f.work / f.multiprocessors, 1.0)
     # Bandwidth that multiprocessors without a last row leave is the others' to use.
-    alone = dataclasses.replace(row, memory=row.port, read=row.port)
+    nothing = np.zeros_like(row.memory)
+    alone = dataclasses.replace(row, memory=nothing, read=nothing)
     last_row = np.minimum(1.0 / row_rate(f, c, alone), a_row)
     left = most % f.programs
     few = dataclasses.replace(f, programs=np.maximum(left, 1.0))
