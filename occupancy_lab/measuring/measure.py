@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import inspect
 import os
 import statistics
 import sys
@@ -101,13 +102,14 @@ five operations, each through global memory, and a copy, the practical limit."""
 def _operation(launch: TimedLaunch) -> tuple[Operation, Operation | None]:
     """Return the operation that is timed, and what it must equal when run in float64, if known."""
     if launch.config is None:
-        return _provider(launch.kernel)
+        return provider(launch.kernel)
     kernel, config, num_programs = load_kernel(launch.kernel), launch.config, launch.num_programs
     return lambda x, *others: kernel.run_on(x, config, num_programs, *others), kernel.reference
 
 
 @cache
-def _provider(name: str) -> tuple[Operation, Operation]:
+def provider(name: str) -> tuple[Operation, Operation]:
+    """Return what a kernel is compared with, and what that must equal when run in float64."""
     import torch
 
     def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -127,20 +129,21 @@ def _provider(name: str) -> tuple[Operation, Operation]:
             from liger_kernel.ops.softmax import LigerSoftmaxFunction  # type: ignore[import-not-found, import-untyped, unused-ignore] # installed for recordings alone
 
             return LigerSoftmaxFunction.apply, softmax
+        case "quack":
+            from quack.softmax import softmax as quack_softmax  # type: ignore[import-not-found, import-untyped, unused-ignore] # installed for recordings alone
+
+            return quack_softmax, softmax
     raise KeyError(name)
 
 
 TIMER = "device events"
 L2_STATE = "flushed"
-FLUSH_BYTES = 256 * 1024**2
-"""What is written between launches: twice the largest L2 cache in gpus/data, a GB200's, and as much
-as the Infinity Cache of an MI300X."""
 BURST = 6
 """Launches of one kind in a row, after one that is not counted: as often as a kernel is loaded
 into the instruction caches once and run many times."""
 HOLD_CYCLES = 600_000
 """Clock cycles for which the GPU waits before a burst, 300 us at 2 GHz: Python has then queued all
-of it. A cooperative launch takes Python longer than the GPU takes to write FLUSH_BYTES, and on an
+of it. A cooperative launch takes Python longer than the GPU takes to empty the L2 cache, and on an
 H200 3 % of the launches recorded without it were half as long again at one time in ten."""
 WARMUP_MS = 25.0
 """Time for which all launches take turns before any is timed, as in triton.testing.do_bench: at
@@ -154,24 +157,30 @@ class Timer:
 
     def __init__(self) -> None:
         """Take the memory that flushing needs."""
-        import torch
+        from occupancy_lab.measuring.l2 import Flush
 
-        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self._flush = Flush()
 
     def time(
-        self, calls: Sequence[Call], *, runs: int, warmup_ms: float = WARMUP_MS
+        self,
+        calls: Sequence[Call],
+        kept: Sequence[torch.Tensor] = (),
+        *,
+        runs: int,
+        warmup_ms: float = WARMUP_MS,
     ) -> list[list[float]]:
         """Return the times in us of *runs* runs (or a few more) of each of *calls*.
 
-        Launches take turns, a burst each, and every round starts with another launch, so
-        that a drift of the clocks is shared by all.
+        *kept* is what a call may have asked the L2 cache to keep. Launches take turns, a burst
+        each, and every round starts with another launch, so that a drift of the clocks is shared
+        by all.
         """
         self._warm_up(calls, warmup_ms)
         times: list[list[float]] = [[] for _ in calls]
         for turn in range(-(-runs // BURST)):
             for place in range(len(calls)):
                 index = (place + turn) % len(calls)
-                times[index] += self._burst(calls[index])
+                times[index] += self._burst(calls[index], kept)
         return times
 
     def _warm_up(self, calls: Sequence[Call], warmup_ms: float) -> None:
@@ -185,7 +194,7 @@ class Timer:
             if time.perf_counter() > end:
                 return
 
-    def _burst(self, call: Call) -> list[float]:
+    def _burst(self, call: Call, kept: Sequence[torch.Tensor]) -> list[float]:
         import torch
 
         def event() -> torch.cuda.Event:
@@ -194,7 +203,7 @@ class Timer:
         events = [(event(), event()) for _ in range(BURST + 1)]
         torch.cuda._sleep(HOLD_CYCLES)  # type: ignore[no-untyped-call] # noqa: SLF001 - no public one
         for start, end in events:
-            self._flush.zero_()
+            self._flush(kept)
             start.record()
             call()
             end.record()
@@ -223,7 +232,8 @@ def measure(batch: Batch) -> list[Measurement]:
         inputs = operands(problem.rows, problem.cols, problem.dtype, most)
         for candidate in candidates:
             candidate.check(inputs, tolerance(problem.dtype))
-        return _timed(candidates, batch.runs)
+        kept = inputs if any(keeps_lines(launch) for launch in batch.launches) else ()
+        return _timed(candidates, kept, batch.runs)
     except torch.cuda.OutOfMemoryError as error:
         failure = Measurement("out of memory", conditions(), _first_line(error))
         return [candidate.failure or failure for candidate in candidates]
@@ -232,6 +242,22 @@ def measure(batch: Batch) -> list[Measurement]:
         # Otherwise torch.compile gives up after 8 shapes and runs the ninth without compiling.
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()
+
+
+KEEPS = "evict_last"
+"""What a Triton kernel asks of the L2 cache for what is to stay there."""
+
+
+def keeps_lines(launch: TimedLaunch) -> bool:
+    """Tell whether *launch* may ask the L2 cache to keep what it reads.
+
+    What torch.compile makes of a softmax does, and a kernel whose file says so.
+    """
+    if launch.config is None:
+        return launch.kernel == "torch.compile"
+    function = load_kernel(launch.kernel).function
+    file = None if function is None else inspect.getsourcefile(function.fn)
+    return file is not None and KEEPS in Path(file).read_text(encoding="utf-8")
 
 
 class _Candidate:
@@ -286,9 +312,11 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _timed(candidates: Sequence[_Candidate], runs: int) -> list[Measurement]:
+def _timed(
+    candidates: Sequence[_Candidate], kept: Sequence[torch.Tensor], runs: int
+) -> list[Measurement]:
     right = [candidate for candidate in candidates if candidate.failure is None]
-    samples = _timer().time([candidate.call for candidate in right], runs=runs)
+    samples = _timer().time([candidate.call for candidate in right], kept, runs=runs)
     times = dict(zip(right, samples, strict=True))
     sm_mhz, throttled = read_clock()
     taken = replace(conditions(), sm_mhz=sm_mhz, throttled=throttled)

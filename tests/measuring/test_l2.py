@@ -1,0 +1,71 @@
+"""The L2 cache is emptied between timed launches, also of what a launch asked it to keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from occupancy_lab.measuring.l2 import FLUSH_BYTES, LINE_BYTES, LINES, Flush, demote_kernel
+from occupancy_lab.measuring.measure import keeps_lines
+from occupancy_lab.measuring.process import TimedLaunch
+from occupancy_lab.values import Config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = Config(1024, 4, 1)
+KEEPING = """
+import dataclasses
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.kernels import softmax_row
+
+
+@triton.jit
+def kernel(x_ptr):
+    tl.load(x_ptr, eviction_policy="evict_last")
+
+
+KERNEL = dataclasses.replace(softmax_row.KERNEL, function=kernel)
+"""
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100, 120])
+def test_lines_are_demoted_by_the_instruction_for_it(capability: int) -> None:
+    """The kernel compiles, to an instruction for each line that a thread has."""
+    signature = dict.fromkeys(("LINES", "LINE_BYTES"), "constexpr")
+    constants = {(2,): LINES, (3,): LINE_BYTES}
+    source = ASTSource(demote_kernel, {"start": "i64", "lines": "i32"} | signature, constants)
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+    assert compiled.asm["ptx"].count("applypriority") == LINES // 128
+    assert compiled.asm["cubin"]
+
+
+def test_who_asks_the_cache_to_keep_lines(tmp_path: Path) -> None:
+    """What torch.compile makes does, and a kernel whose file says so; the others do not."""
+    file = tmp_path / "keeping.py"
+    file.write_text(KEEPING, encoding="utf-8")
+    assert keeps_lines(TimedLaunch("torch.compile"))
+    assert keeps_lines(TimedLaunch(str(file), CONFIG, 1))
+    for name in ("copy", "torch", "naive", "liger", "quack"):
+        assert not keeps_lines(TimedLaunch(name))
+    for name in ("softmax", "softmax_row", "softmax_pieces", "softmax_naive"):
+        assert not keeps_lines(TimedLaunch(name, CONFIG, 1))
+
+
+@pytest.mark.gpu
+def test_emptying_changes_nothing_that_is_kept() -> None:
+    """Tensors that begin anywhere keep their values, and as much as the cache holds is written."""
+    whole = torch.randn(100_003, device="cuda")
+    copy = whole.clone()
+    flush = Flush()
+    flush((whole, whole[5:77], whole[:0]))
+    assert torch.equal(whole, copy)
+    assert torch.cuda.get_device_properties(0).L2_cache_size * 2 <= FLUSH_BYTES
