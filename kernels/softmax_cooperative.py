@@ -7,10 +7,10 @@ not, and num_programs is exactly what fits. A program takes the parts of rows in
 next one when it is done with its own, and so never waits for a part that nobody has taken.
 
 What that brings on an H200 (Triton 3.6, 2026-11-22; shares of a copy of the same matrix, and
-torch.softmax's): 8192 x 32768 float32 0.97 (0.64), 6000 x 20000 float32 0.97 (0.66), 4096 x 50257
-float32 0.95 (0.50), 512 x 65536 float32 0.94 (0.48), 2048 x 65536 bfloat16 0.94 (0.50), 1202 x
-42819 bfloat16 0.93 (0.52), 4096 x 50264 bfloat16 0.91 (0.54), 85 x 175824 float16 0.90 (0.38), 168
-x 93861 float16 0.88 (0.41), 256 x 65536 bfloat16 0.83 (0.49).
+torch.softmax's): 8192 x 32768 float32 0.97 (0.63), 6000 x 20000 float32 0.98 (0.67), 4096 x 50257
+float32 0.96 (0.51), 512 x 65536 float32 0.95 (0.48), 2048 x 65536 bfloat16 0.95 (0.50), 4096 x
+50264 bfloat16 0.95 (0.54), 1202 x 42819 bfloat16 0.94 (0.53), 85 x 175824 float16 0.91 (0.37), 168
+x 93861 float16 0.88 (0.41), 256 x 65536 bfloat16 0.85 (0.50).
 
 What was tried on the way, in shares or us of the kernel as it was then:
 
@@ -20,8 +20,9 @@ What was tried on the way, in shares or us of the kernel as it was then:
 - 16-bit elements that stay packed while a program waits, 128 a thread: 4096 x 50264 bfloat16 took
   235 us with float32 kept and 64 a thread, 214 us so.
 - Registers limited to 32 beside those of the elements (maxnreg): 679 x 39431 float32 59.3 us, and
-  60.8 us with the 121 to 127 that ptxas takes. With 16 beside them 16-bit elements spill a word or
-  two, and 4096 x 50264 took 209.5 us: not yet tried on all matrices.
+  60.8 us with the 121 to 127 that ptxas takes. 16-bit elements in whole chunks need 24: 4096 x
+  50264 bfloat16 0.94 in the place of 0.93. In rows of other lengths some spill then, for 1 % less
+  time. With 8 fewer, all spill and take 3 % longer.
 - 64 elements a thread: 4096 x 50257 float32 0.95, and 0.89 with 32. A thread's other registers are
   the same, so that more of an SM's registers hold elements.
 - What the words cost: without waiting for them bfloat16 would reach 0.95. Stores in the place of
@@ -277,17 +278,19 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
             f" {max(default_config(problem, 0).block_size, needed)}"
         )
         raise InputError(message)
+    packed, whole = problem.item_bytes < 4, problem.cols % chunk == 0
+    beside = 24 if packed and whole else 32
     return {
         "PARTS": parts,
         "PARTS_POWER": 1 << (parts - 1).bit_length(),
         "BLOCK_SIZE": config.block_size,
         "PIECE_SIZE": 32 * config.num_warps * chunk,
         "CHUNK": chunk,
-        "WHOLE_CHUNKS": problem.cols % chunk == 0,
-        "PACKED": problem.item_bytes < 4,
+        "WHOLE_CHUNKS": whole,
+        "PACKED": packed,
         # ptxas would take up to 60 registers beside those of the elements, and an SM would hold a
         # third fewer programs.
-        "maxnreg": min(-(-(registers_of(problem, config) + 32) // 8) * 8, 255),
+        "maxnreg": min(-(-(registers_of(problem, config) + beside) // 8) * 8, 255),
     }
 
 
