@@ -47,7 +47,7 @@ SOFTMAXES = (
     "softmax_cooperative",
     "softmax_loop",
 )
-"""The kernels that `tune` chooses from where none is named, and `occupancy_lab.softmax`."""
+"""The kernels that `tune` chooses from where none is named."""
 DEFAULT_GPUS = "h100,mi300x"
 """One of each vendor, where no GPU is at hand."""
 MAX_BLOCK_SIZE = 1_048_576

@@ -19,12 +19,12 @@ from triton import knobs
 
 from occupancy_lab import InputError, find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.operators import planning
 from occupancy_lab.operators.planning import Choice, Launcher, Rows, as_laid_out, choose, launcher
+from occupancy_lab.operators.softmax import FORWARD
 from occupancy_lab.tuning import tune
 from occupancy_lab.values import Config, Problem
 
@@ -64,8 +64,8 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_the_choice_is_tunes(rows: int, cols: int) -> None:
     """A dense matrix is launched as `tune` predicts to be best."""
     problem = Problem(rows, cols)
-    found = choose(SOFTMAXES, problem, dense(problem), H200)
-    best = tune(cols, rows=rows, gpu="h200").best_predicted
+    found = choose(FORWARD, problem, dense(problem), H200)
+    best = tune(cols, rows=rows, kernel=FORWARD, gpu="h200").best_predicted
     assert (found.kernel.name, found.config) == (best.kernel, best.config)
     assert found.num_programs == best.num_programs
     assert found.prediction.us == pytest.approx(best.predicted_us)
@@ -125,9 +125,9 @@ def test_rows_that_compile_alike_share_candidates(rows: int, typical: int) -> No
 def test_long_rows_have_a_kernel() -> None:
     """A row of more elements than any program holds is launched in blocks, forth and back."""
     problem = Problem(3, 3_000_001, "bfloat16")
-    assert choose(SOFTMAXES, problem, dense(problem), H200).kernel.name == "softmax_cooperative"
+    assert choose(FORWARD, problem, dense(problem), H200).kernel.name == "softmax_cooperative"
     apart = (dense(problem)[0], Rows(problem.cols + 1))
-    assert choose(SOFTMAXES, problem, apart, H200).kernel.name == "softmax_loop"
+    assert choose(FORWARD, problem, apart, H200).kernel.name == "softmax_loop"
     back = choose(("softmax_backward",), problem, dense(problem, 2), H200)
     assert back.config.block_size < problem.cols
 
@@ -215,7 +215,7 @@ def test_a_launch_is_what_triton_makes_of_it(monkeypatch: pytest.MonkeyPatch) ->
     assert compiled.launched[1] == (*start, *told, 1600, 3200, 781, True)
 
 
-@pytest.mark.parametrize("name", [*SOFTMAXES, "softmax_backward"])
+@pytest.mark.parametrize("name", [*FORWARD, "softmax_backward"])
 def test_a_loaded_kernel_is_given_every_parameter(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

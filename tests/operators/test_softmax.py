@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import occupancy_lab
 from occupancy_lab import InputError, softmax
-from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.operators import softmax as operator
 from occupancy_lab.operators.planning import Rows
+from occupancy_lab.operators.softmax import FORWARD
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def test_kernels_and_rows_that_are_asked_for(cpu_launches: Any) -> None:
     y.backward(random(4, 5, 300))
     forward, backward = cpu_launches.asked
     problem = Problem(20, 300)
-    assert forward == (SOFTMAXES, problem, (Rows(300), Rows(400, aligned=False)))
+    assert forward == (FORWARD, problem, (Rows(300), Rows(400, aligned=False)))
     assert backward == (("softmax_backward",), problem, (Rows(300), Rows(300), Rows(300)))
 
 
@@ -391,12 +391,12 @@ def test_gradients_of_long_rows(shape: tuple[int, int], dtype: torch.dtype) -> N
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kernel", SOFTMAXES)
+@pytest.mark.parametrize("kernel", FORWARD)
 def test_each_kernel_is_launched(
     monkeypatch: pytest.MonkeyPatch, on_gpu: Place, kernel: str, dtype: torch.dtype
 ) -> None:
     """Every candidate gives torch's softmax, on rows that lie in any way it takes."""
-    monkeypatch.setattr(operator, "SOFTMAXES", (kernel,))
+    monkeypatch.setattr(operator, "FORWARD", (kernel,))
     padded = random(64, 792, dtype=dtype)
     apart = padded[:, :784] if own_kernel(kernel).rows_alike else padded[:, 3:784]
     for x in (random(1000, 784, dtype=dtype), apart):
