@@ -4,8 +4,8 @@
 micro-benchmarks behind it, measured-<gpu>.csv with every configuration of the softmax kernels on
 the shapes of shapes.csv and on the tutorial's benchmark, and providers-<gpu>.csv with what they
 are compared with. The names of parts (calibration, configurations, pieces, providers) write only
-those; pieces adds the kernels that choose their own blocks, and all that is missing of the shapes
-whose use is fresh; others writes torch, a copy and Liger's kernel anew.
+those; pieces writes anew the kernels that choose their own blocks, and adds the others on the
+shapes whose use is fresh where these have none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +26,12 @@ from occupancy_lab.calibrating.calibrate import OWN_BLOCKS, calibration_of, time
 from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import own_kernel
+from occupancy_lab.measuring.measure import PROVIDERS, provider
 from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
-from occupancy_lab.sweeping.measured import add_columns, measured_row
+from occupancy_lab.sweeping.measured import MEASURED_INTEGERS, add_columns, measured_row
+from occupancy_lab.sweeping.rows import INTEGERS
 from occupancy_lab.values import ITEM_BYTES, Config, Problem
 
 if TYPE_CHECKING:
@@ -91,6 +94,16 @@ def fresh_shapes() -> list[Problem]:
     return found
 
 
+def warm_up_provider(problem: Problem, name: str) -> None:
+    """Have *name* compile into its cache on disk, which the process that measures reads."""
+    import torch
+
+    dtype = getattr(torch, problem.dtype)
+    with contextlib.suppress(Exception):  # what does not compile has a row that says why
+        provider(name)[0](torch.empty(problem.rows, problem.cols, dtype=dtype, device="cuda"))
+    torch.compiler.reset()  # it gives up after 8 shapes
+
+
 def warm_up(name: str, problem: Problem, config: Config) -> None:
     """Have Triton compile into its own cache, which the process that measures reads."""
     kernel, target = own_kernel(name), present_gpus()[0].gpu.target
@@ -123,9 +136,9 @@ def measured(tasks: Sequence[Task]) -> pd.DataFrame:
     return add_columns(table, {at: (counts[at], one) for at, one in zip(fine, found, strict=True)})
 
 
-def providers(problems: Sequence[Problem], names: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each of *problems* and *names*."""
-    launches = [(problem, TimedLaunch(name)) for problem in problems for name in names]
+def providers(asked: Sequence[tuple[Problem, str]]) -> pd.DataFrame:
+    """Return a row for each problem and the name of what it is compared with."""
+    launches = [(problem, TimedLaunch(name)) for problem, name in asked]
     found = measure_launches(launches)
     rows = [
         dataclasses.asdict(problem) | {"provider": launch.kernel} | measured_row(0, one)
@@ -138,7 +151,8 @@ def write(table: pd.DataFrame, name: str) -> None:
     """Write *table* into reports/data, times to 1 ns."""
     times = table[["us", "us_low", "us_high"]].astype("Float64").round(3)
     errors = table["relative_error"].astype(float).map("{:.2g}".format).replace("nan", None)
-    table = table.assign(**times, relative_error=errors)
+    whole = {one: "Int64" for one in (*INTEGERS, *MEASURED_INTEGERS) if one in table}
+    table = table.assign(**times, relative_error=errors).astype(whole)
     table.to_csv(DATA / name, index=False, lineterminator="\n")
     print(f"{len(table)} rows in {name}", flush=True)
 
@@ -158,6 +172,17 @@ def record_configurations(gpu: Gpu) -> None:
         write(pd.concat(parts).drop(columns=list(LEFT_OUT)), f"measured-{gpu.key}.csv")
 
 
+MODULES = {"liger": "liger_kernel", "quack": "quack"}
+"""Where the kernels come from that are compared with where they are installed."""
+
+
+def takes(name: str, problem: Problem) -> bool:
+    """Tell whether a kernel of MODULES takes the rows; quack's are of whole chunks of 16 bytes."""
+    if name == "quack":
+        return problem.cols * problem.item_bytes % 16 == 0
+    return name != "liger" or problem.cols <= LARGEST_BLOCK
+
+
 LARGEST_BLOCK = 65536
 """The largest block of a kernel that holds a row in one that is worth compiling."""
 
@@ -174,13 +199,13 @@ def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[Task]:
 
 
 def record_pieces(gpu: Gpu) -> None:
-    """Add to the file the kernels that choose their own blocks, and what fresh shapes lack."""
+    """Write anew the kernels that choose their own blocks, and add the others on fresh shapes."""
     name = f"measured-{gpu.key}.csv"
     known = pd.read_csv(DATA / name)
-    parts = [known[~known["kernel"].isin(OWN_BLOCKS) & (known["use"] != "fresh")]]
-    for use, problems in sorted(shapes().items(), key=lambda one: one[0] != "fresh"):
+    parts = [known[~known["kernel"].isin(OWN_BLOCKS)]]
+    for use, problems in shapes().items():
         tasks = tasks_of_own_blocks(problems, gpu)
-        if use == "fresh":
+        if use == "fresh" and use not in set(known["use"]):
             blocks = tasks_of(problems, gpu)
             tasks += [task for task in blocks if task.config.block_size <= LARGEST_BLOCK]
         parts.append(measured(tasks).assign(use=use).drop(columns=list(LEFT_OUT)))
@@ -188,30 +213,26 @@ def record_pieces(gpu: Gpu) -> None:
 
 
 def record_providers(gpu: Gpu) -> None:
-    """Write what PyTorch and a copy take on every shape, and torch.compile on the benchmark."""
+    """Write what the kernels are compared with on every shape, all in one session.
+
+    Liger's and quack's kernels are among it where they are installed, on rows that they take.
+    """
     everything = [problem for problems in shapes().values() for problem in problems]
-    plain = providers(everything, ("torch", "naive", "copy"))
-    write(plain, f"providers-{gpu.key}.csv")
-    compiled = providers(WIDTHS, ("torch.compile",))
-    write(pd.concat([plain, compiled]), f"providers-{gpu.key}.csv")
-
-
-def record_others(gpu: Gpu) -> None:
-    """Write anew what torch, a copy and, where it takes the columns, Liger's kernel take."""
-    name = f"providers-{gpu.key}.csv"
-    known = pd.read_csv(DATA / name)
-    everything = [one for some in shapes().values() for one in some]
-    short = [one for one in everything if one.cols <= LARGEST_BLOCK]
-    kept = known[known["provider"].isin(["naive", "torch.compile"])]
-    parts = [kept, providers(everything, ("torch", "copy")), providers(short, ("liger",))]
-    write(pd.concat(parts), name)
+    names = [*PROVIDERS, *(name for name in ("liger", "quack") if find_spec(MODULES[name]))]
+    asked = [(problem, name) for problem in everything for name in names if takes(name, problem)]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
+        slow = [one for one in asked if one[1] in {"torch.compile", "quack"}]
+        list(processes.map(warm_up_provider, *zip(*slow, strict=True), chunksize=4))
+    # Where torch.compile's launches take turns with others, the cache is emptied in another way.
+    alone = [one for one in asked if one[1] == "torch.compile"]
+    beside = [one for one in asked if one[1] != "torch.compile"]
+    write(pd.concat([providers(beside), providers(alone)]), f"providers-{gpu.key}.csv")
 
 
 PARTS = {
     "calibration": record_calibration,
     "configurations": record_configurations,
     "pieces": record_pieces,
-    "others": record_others,
     "providers": record_providers,
 }
 
