@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from occupancy_lab import Config, Problem, explain, load_kernel
-from occupancy_lab.calibrating.calibrate import OWN_BLOCKS
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.evaluating import evaluate
 from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
@@ -31,7 +30,8 @@ from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.explaining.launch import megabytes
 from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.occupancy.planning import traffic
-from occupancy_lab.sweeping.recorded import read_rows, recorded_table
+from occupancy_lab.operators.softmax import FORWARD
+from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, read_rows, recorded_table
 from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.values import ITEM_BYTES
@@ -237,22 +237,25 @@ LARGE_BYTES = 16 * 2**20
 def _reached(table: pd.DataFrame) -> str:
     """Say how near to a copy the fastest launch of each large matrix comes."""
     shape = ["rows", "cols", "dtype"]
-    ours = counted_rows(table).groupby(shape)["us"].min()
+    ours = counted_rows(table[table["kernel"].isin(FORWARD)]).groupby(shape)["us"].min()
     timed = read_rows(DATA / "providers-h200.csv").pivot_table("us", shape, "provider")
     both = timed.join(ours.astype(float), how="inner").reset_index()
     size = both["rows"] * both["cols"] * both["dtype"].map(ITEM_BYTES)
     share = (both["copy"] / both["us"])[size >= LARGE_BYTES]
-    rivals = {name: (both[name] / both["us"]).dropna() for name in ("torch", "liger")}
-    ahead = rivals["liger"][rivals["liger"] < 1.0]
+    rivals = {name: (both[name] / both["us"]).dropna() for name in OTHER_SOFTMAXES}
+    faster = [
+        f"{title} on {(found < 1.0).sum()} of {len(found)}"
+        + (f" (by {1 - found.min():.1%} at most)" if found.min() < 1.0 else "")
+        for name, title in OTHER_SOFTMAXES.items()
+        if len(found := rivals[name])
+    ]
     mean = np.exp(np.log(share).mean())
     return (
-        "**A softmax can be as fast as a copy.** The fastest recorded of the lab's kernels, which"
-        f" `occupancy_lab.softmax` chooses from by prediction, is at {mean:.2f} of a copy's speed"
+        "**A softmax can be as fast as a copy.** The fastest recorded launch of the kernels that"
+        f" `occupancy_lab.softmax` chooses from by prediction is at {mean:.2f} of a copy's speed"
         f" on {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
         f" {share.max():.2f}; the lowest are rows of 16 bits that several programs share."
-        " torch.softmax is faster on"
-        f" {(rivals['torch'] < 1.0).sum()} of {len(rivals['torch'])} matrices, Liger's kernel on"
-        f" {len(ahead)} of {len(rivals['liger'])}, by {1 - ahead.min():.1%} at most."
+        f" How many matrices others are faster on: {', '.join(faster)}."
     )
 
 
@@ -312,15 +315,12 @@ def _surplus(table: pd.DataFrame) -> str:
 
 def constants() -> str:
     """Say how many constants the model has, and what they were fitted to."""
-    launches = [row["kernel"] for row in _rows_of(DATA / "calibration-h200.csv")]
-    own = sum(name in OWN_BLOCKS for name in launches)
+    launches = len(_rows_of(DATA / "calibration-h200.csv"))
     return _paragraph(
         f"Its {len(Constants.names())} constants are those that bring it closest to the"
-        f" {len(launches) - own} launches of `occupancy-lab calibrate`, copies, kernels that scale"
-        " rows, and the softmaxes, on shapes of their own, and, as these were calibrated before"
-        " the kernels that choose their own blocks were there, to"
-        f" {own} launches of those on the shapes for tuning. A GPU that was never"
-        " calibrated takes the bandwidth of its data sheet and the rest from the most alike GPU"
+        f" {launches} launches of `occupancy-lab calibrate`: copies, kernels that scale rows, and"
+        " the softmaxes, on shapes of their own. A GPU that was never calibrated takes the"
+        " bandwidth of its data sheet and the rest from the most alike GPU"
         " that was; AMD predictions are made the same way, and no AMD GPU has confirmed them."
     )
 

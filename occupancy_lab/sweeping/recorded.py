@@ -137,6 +137,7 @@ OTHER_SOFTMAXES = {
     "torch": "torch.softmax",
     "torch.compile": "torch.compile",
     "liger": "Liger's softmax",
+    "quack": "quack's softmax",
 }
 """What else makes a softmax, by its name in the recordings."""
 NOISE = 0.02

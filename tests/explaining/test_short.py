@@ -33,7 +33,7 @@ from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, RecordedLaunch, recorded_launches
 from occupancy_lab.text.printing import print_markdown, print_text
-from occupancy_lab.text.words import change
+from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
 def test_a_recorded_copy_is_found() -> None:
     """On the H200 the copy at 781 columns was measured, and 'of a copy' is of that one."""
     text = occupancy_lab.explain(781, gpu="h200").to_markdown()
-    assert "both recorded (10.5 us)" in text
+    assert "both recorded (10.6 us)" in text
     assert "both predicted (" in occupancy_lab.explain(779, gpu="h200").to_markdown()
 
 
@@ -387,7 +387,9 @@ def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_
         return occupancy_lab.explain(781, gpu="h200"), tuned
 
     explained, tuned = beside("2027-01-01", own_us - 0.5)
-    sentence = f"Recorded to be faster than any launch here: torch.softmax ({own_us - 0.5:.1f} us)."
+    sentence = (
+        f"Recorded to be faster than any launch here: torch.softmax ({microseconds(own_us - 0.5)})."
+    )
     assert tuned.to_document().answer[0] == sentence
     assert explained.to_document().sections[0].sentences[0] == sentence
     full = explained.to_markdown(full=True)

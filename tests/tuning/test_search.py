@@ -309,11 +309,10 @@ def test_a_kernels_own_configurations_are_tried(
 def test_what_was_recorded_to_be_faster_is_said_first() -> None:
     """Where torch took less than the kernels asked for, that is the answer's first sentence."""
     tuning = tune(184, rows=3985, dtype="float16", gpu="h200", kernel="softmax", num_warps=(1, 4))
-    (rival,) = tuning.faster
     first, *_ = tuning.to_document().answer
-    assert rival == "torch.softmax"
+    assert next(iter(tuning.faster)) == "torch.softmax"
     assert tuning.best_recorded is not None
-    assert tuning.faster[rival] < (tuning.best_recorded.recorded_us or 0.0)
+    assert max(tuning.faster.values()) < (tuning.best_recorded.recorded_us or 0.0)
     assert first.startswith("Recorded to be faster than any launch here: torch.softmax (")
     assert tune(781, gpu="h200", kernel="softmax_pieces", num_warps=(2,)).faster == {}
 

@@ -19,7 +19,7 @@ from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import config_words, share, summary_of
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
-from occupancy_lab.sweeping.recorded import CHECK
+from occupancy_lab.sweeping.recorded import CHECK, OTHER_SOFTMAXES
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
 from occupancy_lab.throughput.predict import row_config, row_problem
@@ -207,9 +207,7 @@ MEANINGS: Mapping[str, str] = {
     FASTEST: "the fastest of every configuration that was measured",
     TUTORIAL: "the tutorial's kernel, num_warps and num_stages, with as many programs as its"
     " own formula says",
-    "torch": "`torch.softmax`",
-    "torch.compile": "`torch.compile` of that",
-    "liger": "the softmax of Liger Kernel",
+    **OTHER_SOFTMAXES,
     NAIVE: "the same in five operations of torch, each through memory",
     COPY: "a plain copy of the matrix, which computes nothing",
 }
@@ -332,7 +330,8 @@ def tutorial_words(span: Span) -> str:
 
 WIDTH, HEIGHT, LOW_HEIGHT = 9.6, 4.8, 3.2
 """Inches."""
-GREEN, PURPLE, OLIVE, PALE_BLUE = "#117733", "#aa4499", "#999933", "#a6cee3"
+GREEN, PURPLE, OLIVE, WINE = "#117733", "#aa4499", "#999933", "#882255"
+PALE_BLUE = "#a6cee3"
 """Of Paul Tol's muted palette, which the colour-blind tell apart, and a pale EXACT."""
 MOST_TICKS = 8
 FEW = 16
@@ -345,6 +344,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     "torch": {"color": GREEN, "linewidth": 1.6},
     "torch.compile": {"color": PURPLE, "linewidth": 1.6},
     "liger": {"color": OLIVE, "linewidth": 1.6},
+    "quack": {"color": WINE, "linewidth": 1.6},
     TUTORIAL: {"color": TUTORIAL_COLOUR, "linewidth": 1.8, "linestyle": (0, (4, 2))},
     FASTEST: {"color": PALE_BLUE, "linewidth": 6.0},
     CHOSEN: {"color": EXACT, "linewidth": 2.0},

@@ -16,6 +16,7 @@ from occupancy_lab.reporting.chapters.forecast import draw_forecast
 from occupancy_lab.reporting.launches import share
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import COPY, NAIVE
+from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES
 from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 
 RIVALS: Mapping[str, str] = {
     TUTORIAL: "the tutorial's launch",
-    "torch": "`torch.softmax`",
-    "torch.compile": "`torch.compile`",
-    "liger": "the softmax of Liger Kernel",
+    **OTHER_SOFTMAXES,
     NAIVE: "five operations of torch",
     COPY: "a plain copy of the matrix",
 }
