@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORWARD = ("softmax_pieces", "softmax_tile", "softmax_cooperative", "softmax_loop")
-"""The kernels that are as exact as torch's. `tl.exp`, as in the tutorial's, has 1.2 times the error in
-float32, the mean of 221 matrices (H200)."""
+"""The kernels that are as exact as torch's. `tl.exp`, as the tutorial's have it, makes 1.2 times
+the error in float32, the mean of 221 matrices (H200)."""
 BACKWARD = ("softmax_backward",)
 DTYPES = {getattr(torch, name): name for name in ITEM_BYTES}
 ALIGNMENT_MASK = 15
