@@ -368,7 +368,7 @@ def test_instructions_agree_with_llvm_objdump(  # noqa: PLR0913, PLR0917 - a gri
         for number, kind in kinds.items()
         if kind.startswith("local")
     }
-    counts = sample.issued_by_definition(sample.successors(said), local, kinds)
+    counts = sample.issued_by_definition(sample.successors(said), local, kinds, None)
     found = read_issued(asm["amdgcn"], "row_softmax")
     assert found == found | dict.fromkeys(dict(NAMES).values(), 0) | counts
 
