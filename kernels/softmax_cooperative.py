@@ -19,10 +19,10 @@ What was tried on the way, in shares or us of the kernel as it was then:
   next part ahead, which 16-bit rows gained by (2048 x 65536 0.92 for 0.89) until they were packed.
 - 16-bit elements that stay packed while a program waits, 128 a thread: 4096 x 50264 bfloat16 took
   235 us with float32 kept and 64 a thread, 214 us so.
-- Registers limited to 32 beside those of the elements (maxnreg): 679 x 39431 float32 59.3 us, and
-  60.8 us with the 121 to 127 that ptxas takes. 16-bit elements in whole chunks need 24: 4096 x
-  50264 bfloat16 0.94 in the place of 0.93. In rows of other lengths some spill then, for 1 % less
-  time. With 8 fewer, all spill and take 3 % longer.
+- A limit on registers (maxnreg), 32 beside those of the elements: 679 x 39431 float32 59.3 us, and
+  60.8 us with the 121 to 127 that ptxas takes unasked. For 16-bit elements in whole chunks 24 are
+  enough: 4096 x 50264 bfloat16 0.94 in the place of 0.93. With 16 all spill and take 3 % longer. In
+  rows of other lengths 24 gain 1 %, but some spill, on compute capability 10.0 in every pass.
 - 64 elements a thread: 4096 x 50257 float32 0.95, and 0.89 with 32. A thread's other registers are
   the same, so that more of an SM's registers hold elements.
 - What the words cost: without waiting for them bfloat16 would reach 0.95. Stores in the place of

@@ -242,12 +242,15 @@ def _reached(table: pd.DataFrame) -> str:
     both = timed.join(ours.astype(float), how="inner").reset_index()
     size = both["rows"] * both["cols"] * both["dtype"].map(ITEM_BYTES)
     share = (both["copy"] / both["us"])[size >= LARGE_BYTES]
-    rivals = {name: (both[name] / both["us"]).dropna() for name in OTHER_SOFTMAXES}
+    rivals = {
+        title: (both[name] / both["us"]).dropna()
+        for name, title in OTHER_SOFTMAXES.items()
+        if name in both
+    }
     faster = [
         f"{title} on {(found < 1.0).sum()} of {len(found)}"
         + (f" (by {1 - found.min():.1%} at most)" if found.min() < 1.0 else "")
-        for name, title in OTHER_SOFTMAXES.items()
-        if len(found := rivals[name])
+        for title, found in rivals.items()
     ]
     mean = np.exp(np.log(share).mean())
     return (
@@ -255,7 +258,7 @@ def _reached(table: pd.DataFrame) -> str:
         f" `occupancy_lab.softmax` chooses from by prediction is at {mean:.2f} of a copy's speed"
         f" on {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
         f" {share.max():.2f}; the lowest are rows of 16 bits that several programs share."
-        f" How many matrices others are faster on: {', '.join(faster)}."
+        f" Others are faster on some matrices: {', '.join(faster)}."
     )
 
 

@@ -177,7 +177,7 @@ MODULES = {"liger": "liger_kernel", "quack": "quack"}
 
 
 def takes(name: str, problem: Problem) -> bool:
-    """Tell whether a kernel of MODULES takes the rows; quack's are of whole chunks of 16 bytes."""
+    """Tell whether *name* takes such rows: quack whole chunks of 16 bytes, Liger short ones."""
     if name == "quack":
         return problem.cols * problem.item_bytes % 16 == 0
     return name != "liger" or problem.cols <= LARGEST_BLOCK
@@ -205,7 +205,7 @@ def record_pieces(gpu: Gpu) -> None:
     parts = [known[~known["kernel"].isin(OWN_BLOCKS)]]
     for use, problems in shapes().items():
         tasks = tasks_of_own_blocks(problems, gpu)
-        if use == "fresh" and use not in set(known["use"]):
+        if use == "fresh" and use not in set(parts[0]["use"]):
             blocks = tasks_of(problems, gpu)
             tasks += [task for task in blocks if task.config.block_size <= LARGEST_BLOCK]
         parts.append(measured(tasks).assign(use=use).drop(columns=list(LEFT_OUT)))
@@ -223,7 +223,7 @@ def record_providers(gpu: Gpu) -> None:
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         slow = [one for one in asked if one[1] in {"torch.compile", "quack"}]
         list(processes.map(warm_up_provider, *zip(*slow, strict=True), chunksize=4))
-    # Where torch.compile's launches take turns with others, the cache is emptied in another way.
+    # By itself, so that all others are timed as the lab's kernels are, whose batches keep nothing.
     alone = [one for one in asked if one[1] == "torch.compile"]
     beside = [one for one in asked if one[1] != "torch.compile"]
     write(pd.concat([providers(beside), providers(alone)]), f"providers-{gpu.key}.csv")

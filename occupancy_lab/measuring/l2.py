@@ -21,7 +21,7 @@ FLUSH_BYTES = 256 * 1024**2
 """What is written between launches: twice the largest L2 cache in gpus/data, a GB200's, and as much
 as the Infinity Cache of an MI300X."""
 LINE_BYTES = 128
-"""What the eviction priority is set of at once (PTX ISA, "applypriority")."""
+"""Bytes whose eviction priority one instruction sets (PTX ISA, "applypriority")."""
 DEMOTES_FROM = (8, 0)
 """The least compute capability with that instruction."""
 LINES = 1024

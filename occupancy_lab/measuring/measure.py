@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import DriverError
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.measuring.driver import read_clock
 from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch
 from occupancy_lab.values import Conditions, Measurement
@@ -181,6 +181,8 @@ class Timer:
             for place in range(len(calls)):
                 index = (place + turn) % len(calls)
                 times[index] += self._burst(calls[index], kept)
+        if kept:  # the next batch may have its operands in the same memory
+            self._flush(kept)
         return times
 
     def _warm_up(self, calls: Sequence[Call], warmup_ms: float) -> None:
@@ -255,7 +257,7 @@ def keeps_lines(launch: TimedLaunch) -> bool:
     """
     if launch.config is None:
         return launch.kernel == "torch.compile"
-    function = load_kernel(launch.kernel).function
+    function = innermost(load_kernel(launch.kernel).function)
     file = None if function is None else inspect.getsourcefile(function.fn)
     return file is not None and KEEPS in Path(file).read_text(encoding="utf-8")
 

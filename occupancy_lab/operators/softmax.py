@@ -35,10 +35,11 @@ ALIGNMENT_MASK = 15
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Return the softmax of *x* along *dim*, as torch.softmax does, on the GPU that has *x*.
 
-    The first call with a number of columns compiles what `tune` compiles, in other processes, for
-    some seconds; the store keeps that for the next process. Nothing is launched to choose, and
-    later calls take some microseconds of the host's time. Gradients, torch.compile and CUDA graphs
-    work as with torch.softmax; before a graph is captured, each shape has to be called once.
+    The first call with a number of columns compiles what `tune` compiles of the kernels in FORWARD,
+    in other processes, for some seconds; the store keeps that for the next process. Nothing is
+    launched to choose, and later calls take some microseconds of the host's time. Gradients,
+    torch.compile and CUDA graphs work as with torch.softmax; before a graph is captured, each shape
+    has to be called once.
 
     Args:
         x: A tensor of float32, float16 or bfloat16, of any shape and strides.

@@ -46,8 +46,8 @@ class Constants:
     latency_us: float
     """A load from device memory that nothing else slows."""
     stall_factor: float
-    """How many times its stall cycles a warp takes with no other in the way: what waits for special
-    functions and shared memory is not in them."""
+    """How many times its stall cycles a warp takes that no other delays: these leave out waits for
+    special functions and for shared memory."""
     shuffle_cycles: float
     """Cycles that a warp waits for a shuffle, beyond an instruction's."""
     local_cycles: float
@@ -76,7 +76,8 @@ class Constants:
     prologue_factor: float
     """How much longer the instructions before a loop take than its own."""
     exchange_us: float
-    """What a program waits for others through the L2 cache, for each doubling of their number."""
+    """How far the times at which programs of one row have told the others of theirs lie apart, the
+    way through the L2 cache included: their deviation, as the slowest of many shows it."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -39,8 +39,7 @@ CROWDING, SATURATION = 3.0, 40.0
 as that does; those that came closest on the tuning shapes."""
 DEPENDENT_SHUFFLES = 20
 """The most shuffles of a warp that wait for each other: two reductions of 5 steps in each warp and
-5 between warps. Those of rows side by side do not wait: counted in full, the first choices of the
-held-out shapes lose 1.4 %, and so 1.1 %."""
+5 between warps. Those of rows side by side do not wait for each other."""
 DRIFT_ROUNDS = 100.0
 """Rounds after which half of the programs that began together no longer load together; it came
 closest on the tuning shapes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,7 @@ import triton.language as tl
 from occupancy_lab.kernels import softmax_row
 
 
+@triton.heuristics({})
 @triton.jit
 def kernel(x_ptr):
     tl.load(x_ptr, eviction_policy="evict_last")
@@ -58,6 +60,19 @@ def test_who_asks_the_cache_to_keep_lines(tmp_path: Path) -> None:
         assert not keeps_lines(TimedLaunch(name))
     for name in ("softmax", "softmax_row", "softmax_pieces", "softmax_naive"):
         assert not keeps_lines(TimedLaunch(name, CONFIG, 1))
+
+
+def test_what_is_kept_is_demoted_before_the_cache_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each tensor is demoted, where the GPU can, then as much as the cache holds is written."""
+    order: list[object] = []
+    monkeypatch.setattr(Flush, "_demote", staticmethod(order.append))
+    flush = Flush.__new__(Flush)
+    flush._written = SimpleNamespace(zero_=lambda: order.append("written"))  # type: ignore[assignment] # of a GPU
+    for flush._demotes in (True, False):
+        flush(("a", "b"))  # type: ignore[arg-type] # nothing looks into them
+    assert order == ["a", "b", "written", "written"]
 
 
 @pytest.mark.gpu

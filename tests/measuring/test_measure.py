@@ -153,12 +153,15 @@ class Clockwork(Timer):
 
     def __init__(self) -> None:
         self.order: list[object] = []
+        self.kept: list[object] = []
+        self._flush = self.kept.append  # type: ignore[assignment] # it notes what it is called with
 
     def _warm_up(self, launches: object, warmup_ms: float) -> None:
         """Do nothing."""
 
-    def _burst(self, launch: object, _kept: object) -> list[float]:
+    def _burst(self, launch: object, kept: object) -> list[float]:
         self.order.append(launch)
+        self.kept.append(kept)
         return [float(launch())] * BURST  # type: ignore[operator] # the tests' launches give a number
 
 
@@ -178,6 +181,14 @@ def test_rounds_start_with_another_launch() -> None:
     timer.time(launches, runs=3 * BURST)
     order = [launch() for launch in timer.order]  # type: ignore[operator] # they are launches
     assert order == [0, 1, 2, 1, 2, 0, 2, 0, 1]
+
+
+def test_what_is_to_stay_is_flushed_before_every_launch_and_at_the_end() -> None:
+    """What a launch may keep in the cache is told to every burst, and once more after the last."""
+    timer = Clockwork()
+    timer.time([lambda: 0, lambda: 1], ["x"], runs=1)
+    assert timer.kept == [["x"]] * 3
+    assert Clockwork().time([lambda: 0], runs=1) == [[0.0] * BURST]
 
 
 def test_nothing_to_time() -> None:

@@ -62,7 +62,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize(("rows", "cols"), [(4096, 781), (1, 5000), (100_000, 64)])
 def test_the_choice_is_tunes(rows: int, cols: int) -> None:
-    """A dense matrix is launched as `tune` predicts to be best."""
+    """A dense matrix is launched as `tune` predicts to be best of the same kernels."""
     problem = Problem(rows, cols)
     found = choose(FORWARD, problem, dense(problem), H200)
     best = tune(cols, rows=rows, kernel=FORWARD, gpu="h200").best_predicted
