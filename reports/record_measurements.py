@@ -217,8 +217,9 @@ def record_providers(gpu: Gpu) -> None:
 
     Liger's and quack's kernels are among it where they are installed, on rows that they take.
     """
-    everything = [problem for problems in shapes().values() for problem in problems]
-    names = [*PROVIDERS, *(name for name in ("liger", "quack") if find_spec(MODULES[name]))]
+    # Some matrices have two uses.
+    everything = dict.fromkeys(problem for problems in shapes().values() for problem in problems)
+    names = [*PROVIDERS, *(name for name, module in MODULES.items() if find_spec(module))]
     asked = [(problem, name) for problem in everything for name in names if takes(name, problem)]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         slow = [one for one in asked if one[1] in {"torch.compile", "quack"}]

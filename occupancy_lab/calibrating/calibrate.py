@@ -225,8 +225,8 @@ launches of a GPU do not tell them apart. They are wide: with the launches that 
 H200 no constant ends at one, and bounds twice as wide change no time by more than 2.5 %."""
 ROUGH = 0.05
 """Relative error above which a launch pulls less on the fit, as one that the model cannot tell. On
-the tuning shapes (H200), first choices lose as much within 0.1 % from 0.01 to 0.1,
-and median errors are within 0.3 %; without it (1.0) these grow by up to 0.2 %."""
+the tuning shapes (H200), first choices lose as much within 0.1 % from 0.01 to 0.1, and median
+errors are within 0.3 %; without it (1.0) these grow by up to 0.2 %."""
 
 
 def fit_constants(

@@ -105,6 +105,8 @@ def read_sass(code: memoryview, arch: int) -> Issued:
 
 BULK_COPIES = frozenset({0x1B4, 0x1BA})
 """UTMALDG and UBLKCP: copies by the TMA unit, of whole blocks of a tensor or of memory."""
+STALL_BYTE = 13
+"""The byte of an instruction in which the bits 105 to 108 are, its lowest bit left out."""
 WITH_BYTES = frozenset({"global_accesses", "local_loads", "local_stores"})
 """The kinds whose instructions say in their size field how many bytes a thread moves."""
 
@@ -112,10 +114,11 @@ WITH_BYTES = frozenset({"global_accesses", "local_loads", "local_stores"})
 def stalls(code: memoryview) -> list[int]:
     """Return the cycles for which a warp waits from each instruction of *code* to its next.
 
-    The compiler sets them, in bits 105 to 108, by when a result of fixed latency is needed (Jia et
-    al. 2018, 2.1); what waits for memory, or for another result of unknown latency, is not in them.
+    The compiler sets them, in bits 105 to 108 of each, by when a result of fixed latency is needed
+    (Jia et al. 2018, 2.1); what waits for memory, or for another result of unknown latency, is not
+    in them.
     """
-    return [high >> 41 & 15 for high in struct.unpack(f"<{len(code) // 8}Q", code)[1::2]]
+    return [byte >> 1 & 15 for byte in code[STALL_BYTE::BYTES]]
 
 
 def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:

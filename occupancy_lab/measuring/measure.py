@@ -257,7 +257,12 @@ def keeps_lines(launch: TimedLaunch) -> bool:
     """
     if launch.config is None:
         return launch.kernel == "torch.compile"
-    function = innermost(load_kernel(launch.kernel).function)
+    return _file_says_keep(launch.kernel)
+
+
+@cache
+def _file_says_keep(kernel: str) -> bool:
+    function = innermost(load_kernel(kernel).function)
     file = None if function is None else inspect.getsourcefile(function.fn)
     return file is not None and KEEPS in Path(file).read_text(encoding="utf-8")
 
