@@ -152,9 +152,6 @@ class Resources:
     async_copies: int | None = _counted(
         "copies from global to shared memory that no warp waits for, per pass"
     )
-    half_rate: int | None = _counted(
-        "comparisons, logic and integer arithmetic, of half rate (NVIDIA), per pass"
-    )
     special_functions: int | None = _counted(
         "exponentials, reciprocals, roots and the like, per pass"
     )

@@ -73,19 +73,22 @@ WIDTH_KINDS: Sequence[Callable[[int], int]] = (
 )
 """What makes of a width an odd one near it, a multiple of 8 and not of 64, a multiple of 64 and no
 power of two, and a power of two."""
-FRESH, FRESH_SEED = 40, 20261122
-"""How many shapes are drawn, and from which seed."""
+DRAWN = 40
+"""How many shapes are drawn at a time."""
+SEEDS = {"held out": 20261122, "fresh": 20261123}
+"""From which seed, by use. Once the model is changed with fresh shapes in view, these are held out,
+and others are drawn."""
 
 
-def fresh_shapes() -> list[Problem]:
-    """Return the problems whose use is fresh: drawn before anything of them was measured.
+def drawn_shapes(seed: int) -> list[Problem]:
+    """Return the problems that the rule draws, as it did before anything of them was measured.
 
     The kinds of widths and the dtypes come in turn. A width is from 64 to 200,000, a matrix from 1
     to 512 MiB, each evenly in its logarithm.
     """
-    generator, dtypes, found = np.random.default_rng(FRESH_SEED), list(ITEM_BYTES), []
+    generator, dtypes, found = np.random.default_rng(seed), list(ITEM_BYTES), []
     least, most = np.log2([64, 2**20]), np.log2([2e5, 2**29])
-    for place in range(FRESH):
+    for place in range(DRAWN):
         dtype = dtypes[place % len(dtypes)]
         width, matrix_bytes = np.exp2(generator.uniform(least, most))
         cols = WIDTH_KINDS[place % len(WIDTH_KINDS)](int(width))

@@ -105,7 +105,6 @@ def guessed_launches(
         shared_accesses=draw(st.integers(0, 8)) + copies,
         global_accesses=elements + (0 if copies else elements),
         async_copies=copies,
-        half_rate=elements,
         special_functions=elements + 1,
         local_loads=spills,
         local_stores=spills,

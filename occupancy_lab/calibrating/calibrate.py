@@ -63,7 +63,9 @@ KERNEL_STAGES = {
 """The kernels and their num_stages: the lab's own, and those that copy rows with reductions and
 elementwise steps on the way, as many as the name says."""
 OWN_BLOCKS = ("softmax_pieces", "softmax_tile", "softmax_cooperative")
-"""The kernels that have configurations of their own: one of these for each size of a matrix."""
+"""The kernels that have configurations of their own, all of which are launched."""
+LONG_COLS = (65536, 131072)
+"""Rows that only several programs together hold."""
 ELEMENTS_PER_THREAD = range(1, 129)
 """Up to half of a thread's 255 registers; SPILLING has what takes more."""
 SPILLING = {
@@ -104,11 +106,10 @@ def launches() -> Iterator[tuple[str, Problem, Config]]:
 
 
 def _own_launches(kernel: Kernel) -> Iterator[tuple[str, Problem, Config]]:
-    for place, cols in enumerate(COLS):
-        for turn, problem in enumerate(_problems(cols, NUM_WARPS[place % len(NUM_WARPS)])):
-            configs = kernel.configs(problem) if kernel.configs else ()
-            if configs:
-                yield kernel.name, problem, configs[(place + turn) % len(configs)]
+    for place, cols in enumerate((*COLS, *LONG_COLS)):
+        for problem in _problems(cols, NUM_WARPS[place % len(NUM_WARPS)]):
+            for config in kernel.configs(problem) if kernel.configs else ():
+                yield kernel.name, problem, config
 
 
 def _problems(cols: int, num_warps: int) -> Iterator[Problem]:
@@ -206,8 +207,10 @@ BOUNDS = {
     "local_cycles": (0.0, 20.0, 300.0),
     "fetch_cycles": (0.0, 5.0, 30.0),
     "first_fetch_cycles": (0.0, 5.0, 30.0),
-    "copy_slots": (0.0, 2.0, 20.0),
+    "shared_wavefronts": (0.5, 1.4, 4.0),
     "l2_gbs": (5.0, 40.0, 200.0),
+    "at_once_share": (0.0, 0.3, 1.0),
+    "pass_us": (0.0, 0.2, 1.0),
     "drain_us": (0.0, 0.5, 5.0),
     "ramp_us": (0.0, 0.5, 5.0),
     "last_share": (0.0, 0.5, 2.0),

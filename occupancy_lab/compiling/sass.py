@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -49,37 +48,16 @@ OPCODES: Mapping[str, Mapping[str, int]] = MappingProxyType(
         },
         "local_loads": {"LDL": 0x183},
         "local_stores": {"STL": 0x187},
-        "half_rate": {
-            "P2R": 0x003,
-            "SEL": 0x007,
-            "FSEL": 0x008,
-            "FMNMX": 0x009,
-            "FSETP": 0x00B,
-            "ISETP": 0x00C,
-            "IADD3": 0x010,
-            "LEA": 0x011,
-            "LOP3": 0x012,
-            "PRMT": 0x016,
-            "SHF": 0x019,
-            "SGXT": 0x01A,
-            "PLOP3": 0x01C,
-            "IMAD": 0x024,
-            "IMAD.WIDE": 0x025,
-            "IADD": 0x035,
-            "VIADD": 0x036,
-            "F2FP": 0x03E,
-            "FMNMX3": 0x076,
-        },
     }
 )
 """What is counted by itself: of each operation the lowest 9 bits of its opcode; 3 more say where
 the operands are. CREDUX is a REDUX with a uniform result, and replaces SHFLs in a maximum; LDSM
 and STSM move matrices from and to shared memory.
-
-Rates: CUDA Programming Guide, "Throughput of Native Arithmetic Instructions", 8.x to 12.x.
 """
-IADD_FROM = 120
-"""Where IADD's number is IADD's: from sm_80 to sm_90 it is HFMA2.MMA's, which is of full rate."""
+KINDS_BY_OPCODE: Mapping[int, str] = MappingProxyType(
+    {opcode: kind for kind, operations in OPCODES.items() for opcode in operations.values()}
+)
+"""The field in which an opcode's lowest 9 bits count."""
 LOCAL_BYTES = (1, 1, 2, 2, 4, 8, 16, 0)
 """Bytes a thread of LDL and STL, by their size field (bits 73 to 75); 7 is no size."""
 WIDEST = 32
@@ -132,11 +110,10 @@ def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:
         return None
     halves = code.cast("H")
     lows = halves[:: BYTES // 2].tolist()
-    counted = kinds_by_opcode(arch)
     found: Counter[str] = Counter(instructions=len(lows))
     for low, number in Counter(lows).items():
         opcode = low & 0x1FF
-        kind = "bulk_copies" if opcode in BULK_COPIES else counted.get(opcode)
+        kind = "bulk_copies" if opcode in BULK_COPIES else KINDS_BY_OPCODE.get(opcode)
         if kind is None:
             continue
         found[kind] += number
@@ -148,19 +125,6 @@ def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:
     return found
 
 
-@cache
-def kinds_by_opcode(arch: int) -> Mapping[int, str]:
-    """Return the field in which an opcode's lowest 9 bits count in the code of sm_*arch*."""
-    return MappingProxyType(
-        {
-            opcode: kind
-            for kind, operations in OPCODES.items()
-            for operation, opcode in operations.items()
-            if operation != "IADD" or arch >= IADD_FROM
-        }
-    )
-
-
 def decode(
     code: memoryview, arch: int
 ) -> tuple[dict[int, Jump], dict[int, int], dict[int, str]] | None:
@@ -169,14 +133,13 @@ def decode(
     None where it is not known where a jump leads.
     """
     words = struct.unpack(f"<{len(code) // 8}Q", code)
-    counted = kinds_by_opcode(arch)
     jumps: dict[int, Jump] = {}
     local: dict[int, int] = {}
     kinds: dict[int, str] = {}
     for number, low in enumerate(words[::2]):
         opcode = low & 0xFFF
-        if opcode & 0x1FF in counted:
-            kinds[number] = counted[opcode & 0x1FF]
+        if opcode & 0x1FF in KINDS_BY_OPCODE:
+            kinds[number] = KINDS_BY_OPCODE[opcode & 0x1FF]
         if opcode in LOCAL:
             local[number] = LOCAL_BYTES[words[2 * number + 1] >> 9 & 7]
         elif opcode in JUMPS:

@@ -56,10 +56,14 @@ class Constants:
     """Cycles from an instruction to the next where the instruction cache does not hold them."""
     first_fetch_cycles: float
     """The same in a program's first pass over its code."""
-    copy_slots: float
-    """Cycles that an asynchronous copy to shared memory takes of the memory pipe beyond a load."""
+    shared_wavefronts: float
+    """Cycles for which an access of a warp to shared memory keeps the memory pipe."""
     l2_gbs: float
-    """What one multiprocessor moves of local memory from and to the L2 cache."""
+    """What each multiprocessor moves of local memory from and to the L2 cache, when all do."""
+    at_once_share: float
+    """The part of all other programs' instructions that one waits for in a launch of one round."""
+    pass_us: float
+    """What a pass takes longer in a loop that copies rows ahead (num_stages above 2)."""
     drain_us: float
     """From the last store to the end of the launch."""
     ramp_us: float

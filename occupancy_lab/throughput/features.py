@@ -29,7 +29,7 @@ recorded launches of the tutorial's softmax (1.7 to 3.6; other kernels 1.5 to 3.
 
 COUNTED = (
     *("shuffles", "shared_accesses", "global_accesses", "async_copies"),
-    *("half_rate", "special_functions", "local_loads"),
+    *("special_functions", "local_loads"),
 )
 """The counters of Resources that are features as they are; what is not known counts as none."""
 
@@ -61,7 +61,6 @@ class Features:
     shared_accesses: Any
     global_accesses: Any
     async_copies: Any
-    half_rate: Any
     special_functions: Any
     access_bytes: Any
     """Bytes that a thread moves by its widest load."""

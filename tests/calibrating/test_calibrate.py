@@ -65,7 +65,6 @@ def guessed(kernel: Kernel, problem: Problem, config: Config) -> GuessedLaunch:
         shared_accesses=2 * int(reductions) * several + copies,
         global_accesses=max(elements // 2, 1) + copies,
         async_copies=copies,
-        half_rate=elements,
         special_functions=elements * int(steps),
         local_loads=spilled,
     )

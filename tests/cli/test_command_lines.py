@@ -159,7 +159,7 @@ COUNTS = dict.fromkeys(
     (
         *("local_bytes", "load_bytes", "store_bytes", "instructions", "loop_instructions"),
         *("local_traffic", "shuffles", "barrier_waits", "shared_accesses", "global_accesses"),
-        *("async_copies", "half_rate", "special_functions", "local_loads", "local_stores"),
+        *("async_copies", "special_functions", "local_loads", "local_stores"),
     ),
     8,
 )

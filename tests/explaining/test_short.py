@@ -51,7 +51,7 @@ MEASURED = Measurement(
     "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1e-7, mostly_launch=False
 )
 SPILLED = MI300X.replace(n_regs=128, num_warps=4, local_bytes=276, vgpr_spills=68, **SINGLE)
-COUNTS = ("shuffles", "barrier_waits", "shared_accesses", "global_accesses", "half_rate")
+COUNTS = ("shuffles", "barrier_waits", "shared_accesses", "global_accesses")
 MOST_LINES = {1: 45, 2: 60}
 
 

@@ -7,12 +7,12 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import pytest
-from record_measurements import FRESH, fresh_shapes, shapes
+from record_measurements import DRAWN, SEEDS, drawn_shapes, shapes
 
 if TYPE_CHECKING:
     from occupancy_lab.values import Problem
 
-FOUND = fresh_shapes()
+FOUND = drawn_shapes(SEEDS["fresh"])
 
 
 def kind(problem: Problem) -> str:
@@ -29,16 +29,22 @@ def test_fresh_shapes_are_what_the_rule_draws() -> None:
     assert [astuple(one) for one in shapes()["fresh"]] == [astuple(one) for one in FOUND]
 
 
+def test_shapes_of_an_earlier_draw_are_held_out() -> None:
+    """What was drawn once stays recorded: no shape is left out once it is measured."""
+    earlier = drawn_shapes(SEEDS["held out"])
+    assert {astuple(one) for one in earlier} <= {astuple(one) for one in shapes()["held out"]}
+
+
 def test_fresh_shapes_are_new() -> None:
     """No fresh shape is another's, drawn twice or of another use."""
     others = {one for use, problems in shapes().items() if use != "fresh" for one in problems}
-    assert len(set(FOUND)) == FRESH
+    assert len(set(FOUND)) == DRAWN
     assert not others & set(FOUND)
 
 
 def test_widths_are_of_every_kind() -> None:
     """Odd widths, multiples of 8 and of 64, and powers of two come as often, in each dtype."""
-    assert set(collections.Counter(map(kind, FOUND)).values()) == {FRESH // 4}
+    assert set(collections.Counter(map(kind, FOUND)).values()) == {DRAWN // 4}
     kinds = {(kind(one), one.dtype) for one in FOUND}
     assert len(kinds) == 4 * 3
     assert "other" not in {name for name, _ in kinds}
