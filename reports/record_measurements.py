@@ -117,8 +117,9 @@ def warm_up(name: str, problem: Problem, config: Config) -> None:
 def measured(tasks: Sequence[Task]) -> pd.DataFrame:
     """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
     table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT)
+    compiled = [task for task, status in zip(tasks, table["status"], strict=True) if status == "ok"]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
-        asked = [(task.kernel.name, task.problem, task.config) for task in tasks]
+        asked = [(task.kernel.name, task.problem, task.config) for task in compiled]
         list(processes.map(warm_up, *zip(*asked, strict=True), chunksize=4))
     places, counts = [], []
     for place, row in enumerate(table.to_dict("records")):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import inspect
+import math
 import os
 import statistics
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -69,13 +70,24 @@ def poisoned() -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
-def relative_error(
-    output: torch.Tensor, reference: Callable[..., Any], inputs: Sequence[torch.Tensor]
-) -> float:
-    """Return |output - reference| / |reference| (2-norms) with *reference* run in float64.
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far a result is from a reference, and how far it may be."""
 
-    NaN where an element of *output* is NaN, as one that was never written is.
-    """
+    error: float
+    """|output - reference| / |reference| (2-norms); NaN where an element of the output is NaN, as
+    one that was never written is."""
+    allowed: float
+    """The error that rounding explains: two units of the inputs' dtype, or a little more, and half
+    a step between its least numbers in each element."""
+
+
+def difference(
+    output: torch.Tensor, reference: Callable[..., Any], inputs: Sequence[torch.Tensor]
+) -> Difference:
+    """Return how far *output* is from *reference* of *inputs*, which is run in float64."""
+    import torch
+
     rows, cols = output.shape
     step = max(ROWS_AT_ONCE_BYTES // (8 * cols), 1)
     wrong = total = 0.0
@@ -84,14 +96,10 @@ def relative_error(
         expected = reference(*(tensor[part].double() for tensor in inputs))
         wrong += float((output[part].double() - expected).square().sum())
         total += float(expected.square().sum())
-    return float("inf") if total == 0.0 and wrong > 0.0 else (wrong / (total or 1.0)) ** 0.5
-
-
-def tolerance(dtype: str) -> float:
-    """Return the relative error that rounding explains: two units of *dtype*, or a little more."""
-    import torch
-
-    return max(2 * torch.finfo(getattr(torch, dtype)).eps, LEAST_TOLERANCE)
+    error = float("inf") if total == 0.0 and wrong > 0.0 else (wrong / (total or 1.0)) ** 0.5
+    kind = torch.finfo(inputs[0].dtype)
+    least = kind.smallest_normal * kind.eps / 2 * output.numel() ** 0.5 / (total**0.5 or math.inf)
+    return Difference(error, max(2 * kind.eps, LEAST_TOLERANCE) + least)
 
 
 PROVIDERS = ("torch", "torch.compile", "naive", "copy")
@@ -233,7 +241,7 @@ def measure(batch: Batch) -> list[Measurement]:
         most = max(candidate.operands for candidate in candidates)
         inputs = operands(problem.rows, problem.cols, problem.dtype, most)
         for candidate in candidates:
-            candidate.check(inputs, tolerance(problem.dtype))
+            candidate.check(inputs)
         kept = inputs if any(keeps_lines(launch) for launch in batch.launches) else ()
         return _timed(candidates, kept, batch.runs)
     except torch.cuda.OutOfMemoryError as error:
@@ -277,8 +285,8 @@ class _Candidate:
         self.failure: Measurement | None = None
         self.relative_error: float | None = None
 
-    def check(self, inputs: Sequence[torch.Tensor], allowed: float) -> None:
-        """Launch once, compare, and set what to call, or why not: an error above *allowed*."""
+    def check(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Launch once, compare, and set what to call, or why not: more than rounding explains."""
         import torch
         from triton.runtime.errors import OutOfResources
 
@@ -289,7 +297,11 @@ class _Candidate:
                 output = operation(*tensors)
             torch.cuda.synchronize()
             if reference is not None:
-                self.relative_error = relative_error(output, reference, tensors)
+                found = difference(output, reference, tensors)
+                self.relative_error = found.error
+                if not found.error <= found.allowed:  # NaN is not
+                    known = f"differs from torch by {found.error:.2g}"
+                    self._fail("wrong result", f"{known}, more than {found.allowed:.2g}")
         except OutOfResources as error:
             self._fail("does not fit", _first_line(error))
         except torch.cuda.OutOfMemoryError as error:
@@ -303,11 +315,6 @@ class _Candidate:
                 raise DeviceLostError(msg) from error
             self._fail("launch failed", reason)
         else:
-            wrong = self.relative_error
-            if wrong is not None and not wrong <= allowed:  # NaN is not
-                self._fail(
-                    "wrong result", f"differs from torch by {wrong:.2g}, more than {allowed:.2g}"
-                )
             self.call = lambda: operation(*tensors)
 
     def _fail(self, status: str, reason: str) -> None:
