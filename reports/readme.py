@@ -394,8 +394,9 @@ def _times_checked() -> str:
         "The time: against every configuration that is tried of the softmax kernels on"
         f" {len(shapes)} shapes, measured on an H200 with Triton {shapes['triton'].iloc[0]}."
         f" Of these, {held_out.shapes} shapes were drawn"
-        " at random before anything of them was measured, and kept out of every choice"
-        " ([shapes.csv](reports/data/shapes.csv)); `make evaluate` holds the prediction to them in"
+        " at random before anything of them was measured, and no constant was chosen by them; nor"
+        " by the fresh ones, drawn and measured when the model was made"
+        " ([shapes.csv](reports/data/shapes.csv)). `make evaluate` holds the prediction to them in"
         " CI:"
     )
     fresh = (_result("h200", "fresh"),) if "fresh" in set(_launches("h200")["use"]) else ()

@@ -206,11 +206,15 @@ def record_pieces(gpu: Gpu) -> None:
     """Write anew the kernels that choose their own blocks, and add the others on fresh shapes."""
     name = f"measured-{gpu.key}.csv"
     known = pd.read_csv(DATA / name)
-    parts = [known[~known["kernel"].isin(OWN_BLOCKS)]]
+    others = known[~known["kernel"].isin(OWN_BLOCKS)]
+    there = set(others[["rows", "cols", "dtype"]].itertuples(index=False, name=None))
+    parts = [others]
     for use, problems in shapes().items():
         tasks = tasks_of_own_blocks(problems, gpu)
-        if use == "fresh" and use not in set(parts[0]["use"]):
-            blocks = tasks_of(problems, gpu)
+        if use == "fresh":
+            blocks = tasks_of(
+                [one for one in problems if dataclasses.astuple(one) not in there], gpu
+            )
             tasks += [task for task in blocks if task.config.block_size <= LARGEST_BLOCK]
         parts.append(measured(tasks).assign(use=use).drop(columns=list(LEFT_OUT)))
         write(pd.concat(parts), name)

@@ -187,8 +187,8 @@ def _issue_reason(timing: Timing, us: str) -> str:
     instructions = resources.loop_instructions if looped else resources.instructions
     return (
         f"Issue bounds it: {article(mp)} {mp} issues {instructions} instructions for each of"
-        f" {warps} a {work_word(case)}, and that, or moving their data inside the {mp}, takes {us}"
-        " by itself."
+        f" {warps} a {work_word(case)}; that and moving their data inside the {mp} take {us}"
+        " by themselves."
     )
 
 

@@ -56,14 +56,14 @@ class Constants:
     """Cycles from an instruction to the next where the instruction cache does not hold them."""
     first_fetch_cycles: float
     """The same in a program's first pass over its code."""
-    shared_wavefronts: float
+    shared_cycles: float
     """Cycles for which an access of a warp to shared memory keeps the memory pipe."""
     l2_gbs: float
     """What each multiprocessor moves of local memory from and to the L2 cache, when all do."""
     at_once_share: float
-    """The part of all other programs' instructions that one waits for in a launch of one round."""
+    """The part of the others' instructions that a program waits for in a launch of one round."""
     pass_us: float
-    """What a pass takes longer in a loop that copies rows ahead (num_stages above 2)."""
+    """What a pass takes longer where it hides a load (num_stages above 2)."""
     drain_us: float
     """From the last store to the end of the launch."""
     ramp_us: float
@@ -73,6 +73,8 @@ class Constants:
     rows are copied ahead."""
     fill_share: float
     """How much of the first loads is not made up for, where the memory is not the limit."""
+    start_share: float
+    """The same of the time in which the first programs start one after the other."""
     pass_share: float
     """How much of the one pass that copies ahead cannot hide is not made up for."""
     tail_share: float

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Resources
 
 L2_BYTES = 40
-"""Bytes that a multiprocessor loads from the L2 cache per cycle: 5120 for the 108 SMs of an A100,
-or 2048 for the 38 CUs of an XCD (NVIDIA's A100 and AMD's CDNA 3 white papers)."""
+"""Bytes that a multiprocessor loads from the L2 cache per cycle: 5120 for the 128 SMs of a full
+GA100, or 2048 for the 38 CUs of an XCD (NVIDIA's A100 and AMD's CDNA 3 white papers)."""
 MULTIPLY_ADDS: Mapping[str, tuple[int, int]] = {
     "sm_80": (1024, 1024),
     "sm_86": (512, 512),

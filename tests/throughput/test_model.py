@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-6
 """The relative error that rounding and a finite search for the rate may make."""
-TAIL = 0.02
-"""How much longer the end of a launch may be taken to be where a faster memory leaves less to
-share; 0.011 is the most that was found."""
+TAIL = 0.04
+"""How much longer the ends of a launch may be taken to be where a faster memory leaves less to
+share; 0.027 is the most that was found."""
 BANDWIDTHS = [name for name in Constants.names() if name.endswith("_gbs")]
 
 
@@ -82,11 +82,13 @@ def test_more_bandwidth_is_never_slower(launch: GuessedLaunch, name: str, factor
 
 @given(guessed_launches(), st.integers(1, 10_000))
 def test_more_rows_are_never_faster(launch: GuessedLaunch, rows: int) -> None:
-    """A taller matrix takes no less time.
+    """A taller matrix takes no less time, but where a second round begins, which ends one lockstep.
 
-    Where a second round begins, the last rows share a little more: 0.014 % at the most was found.
+    The last rows then share a little more, too: 0.014 % at the most was found.
     """
-    assert total(larger(launch, rows)) >= total(launch) * (1 - 0.001)
+    steady = CONSTANTS.replace(at_once_share=0.0)
+    assert total(larger(launch, rows), steady) >= total(launch, steady) * (1 - 0.001)
+    assert total(larger(launch, rows)) >= total(launch) * (1 - 0.05)
 
 
 @given(guessed_launches(), st.integers(1, 30))
@@ -275,9 +277,38 @@ def test_the_tail_holds_the_loss() -> None:
 
 @given(guessed_launches(), st.integers(2, 40))
 def test_all_of_one_round_compute_at_once(launch: GuessedLaunch, rounds: int) -> None:
-    """A row of a launch of one round takes its program no less time than one of several rounds."""
-    found = dataclasses.replace(launch.features, read_bytes=0, written_bytes=0)
+    """In a launch of one round a program waits for a share of what all others issue."""
+    found = dataclasses.replace(launch.features, num_stages=1, read_bytes=0, written_bytes=0)
     work = found.programs * found.multiprocessors
     once, often = (dataclasses.replace(found, work=work * times) for times in (1, rounds))
     row = row_times(once, CONSTANTS)
-    assert cycle_time(0.0, once, CONSTANTS, row) >= cycle_time(0.0, often, CONSTANTS, row)
+    alone, together = (cycle_time(0.0, some, CONSTANTS, row) for some in (often, once))
+    waiting = CONSTANTS.at_once_share * (found.programs - 1) * row.issue
+    assert together - alone == pytest.approx(waiting, abs=1e-9)
+
+
+@given(guessed_launches(), st.integers(1, 4))
+def test_a_pass_that_hides_a_load_is_longer(launch: GuessedLaunch, num_stages: int) -> None:
+    """From 3 stages on a pass takes its program pass_us more, and with fewer nothing."""
+    found = dataclasses.replace(launch.features, num_stages=num_stages)
+    row = row_times(found, CONSTANTS)
+    none, some = (cycle_time(0.0, found, CONSTANTS.replace(pass_us=us), row) for us in (0.0, 9.0))
+    if num_stages > 2:
+        assert 9.0 / (num_stages - 1) <= (some - none) * (1 + ROUNDING) <= 9.0 * (1 + 2 * ROUNDING)
+    else:
+        assert some == none
+
+
+def test_few_multiprocessors_share_the_l2() -> None:
+    """The fewer load local memory, the more the L2 cache gives each, up to what its port takes."""
+    spilling = Resources(32, 4, 0, load_bytes=4, instructions=1, local_traffic=80_000)
+
+    def local_us(rows: int) -> float:
+        config = Config(1024, 4, 1)
+        launch = GuessedLaunch(softmax_row.KERNEL, Problem(rows, 1024), config, spilling, 1)
+        return float(row_times(launch.features, CONSTANTS).issue)
+
+    moved = 80_000 * 128
+    assert local_us(4096) == pytest.approx(moved / CONSTANTS.l2_gbs / 1e3)
+    assert local_us(66) == pytest.approx(moved / (2 * CONSTANTS.l2_gbs) / 1e3)
+    assert local_us(1) == local_us(2) > local_us(66) / 4

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 USES: Mapping[str, str] = {
-    "fresh": "that a rule drew once the model was made",
+    "fresh": "that a rule drew before they were measured, and that no constant was chosen by",
     "held out": "that no constant of the model was chosen by",
     "tuning": "that constants of the model were chosen by",
     CHECK: "that were measured on one",
