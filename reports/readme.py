@@ -257,7 +257,7 @@ def _reached(table: pd.DataFrame) -> str:
         "**A softmax can be as fast as a copy.** The fastest recorded launch of the kernels that"
         f" `occupancy_lab.softmax` chooses from by prediction is at {mean:.2f} of a copy's speed"
         f" on {len(share)} matrices of 16 MiB and more, the geometric mean of {share.min():.2f} to"
-        f" {share.max():.2f}; the lowest are rows of 16 bits that several programs share."
+        f" {share.max():.2f}; the lowest are rows of 16 bits, of odd length or shared."
         f" Others are faster on some matrices: {', '.join(faster)}."
     )
 
