@@ -7,10 +7,10 @@ not, and num_programs is exactly what fits. A program takes the parts of rows in
 next one when it is done with its own, and so never waits for a part that nobody has taken.
 
 What that brings on an H200 (Triton 3.6, 2026-11-22; shares of a copy of the same matrix, and
-torch.softmax's): 8192 x 32768 float32 0.97 (0.63), 6000 x 20000 float32 0.98 (0.67), 4096 x 50257
-float32 0.96 (0.51), 512 x 65536 float32 0.95 (0.48), 2048 x 65536 bfloat16 0.95 (0.50), 4096 x
-50264 bfloat16 0.95 (0.54), 1202 x 42819 bfloat16 0.94 (0.53), 85 x 175824 float16 0.91 (0.37), 168
-x 93861 float16 0.88 (0.41), 256 x 65536 bfloat16 0.85 (0.50).
+torch.softmax's): 8192 x 32768 float32 0.98 (0.63), 6000 x 20000 float32 0.97 (0.67), 4096 x 50257
+float32 0.95 (0.51), 512 x 65536 float32 0.94 (0.48), 2048 x 65536 bfloat16 0.94 (0.50), 4096 x
+50264 bfloat16 0.94 (0.54), 1202 x 42819 bfloat16 0.93 (0.52), 85 x 175824 float16 0.89 (0.37), 168
+x 93861 float16 0.85 (0.41), 256 x 65536 bfloat16 0.84 (0.50).
 
 What was tried on the way, in shares or us of the kernel as it was then:
 

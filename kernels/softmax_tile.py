@@ -7,7 +7,7 @@ as a copy (Triton 3.6, 2026-11-22).
 The threads of a warp share its rows, and a piece is what they load of them at once. So a row is
 padded to a piece and not to a power of two, all rows are reduced in one go, and the address of a
 row is computed by its own threads: 100000 x 129 bfloat16 takes 292 instructions in the place of
-583, and has 0.99 of a copy in the place of 0.90, 181642 x 67 float32 1.01 and 0.86, 279805 x 395
+583, and has 1.00 of a copy in the place of 0.90, 181642 x 67 float32 1.00 and 0.86, 279805 x 395
 float16 0.96 and 0.78.
 
 Rows that are no multiple of 16 bytes are read by 4 bytes, and of 16-bit ones the elements before

@@ -44,6 +44,8 @@ DEPENDENT_SHUFFLES = 20
 DRIFT_ROUNDS = 100.0
 """Rounds after which half of the programs that began together no longer load together; it came
 closest on the tuning shapes."""
+HIDING_STAGES = 3
+"""The least num_stages that hide a load, as `cycle_time` says."""
 FULLEST = 0.9999
 """The most of the schedulers and of the memory that is taken to be busy: at 1 the waiting time is
 infinite, and where the rate is bisected it is tried beyond."""
@@ -151,10 +153,9 @@ def _issue_us(f: Features, c: Constants) -> Any:
     Or the way to the L2 cache, where that takes longer. The pipe's time comes on top of the
     schedulers', as if no other warp had anything to issue meanwhile: of what was tried this came
     closest, and the longer of the two alone was up to 20 % short where both are busy for half of
-    the time (H200). What a mask leaves out of a block, which is a power
-    of two, is not moved; what the accesses hold beyond the block is moved, since it is the same
-    elements once more. Local memory counts in full: with a part of it in the L1 cache, launches
-    that spill were met worse.
+    the time (H200). What a mask leaves out of a block, which is a power of two, is not moved; what
+    the accesses hold beyond the block is moved, since it is the same elements once more. Local
+    memory counts in full: with a part of it in the L1 cache, launches that spill were met worse.
     """
     import numpy as np
 
@@ -200,7 +201,7 @@ def _pass_us(f: Features, c: Constants) -> Any:
     """Return what a pass takes longer where a load is hidden."""
     import numpy as np
 
-    return np.where(f.num_stages > 2, c.pass_us, 0.0)  # noqa: PLR2004 - see cycle_time
+    return np.where(f.num_stages >= HIDING_STAGES, c.pass_us, 0.0)
 
 
 def row_rate(f: Features, c: Constants, row: RowTimes) -> Any:
@@ -249,7 +250,7 @@ def _ends_us(f: Features, c: Constants, row: RowTimes, a_row: Any) -> Any:
     starting = c.program_us * np.minimum(f.programs * f.multiprocessors, f.work)
     first = c.fill_share * ahead * row.read + c.start_share * starting
     filling = first * np.maximum(1.0 - busy, 0.0)
-    uncovered = np.where(f.num_stages > 2, 1.0, np.minimum(busy, 1.0))  # noqa: PLR2004 - see cycle_time
+    uncovered = np.where(f.num_stages >= HIDING_STAGES, 1.0, np.minimum(busy, 1.0))
     last = c.ramp_us * busy + c.last_share * (row.compute + row.issue) * uncovered
     a_pass = c.latency_us + f.programs * row.read + row.compute + row.issue + _pass_us(f, c)
     hidden = np.where(f.num_stages > 1, np.maximum(a_pass - f.programs * a_row, 0.0), 0.0)
