@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -182,12 +183,26 @@ Where there is no loop, a pass is the whole kernel.
 """
 
 
+class Status(StrEnum):
+    """What became of a launch that was to be compiled."""
+
+    OK = "ok"
+    DOES_NOT_FIT = "does not fit"
+    """The GPU holds not one program of it."""
+    COMPILE_FAILED = "compile failed"
+    TIMED_OUT = "timed out"
+    """Its compile took longer than it may."""
+    SKIPPED = "skipped"
+    """It cannot be asked for, so nothing was compiled."""
+    INTERRUPTED = "interrupted"
+    """A signal came before it was compiled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a kernel has no Resources."""
+    """Why a launch has no Resources, or does not fit."""
 
-    status: str
-    """compile failed, or timed out."""
+    status: Status
     reason: str
     seconds: float | None = None
     """The time that was given to a compile that took longer."""

@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 
 from occupancy_lab.calibrating.calibrate import OWN_BLOCKS, calibration_of, time_calibration
-from occupancy_lab.compiling import kernel_launch
+from occupancy_lab.compiling import kernel_launch, store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.measuring.measure import PROVIDERS, provider
@@ -116,7 +117,8 @@ def warm_up(name: str, problem: Problem, config: Config) -> None:
 
 def measured(tasks: Sequence[Task]) -> pd.DataFrame:
     """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
-    table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT)
+    with contextlib.closing(Compiler(store_directory(), timeout=COMPILE_TIMEOUT)) as compiler:
+        table = run_tasks(tasks, compiler)
     compiled = [task for task, status in zip(tasks, table["status"], strict=True) if status == "ok"]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         asked = [(task.kernel.name, task.problem, task.config) for task in compiled]

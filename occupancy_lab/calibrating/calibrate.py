@@ -8,10 +8,13 @@ import inspect
 import itertools
 import textwrap
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import kernels
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DriverError
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.files import refused
@@ -152,7 +155,8 @@ def time_calibration(
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
     tasks = tasks_of(gpu)
-    table = run_tasks(tasks, progress=progress)
+    with closing(Compiler(store_directory(), counted=progress)) as compiler:
+        table = run_tasks(tasks, compiler)
     return measure_table(table, tasks, runs=RUNS, progress=progress, journal=journal)
 
 

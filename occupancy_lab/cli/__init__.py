@@ -185,6 +185,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     help="Say what the terms mean, and nothing else.",
 )
 @compile_timeout_option
+@retry_option
 @format_options
 @cache_options
 def explain(  # noqa: PLR0913 - an argument for each option that is not passed on
@@ -292,6 +293,7 @@ def _print_swept(swept: Swept, form: str | None) -> None:
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
 @compile_timeout_option
+@retry_option
 @format_options
 @cache_options
 def compare(

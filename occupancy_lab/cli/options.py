@@ -319,7 +319,7 @@ def described_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
 """What `any_launch_options` describe."""
-_OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout")
+_OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "as_json", "full", "quiet"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ from occupancy_lab.comparing.entries import (
     slices,
 )
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.environment import find_environment
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import with_times
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
@@ -44,10 +44,9 @@ from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import compared, limiter_words, listed, said_apart, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from occupancy_lab.comparing.entries import Entry, Slice
-    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import (
@@ -78,7 +77,6 @@ class _Cell:
     problem: Problem
     config: Config
     gpu: Gpu
-    present: bool
     asked_stages: int | None
 
 
@@ -95,6 +93,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     num_stages: Integers | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
+    retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Comparison:
     """Compile a kernel each way that is asked for, side by side, and say what differs and why.
@@ -114,6 +113,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
             waits.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         progress: Told what takes long before it is done, and "" after it.
 
     Raises:
@@ -124,23 +124,39 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     problem = chosen_problem(rows, cols, dtype)
     stages = (None,) if num_stages is None else several(whole_numbers("num_stages", num_stages))
     chosen = chosen_knobs(block_size=block_size, num_warps=num_warps)
-    directory = store_directory() if cache else None
-    with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
-        kernels = chosen_kernels(kernel, compiler.check_file)
-        cells = list(_cells(problem, kernels, gpu, stages, chosen))
-        tritons = several(triton)
+    gpus, tritons = chosen_gpus(gpu), several(triton)
+    here = {one.target for one, present in gpus if present}
+    with ExitStack() as stack:
+        compilers = [
+            stack.enter_context(
+                closing(
+                    Compiler(
+                        store_directory() if cache else None,
+                        triton=one,
+                        here=here,
+                        timeout=compile_timeout,
+                        retry_failed=retry_failed,
+                        progress=progress,
+                    )
+                )
+            )
+            for one in tritons
+        ]
+        kernels = chosen_kernels(kernel, compilers[0].check_file)
+        cells = list(_cells(problem, kernels, [one for one, _ in gpus], stages, chosen))
         _check_number(len(cells) * len(tritons))
-        environments = _environments(tritons)
-        for one in kernels:
-            check_elsewhere(one, other_triton=not all(found.is_running for found in environments))
+        _check_environments(compilers, tritons)
+        other_triton = not all(one.environment.is_running for one in compilers)
+        for named in kernels:
+            check_elsewhere(named, other_triton=other_triton)
         entries = make_entries(
             [
                 (
-                    _case(cell, environment, compiler),
+                    _case(cell, compiler),
                     cell.kernel.name or cell.kernel.kernel.name,
                     cell.asked_stages,
                 )
-                for cell, environment in itertools.product(cells, environments)
+                for cell, compiler in itertools.product(cells, compilers)
             ]
         )
     return Comparison(entries, write_comparison(entries))
@@ -162,40 +178,31 @@ def _check_number(number: int) -> None:
 def _cells(
     problem: Problem,
     kernels: tuple[NamedKernel, ...],
-    gpu: AskedGpus | None,
+    gpus: Sequence[Gpu],
     stages: tuple[int | None, ...],
     chosen: dict[str, int | None],
 ) -> Iterator[_Cell]:
     """Return what is to be compiled with each Triton, checked."""
-    for (one, present), kernel, number in itertools.product(chosen_gpus(gpu), kernels, stages):
+    for one, kernel, number in itertools.product(gpus, kernels, stages):
         config = chosen_config(kernel.kernel, problem, one, {**chosen, "num_stages": number})
         check_launch(kernel.kernel, problem, config, one)
-        yield _Cell(kernel, problem, config, one, present, number)
+        yield _Cell(kernel, problem, config, one, number)
 
 
-def _environments(wanted: tuple[str | None, ...]) -> list[Environment]:
-    """Return the environments in the order asked for, whose Tritons must be different ones."""
+def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | None]) -> None:
+    """Raise InputError where two of *asked* are one Triton."""
     found: dict[str, str | None] = {}
-    environments = []
-    for text in wanted:
-        environment = find_environment(text)
-        if environment.triton in found:
+    for compiler, text in zip(compilers, asked, strict=True):
+        triton = compiler.environment.triton
+        if triton in found:
             refuse(
-                f"{found[environment.triton]} and {text} are both Triton {environment.triton}; give"
-                " versions that differ"
+                f"{found[triton]} and {text} are both Triton {triton}; give versions that differ"
             )
-        found[environment.triton] = text
-        environments.append(environment)
-    return environments
+        found[triton] = text
 
 
-def _case(cell: _Cell, environment: Environment, compiler: Compiler) -> Case:
-    case = compile_case(
-        *(cell.kernel, cell.problem, cell.config, cell.gpu),
-        compiler=compiler,
-        present=cell.present,
-        environment=environment,
-    )
+def _case(cell: _Cell, compiler: Compiler) -> Case:
+    case = compile_case(cell.kernel, cell.problem, cell.config, cell.gpu, compiler)
     return with_times(case, measure=False)
 
 

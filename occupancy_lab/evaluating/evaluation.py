@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import check_files
+from occupancy_lab.compiling.compiler import check_files
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
 from occupancy_lab.gpus import find_gpus

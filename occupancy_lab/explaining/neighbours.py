@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.record import failure_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -113,7 +113,7 @@ def try_neighbours(
         try:
             made = maker.make(function, launch, record.gpu)
         except (CompileError, DoesNotFitError) as error:
-            found[place].append(Neighbour(name, value, None, failure_status(error)))
+            found[place].append(Neighbour(name, value, None, failure_of(error).status))
             continue
         found[place].append(Neighbour(name, value, made, reason=_no_effect(record, made, name)))
     return tuple(map(Tried, records, map(tuple, found)))

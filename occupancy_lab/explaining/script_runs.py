@@ -9,7 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError, DoesNotFitError
@@ -22,13 +23,14 @@ from occupancy_lab.text.document import Answer, Document, Section, Table, litera
 from occupancy_lab.text.words import count, known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.recorder import ScriptLaunch
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.launch import BoundLaunch, Launch
-    from occupancy_lab.values import Resources, Target
+    from occupancy_lab.launch import BoundLaunch
+    from occupancy_lab.values import Resources
 
     LaunchError = CompileError | DoesNotFitError
 
@@ -48,7 +50,7 @@ def script_runs(
         function = _stand_in(first.bound)
         found = [Variant(function, one.bound.launch, one.tuned) for one in launches.values()]
         compiler: Any = _ScriptCompiler(script, launches)
-        launcher = Launcher([(script.gpu, False)], compiler, triton_version())
+        launcher = Launcher([(script.gpu, False)], compiler)
         try:
             yield first, launcher.run(found)
         except (CompileError, DoesNotFitError) as error:
@@ -69,17 +71,23 @@ def _stand_in(bound: BoundLaunch) -> Any:
 
 
 class _ScriptCompiler:
-    """Compiles launches of a script's kernel as a LaunchCompiler does, in the script's process."""
+    """Compiles launches of a script's kernel as a Compiler does, in the script's process."""
 
     def __init__(self, script: Script, launches: Mapping[int, ScriptLaunch]) -> None:
         self._script = script
         self._launches = launches
 
-    def prepare(self, wanted: Iterable[tuple[Any, Launch, Target]]) -> None:
+        self.environment = running_environment()
+
+    def close(self) -> None:
+        """Do nothing: the script ends its process."""
+
+    def compile(self, _wanted: Sequence[Compilation]) -> None:
         """Do nothing: there is one process."""
 
-    def resources(self, _function: Any, launch: Launch, _target: Target) -> Resources:
-        """Return what *launch* takes: one of the script's, or one with other keywords."""
+    def resources(self, wanted: Compilation) -> Resources:
+        """Return what *wanted* takes: one of the script's, or one with other keywords."""
+        launch = wanted.launch
 
         def changes(index: int) -> dict[str, Any]:
             before = self._launches[index].bound.launch.keywords

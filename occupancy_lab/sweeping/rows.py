@@ -21,7 +21,7 @@ from occupancy_lab.sweeping.measured import (
     MEASURED_INTEGERS,
 )
 from occupancy_lab.throughput.predict import add_predictions
-from occupancy_lab.values import COUNTERS, ITEM_BYTES, Failure, Resources
+from occupancy_lab.values import COUNTERS, ITEM_BYTES, Failure, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,8 +108,8 @@ def _compiled(task: Task, outcome: Resources | Failure, triton: str) -> dict[str
     row = name_columns(task.gpu, task.kernel, task.problem, task.config)
     row["triton_version"] = triton
     if isinstance(outcome, Failure):
-        return row | {"status": outcome.status, "reason": outcome.reason}
-    return row | {"status": "ok"} | {name: getattr(outcome, name) for name in RESOURCES}
+        return row | {"status": outcome.status.value, "reason": outcome.reason}
+    return row | {"status": Status.OK.value} | {name: getattr(outcome, name) for name in RESOURCES}
 
 
 def _add_occupancies(
@@ -131,11 +131,11 @@ def _add_occupancies(
     evaluated = evaluate_points(points, architectures).to_dict("records")
     for (row, task, resources), point in zip(compiled, evaluated, strict=True):
         if point["programs_per_multiprocessor"] == 0:
-            row.update(status="does not fit", reason=_why_not(task, resources))
+            row.update(status=Status.DOES_NOT_FIT.value, reason=_why_not(task, resources))
             continue
         plans = _plans(task, point)
         if plans["num_programs"] == 0:
-            row.update(status="does not fit", reason=_why_not(task, resources))
+            row.update(status=Status.DOES_NOT_FIT.value, reason=_why_not(task, resources))
             continue
         names = ("programs_per_multiprocessor", "limiter", "occupancy", "tutorial_programs")
         row.update({name: point[name] for name in names}, **plans)

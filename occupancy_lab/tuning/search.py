@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.environment import find_environment
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -112,22 +112,22 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         raise InputError(msg)
     device, names = _tuned_gpu(gpu, measure=measure)
     basis = _basis(device)
-    with closing(Compiler(store_directory() if cache else None, timeout=compile_timeout)) as one:
-        kernels = chosen_kernels(kernel or SOFTMAXES, one.check_file)
-    environment = find_environment(triton)
-    for found in kernels:
-        check_predictable(found.kernel)
-        check_elsewhere(found, other_triton=not environment.is_running, measure=measure)
-    warps, stages = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
-    tasks = list(grid_tasks(kernels, problem, device, warps, stages))
-    compiled = run_tasks(
-        tasks,
-        environment=environment,
-        compile_timeout=compile_timeout,
-        cache=cache,
+    made = Compiler(
+        store_directory() if cache else None,
+        triton=triton,
+        timeout=compile_timeout,
         retry_failed=retry_failed,
-        progress=progress,
+        counted=progress,
     )
+    with closing(made) as compiler:
+        kernels = chosen_kernels(kernel or SOFTMAXES, compiler.check_file)
+        other_triton = not compiler.environment.is_running
+        for found in kernels:
+            check_predictable(found.kernel)
+            check_elsewhere(found, other_triton=other_triton, measure=measure)
+        knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
+        tasks = list(grid_tasks(kernels, problem, device, *knobs))
+        compiled = run_tasks(tasks, compiler)
     table, ranked = _ranked(compiled, tasks)
     table = _with_recorded(table, ranked)
     if measure:
@@ -285,7 +285,8 @@ def config_pruner(
             asked = Config(block_size, config.num_warps, config.num_stages)
             return Task(name, found, problem, asked, gpu)
 
-        times = run_tasks([task(config) for config in configs])["predicted_us"]
+        with closing(Compiler(store_directory())) as compiler:
+            times = run_tasks([task(config) for config in configs], compiler)["predicted_us"]
         return [configs[place] for place in times.sort_values(kind="stable").index[:top]]
 
     return prune

@@ -37,8 +37,7 @@ def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources | str:
 @pytest.fixture(autouse=True)
 def _given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile nothing, and import the file of kernels here alone."""
-    monkeypatch.setattr(dry_run, "LaunchCompiler", lambda *_, **__: GivenCompiler(outcome))
-    monkeypatch.setattr(dry_run.Compiler, "check_file", lambda *_: None)
+    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(outcome))
 
 
 def test_explain_takes_what_describes_a_launch() -> None:

@@ -13,8 +13,7 @@ from samples import H100, H100_SINGLE
 from stand_ins import CONDITIONS
 
 from occupancy_lab.compiling import Store
-from occupancy_lab.compiling.environment import running_environment
-from occupancy_lab.compiling.process import Compiler
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
 from occupancy_lab.explaining.explanation import compile_case
@@ -352,10 +351,7 @@ def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
     config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
     with closing(Compiler(None)) as compiler:
         return compile_case(
-            *(chosen_kernel("softmax"), Problem(4096, cols), config, find_gpu("h200")),
-            compiler=compiler,
-            present=False,
-            environment=running_environment(),
+            chosen_kernel("softmax"), Problem(4096, cols), config, find_gpu("h200"), compiler
         )
 
 

@@ -42,7 +42,7 @@ def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
 @pytest.fixture(autouse=True)
 def _given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile nothing."""
-    monkeypatch.setattr(dry_run, "LaunchCompiler", lambda *_, **__: GivenCompiler(outcome))
+    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(outcome))
 
 
 def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:

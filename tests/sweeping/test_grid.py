@@ -39,7 +39,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of compiles that sweeps of the test really made."""
     made: list[str] = []
-    module = sys.modules["occupancy_lab.sweeping.grid"]
+    module = sys.modules["occupancy_lab.compiling.compiler"]
     real = module.compile_here
 
     def counted(*asked):  # noqa: ANN002, ANN202 - the signature of compile_here
