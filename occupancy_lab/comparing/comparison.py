@@ -22,7 +22,7 @@ from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import with_times
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
 from occupancy_lab.explaining.duration import predicted_words, recorded_words
-from occupancy_lab.explaining.explanation import Explanation, compile_case
+from occupancy_lab.explaining.explanation import Explanation, compile_cases
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
 from occupancy_lab.explaining.limits import answer_in_short, occupancy_words, programs_words
@@ -202,7 +202,7 @@ def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | Non
 
 
 def _case(cell: _Cell, compiler: Compiler) -> Case:
-    case = compile_case(cell.kernel, cell.problem, cell.config, cell.gpu, compiler)
+    (case,) = compile_cases(cell.kernel, cell.problem, [(cell.config, cell.gpu)], compiler)
     return with_times(case, measure=False)
 
 

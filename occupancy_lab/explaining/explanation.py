@@ -36,7 +36,7 @@ from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.text.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.explaining.case import Recorded
     from occupancy_lab.explaining.dry_run import DryRun
@@ -94,18 +94,30 @@ class Explanation(Answer):
         }
 
 
-def compile_case(
-    kernel: NamedKernel, problem: Problem, config: Config, gpu: Gpu, compiler: Compiler
-) -> Case:
-    """Return the case of a launch as *compiler* compiles it."""
-    single = dataclasses.replace(config, num_stages=1)
-    check_launch(kernel.kernel, problem, config, gpu)
+def compile_cases(
+    kernel: NamedKernel,
+    problem: Problem,
+    configs: Sequence[tuple[Config, Gpu]],
+    compiler: Compiler,
+) -> list[Case]:
+    """Return the case of each launch as *compiler* compiles it."""
+    for config, gpu in configs:
+        check_launch(kernel.kernel, problem, config, gpu)
+    singles = [
+        compilation(kernel, problem, dataclasses.replace(config, num_stages=1), gpu.target)
+        for config, gpu in configs
+    ]
     compiler.compile(
-        [compilation(kernel, problem, one, gpu.target) for one in dict.fromkeys((config, single))]
+        [compilation(kernel, problem, one, gpu.target) for one, gpu in configs] + singles
     )
-    record = compile_record(kernel, problem, config, gpu, compiler)
-    resources = compiler.resources(compilation(kernel, problem, single, gpu.target))
-    return Case(record, resources, asked_kernel=kernel.name)
+    return [
+        Case(
+            compile_record(kernel, problem, config, gpu, compiler),
+            compiler.resources(single),
+            asked_kernel=kernel.name,
+        )
+        for (config, gpu), single in zip(configs, singles, strict=True)
+    ]
 
 
 def write_document(cases: tuple[Case, ...]) -> Document:
@@ -239,7 +251,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     gpus = chosen_gpus(gpu)
     here = gpu_to_measure([one for one, _ in gpus]) if measure else None
     directory = store_directory() if cache else None
-    made = Compiler(
+    maker = Compiler(
         directory,
         triton=triton,
         here={one.target for one, present in gpus if present},
@@ -248,7 +260,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         progress=progress,
     )
     cases = []
-    with closing(made) as compiler:
+    with closing(maker) as compiler:
         found = found_kernel(kernel, compiler.check_file)
         none_chosen = set(chosen.values()) == {None}
         if found.kernel.function is None and none_chosen and not measure and triton is None:
@@ -258,10 +270,9 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         check_elsewhere(found, other_triton=other_triton, measure=measure)
         asked = frozenset(knob for knob, value in chosen.items() if value is not None)
         other = triton if other_triton else None
-        for one, _ in gpus:
-            config = chosen_config(found.kernel, problem, one, chosen)
-            case = compile_case(found, problem, config, one, compiler)
-            case = dataclasses.replace(case, asked=asked, triton=other)
-            case = with_times(case, measure=one is here)
+        configs = [(chosen_config(found.kernel, problem, one, chosen), one) for one, _ in gpus]
+        for made in compile_cases(found, problem, configs, compiler):
+            case = dataclasses.replace(made, asked=asked, triton=other)
+            case = with_times(case, measure=case.record.gpu is here)
             cases.append(with_alternatives(case, directory))
     return Explanation(tuple(cases))

@@ -16,7 +16,7 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
-from occupancy_lab.explaining.explanation import compile_case
+from occupancy_lab.explaining.explanation import compile_cases
 from occupancy_lab.explaining.timing import (
     NOTICEABLE,
     ROWS_REASONS,
@@ -350,9 +350,10 @@ def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
     """Return a compiled case on an H200."""
     config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
     with closing(Compiler(None)) as compiler:
-        return compile_case(
-            chosen_kernel("softmax"), Problem(4096, cols), config, find_gpu("h200"), compiler
+        (case,) = compile_cases(
+            chosen_kernel("softmax"), Problem(4096, cols), [(config, find_gpu("h200"))], compiler
         )
+        return case
 
 
 def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:
