@@ -31,8 +31,8 @@ from occupancy_lab.measuring.measure import PROVIDERS, provider
 from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
-from occupancy_lab.sweeping.measured import MEASURED_INTEGERS, add_columns, measured_row
-from occupancy_lab.sweeping.rows import INTEGERS
+from occupancy_lab.sweeping.measured import add_columns, measured_row
+from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.values import ITEM_BYTES, Config, Problem
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def write(table: pd.DataFrame, name: str) -> None:
     """Write *table* into reports/data, times to 1 ns."""
     times = table[["us", "us_low", "us_high"]].astype("Float64").round(3)
     errors = table["relative_error"].astype(float).map("{:.2g}".format).replace("nan", None)
-    whole = {one: "Int64" for one in (*INTEGERS, *MEASURED_INTEGERS) if one in table}
+    whole = {str(one): "Int64" for one in table if str(one) in COLUMNS and COLUMNS[str(one)].whole}
     table = table.assign(**times, relative_error=errors).astype(whole)
     table.to_csv(DATA / name, index=False, lineterminator="\n")
     print(f"{len(table)} rows in {name}", flush=True)

@@ -14,12 +14,14 @@ from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands
 from occupancy_lab.cli.options import (
+    VIEWED,
     Command,
     File,
     Ignored,
     Integers,
     any_launch_options,
     cache_options,
+    chosen_view,
     compile_timeout_option,
     debug_option,
     format_options,
@@ -254,22 +256,22 @@ def sweep(
 
     Of FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
     """
+    chosen = chosen_view(asked)
     if launch is None:
         from occupancy_lab.measuring.journal import Journal
         from occupancy_lab.sweeping.run import run
 
         with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
             matrix = of_matrix(asked)
-            swept = run(gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
+            swept = run(*chosen, gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
             _print_swept(swept, asked["form"])
     else:
         from occupancy_lab.explaining.launch_table import sweep_launches
 
-        views = ("where", "sort", "top", "form", "export_csv", "export_json", "export_markdown")
-        given = of_launch(launch, asked, *views)
+        given = of_launch(launch, asked, "form", *VIEWED)
         if not asked["quiet"]:
             given["progress"] = show_status
-        swept = sweep_launches(**given, gpu=gpus or None, cache=not no_cache)
+        swept = sweep_launches(*chosen, **given, gpu=gpus or None, cache=not no_cache)
         _print_swept(swept, asked["form"])
     sys.exit(swept.status)
 

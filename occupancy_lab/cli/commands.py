@@ -156,15 +156,15 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: bool) -> None:
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
     from occupancy_lab.calibrating.calibrate import calibrate_here
-    from occupancy_lab.files import check_outputs, export
+    from occupancy_lab.files import check_outputs, export, plain_rows
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.run import shown_progress
+    from occupancy_lab.table.view import to_csv
     from occupancy_lab.workers.signals import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
         if export_csv is not None:
-            export(Path(export_csv), views.to_csv(table))
+            export(Path(export_csv), to_csv([*table], plain_rows(table)))
 
     check_outputs({"--export-csv": export_csv})
     with Journal("calibrate", resume=not no_resume) as journal:

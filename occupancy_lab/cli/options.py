@@ -18,6 +18,8 @@ from occupancy_lab.errors import InputError, quoted, refuse
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from occupancy_lab.table.view import Exports, View
+
 LONGEST_TIMEOUT = 1_000_000.0
 """Seconds; the operating system waits for no more than some 2,000,000."""
 OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
@@ -427,6 +429,19 @@ def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--export-json", type=File(), help="Write JSON to a file too."),
         click.option("--export-markdown", type=File(), help="Write markdown too."),
     )
+
+
+VIEWED = ("where", "sort", "top", "export_csv", "export_json", "export_markdown")
+"""What `view_options` give."""
+
+
+def chosen_view(asked: dict[str, Any]) -> tuple[View, Exports]:
+    """Take out of *asked* which rows are shown and the files that they go to, and return them."""
+    from occupancy_lab.table.view import Exports, View
+
+    given = {name: asked.pop(name) for name in VIEWED}
+    exports = {name: given.pop(f"export_{name}") for name in ("csv", "json", "markdown")}
+    return View(**given), Exports(**exports)
 
 
 def _with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:

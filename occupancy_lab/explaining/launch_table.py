@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
@@ -19,61 +17,36 @@ from occupancy_lab.explaining.any_launch import (
     write_variants,
 )
 from occupancy_lab.explaining.dry_run import DryRun, explain_launch
-from occupancy_lab.expressions import Kind, nearest, parse
-from occupancy_lab.files import check_outputs
-from occupancy_lab.sweeping import views
-from occupancy_lab.sweeping.run import NOT_WRITTEN, Swept, complaints_of, export_table
+from occupancy_lab.sweeping.run import NOT_WRITTEN, Swept
+from occupancy_lab.table.columns import kinds_of
+from occupancy_lab.table.view import FORMS, columns_of
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
+    from collections.abc import Sequence
 
     from occupancy_lab.record import LaunchRecord
+    from occupancy_lab.table.view import Exports, View
 
 MOST_COMPARED = 6
 """Launches that fit beside each other."""
 
 
-def sweep_launches(  # noqa: PLR0913 - one argument per option of the command line
-    *,
-    where: str | None = None,
-    sort: str | None = None,
-    top: int | None = None,
-    form: str | None = None,
-    export_csv: str | None = None,
-    export_json: str | None = None,
-    export_markdown: str | None = None,
-    **asked: Any,
-) -> Swept:
+def sweep_launches(view: View, exports: Exports, form: str | None = None, **asked: Any) -> Swept:
     """Return what `occupancy-lab sweep FILE.py:FUNCTION` prints of the launches that are *asked*.
 
     Raises InputError, before any work, for what cannot be asked or written, and after it for a
     column that there is not.
     """
-    outputs = {
-        "--export-csv": (export_csv, views.to_csv),
-        "--export-json": (export_json, views.to_json),
-        "--export-markdown": (export_markdown, views.to_markdown),
-    }
-    check_outputs({option: path for option, (path, _) in outputs.items()})
+    exports.check()
     swept = explain_launch(**asked)
-    table = swept.table()
-    chosen = _chosen(table, where, sort, top)
-    complaints = tuple(
-        complaints_of(
-            [
-                partial(export_table, Path(path), form_of, chosen)
-                for path, form_of in outputs.values()
-                if path is not None
-            ]
-        )
-    )
-    forms = {"csv": views.to_csv, "json": views.to_json}
-    runs = [swept.runs[place] for place in chosen.index]
-    text = forms[form](chosen) if form else _screen(runs)
+    rows = [run.row() for run in swept.runs]
+    columns, places = columns_of(rows), view.places(rows, kinds_of(rows))
+    shown = [{name: rows[place].get(name) for name in columns} for place in places]
+    complaints = tuple(exports.write(columns, shown))
+    runs = [swept.runs[place] for place in places]
+    text = FORMS[form](columns, shown) if form else _screen(runs)
     if complaints:
         return Swept(text, NOT_WRITTEN, complaints)
     return Swept(text, 0 if swept.records else 1)
@@ -81,37 +54,6 @@ def sweep_launches(  # noqa: PLR0913 - one argument per option of the command li
 
 def _screen(runs: Sequence[Any]) -> str:
     return write_variants(runs).to_markdown() if runs else "No row meets the condition.\n"
-
-
-def _chosen(
-    table: pd.DataFrame, where: str | None, sort: str | None, top: int | None
-) -> pd.DataFrame:
-    """Return the rows that meet *where*, by the column *sort* ("-" before it: descending)."""
-    if where is not None:
-        condition = parse(where)
-        condition.check(_kinds(table))
-        plain = table.astype(object).where(table.notna(), None).to_dict("records")
-        rows = [{str(name): value for name, value in row.items()} for row in plain]
-        kept = [condition.evaluate(row) is True for row in rows]
-        table = table[kept]
-    if sort is not None:
-        name = sort.removeprefix("-")
-        if name not in table:
-            msg = f"--sort {name!r} is no column; {nearest(name, table.columns)}"
-            raise InputError(msg)
-        table = table.sort_values(name, ascending=not sort.startswith("-"), kind="stable")
-    return table if top is None else table.head(top)
-
-
-def _kinds(table: pd.DataFrame) -> Mapping[str, Kind]:
-    from pandas.api import types
-
-    def kind(column: Any) -> Kind:
-        if types.is_bool_dtype(column):
-            return Kind.CONDITION
-        return Kind.NUMBER if types.is_numeric_dtype(column) else Kind.TEXT
-
-    return {str(name): kind(table[name]) for name in table}
 
 
 def compare_launches(**asked: Any) -> ComparedLaunches:

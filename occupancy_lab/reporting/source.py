@@ -17,9 +17,9 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, run_tasks
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
 from occupancy_lab.sweeping.rows import make_table
+from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.text.document import literal
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources

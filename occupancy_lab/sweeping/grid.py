@@ -30,7 +30,7 @@ from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import compilation
 from occupancy_lab.sweeping.measured import add_columns, measure_table
-from occupancy_lab.sweeping.rows import COLUMNS, make_table
+from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.values import Config, Failure, Resources
 from occupancy_lab.workers.signals import UnfinishedError
 
@@ -129,8 +129,6 @@ def grid_tasks(
             yield Task(name, kernel, problem, config, gpu)
 
 
-__all__ = ["COLUMNS", "sweep"]
-
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
 NUM_STAGES = (1, 2, 3, 4)
 
@@ -161,10 +159,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     """Compile every configuration and give a table with one row each, in the order of the grid.
 
     A configuration that cannot be had is a row too: `status` is "ok", "does not fit",
-    "compile failed", "timed out", "skipped" or "interrupted", and `reason` says why. COLUMNS says
-    what each column holds; a number that is not known is missing. With *measure* rows that are ok
-    are launched where they are for the GPU of this machine, and MEASURED_COLUMNS of
-    `occupancy_lab.sweeping.measured` are there too.
+    "compile failed", "timed out", "skipped" or "interrupted", and `reason` says why.
+    `occupancy_lab.table.COLUMNS` says what each column holds; a number that is not known is
+    missing. With *measure* rows that are ok are launched where they are for the GPU of this
+    machine, and the columns of a measurement are there too.
 
     Args:
         cols: Columns of the matrix, one number or several; as are all but *kernel* and *triton* up

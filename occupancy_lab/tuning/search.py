@@ -28,8 +28,9 @@ from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
+from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_as_compiled
+from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, choice_of, cost_of

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from occupancy_lab.checking.rows import RESULTS, Table, make_rows, read_rows
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
+from occupancy_lab.files import plain_rows
 from occupancy_lab.scanning import scan as scanning
-from occupancy_lab.sweeping import views
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.rows import COLUMNS
+from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
+from occupancy_lab.table.view import FORMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ NAMES |= {"num_warps", "num_stages", "num_ctas", "constexprs", "arguments"}
 
 def test_every_result_of_a_table_is_known_as_one() -> None:
     """A column of a sweep, a measurement or a scan names its row, or is a result."""
-    columns = {*COLUMNS, *MEASURED_COLUMNS, *scanning.COLUMNS}
+    columns = {*SWEEP_COLUMNS, *MEASURED_COLUMNS, *scanning.COLUMNS}
     assert columns - NAMES <= RESULTS
     assert not RESULTS & NAMES
 
@@ -63,8 +63,8 @@ def test_csv_and_json_hold_the_same_rows(
     """A table is read alike from the CSV and from the JSON that a sweep writes of it."""
     table = pandas.DataFrame(rows).astype({"n_regs": "Int64", "occupancy": "Float64"})
     folder = tmp_path_factory.mktemp("rows")
-    (folder / "rows.csv").write_bytes(views.to_csv(table).encode())
-    (folder / "rows.json").write_bytes(views.to_json(table).encode())
+    (folder / "rows.csv").write_bytes(FORMS["csv"]([*table], plain_rows(table)).encode())
+    (folder / "rows.json").write_bytes(FORMS["json"]([*table], plain_rows(table)).encode())
     read = [[one.values for one in read_rows(folder / name)] for name in ("rows.csv", "rows.json")]
     assert read[0] == read[1] == rows
 

@@ -28,7 +28,7 @@ from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import PROBLEM, fresh_table
-from occupancy_lab.values import Config, Failure, Resources
+from occupancy_lab.values import Config, Failure, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -176,7 +176,7 @@ def _outcome(knobs: Mapping[str, Any]) -> Resources | Failure:
     """Return what a configuration is said to compile to: 16 warps to nothing."""
     num_warps = knobs.get("num_warps", 4)
     if num_warps == 16:
-        return Failure("compile failed", "no luck")
+        return Failure(Status.COMPILE_FAILED, "no luck")
     pipeline = (knobs.get("num_stages", 3) - 1) * knobs.get("BLOCK_SIZE", 64) * 4
     shared = pipeline + 4 * num_warps
     return Resources(32, num_warps, shared, pipeline_shared=pipeline, **COUNTS)

@@ -91,7 +91,6 @@ REFUSED = {
     ("explain", "--measure"): "--measure has no use for the launch of",
     ("sweep", "--jobs", "2"): "--jobs has no use for the launch of",
     ("tune", "--measure"): "--measure has no use for the launch of",
-    ("tune", "--retry-failed"): "--retry-failed has no use for the launch of",
     ("compare", "--block-size", "64"): "--block-size has no use for the launch of",
     ("explain", "--num-warps", "6"): "num_warps is '6'; give a power of two",
     ("explain", "--option", "nope=1"): "nope is neither a parameter of transpose",
