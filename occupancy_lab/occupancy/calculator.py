@@ -180,10 +180,6 @@ def calculate(resources: Resources, gpu: Gpu) -> Calculation:
 
 WARP_GROUP = 4
 """Warps that Triton launches a multiple of where it specializes warps (its AllocateWarpGroups)."""
-CLUSTERS_FROM = 90
-"""The first compute capability with clusters (CUDA C++ Programming Guide)."""
-HIP_CLUSTERS = "gfx125"
-"""How the AMD targets begin that have clusters (Triton's supports_multi_cta_launch)."""
 
 
 def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
@@ -195,13 +191,7 @@ def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
 def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
     if not 1 <= num_ctas <= MAX_NUM_CTAS or num_ctas & (num_ctas - 1):
         refuse(f"num_ctas is {num_ctas}; a program has 1, 2, 4, 8 or {MAX_NUM_CTAS} CTAs")
-    target = gpu.target
-    has_clusters = (
-        int(target.arch) >= CLUSTERS_FROM
-        if target.backend == "cuda"
-        else target.arch.startswith(HIP_CLUSTERS)
-    )
-    if num_ctas > 1 and not has_clusters:
+    if num_ctas > 1 and gpu.architecture.max_cluster_size is None:
         refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
 
 
