@@ -203,7 +203,6 @@ BOUNDS = {
     "row_bandwidth_gbs": (0.5, 0.92, 1.05),
     "loop_bandwidth_gbs": (0.5, 0.88, 1.05),
     "copy_bandwidth_gbs": (0.5, 0.88, 1.05),
-    "stage_loss": (0.0, 0.02, 0.2),
     "split_loss": (0.0, 0.02, 0.2),
     "latency_us": (0.05, 0.4, 2.0),
     "stall_factor": (0.5, 1.3, 4.0),
@@ -222,7 +221,6 @@ BOUNDS = {
     "start_share": (0.0, 0.2, 1.5),
     "pass_share": (0.0, 0.5, 2.0),
     "tail_share": (0.0, 0.5, 1.5),
-    "prologue_factor": (0.0, 1.5, 6.0),
     "exchange_us": (0.0, 0.3, 2.0),
 }
 """The least, the first guess and the most of each constant; the bandwidths' are shares of the

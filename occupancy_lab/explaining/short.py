@@ -90,9 +90,10 @@ WORDS = {
     ),
     "bound by": "the part that takes longest by itself.",
     "plain copy": (
-        "a kernel that only reads the matrix and writes it elsewhere: no kernel that reads and"
-        " writes it once is expected to be faster. Both speeds of a share of it are recorded, or"
-        " both predicted; the time beside it is the copy's."
+        "a kernel that only reads the matrix and writes it elsewhere, recorded of torch's copy_."
+        " A share above 100% means that the launch is faster than that copy, for which CUDA takes"
+        " two launches where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
+        " of a share are recorded, or both predicted; the time beside it is the copy's."
     ),
     "num_stages": (
         "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"

@@ -39,8 +39,6 @@ class Constants:
     """What it gives when resident programs stride over the rows, each at its own pace."""
     copy_bandwidth_gbs: float
     """What it gives when such programs copy rows ahead to shared memory (num_stages above 1)."""
-    stage_loss: float
-    """The part of that bandwidth that each stage above the second costs."""
     split_loss: float
     """The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."""
     latency_us: float
@@ -79,8 +77,6 @@ class Constants:
     """How much of the one pass that copies ahead cannot hide is not made up for."""
     tail_share: float
     """How much of a last round with fewer programs is not made up for by their being fewer."""
-    prologue_factor: float
-    """How much longer the instructions before a loop take than its own."""
     exchange_us: float
     """How far the times at which programs of one row have told the others of theirs lie apart, the
     way through the L2 cache included: their deviation, as the slowest of many shows it."""
@@ -96,7 +92,7 @@ class Constants:
         return (
             all(type(value) in {int, float} and 0 <= value < math.inf for value in values.values())
             and all(value > 0 for name, value in values.items() if name.endswith("_gbs"))
-            and max(self.stage_loss, self.split_loss) < 1
+            and self.split_loss < 1
         )
 
     def replace(self, **changes: float) -> Constants:

@@ -80,7 +80,7 @@ def test_table_without_uses(make_table: Table, say: Say) -> None:
 
 def test_rivals_by_hand(make_table: Table, say: Say) -> None:
     """Three ways of choosing one of two kernels' launches: by time, the first, by occupancy."""
-    say([12.0, 11.0, 30.0, 20.0], copy_us=10.0)
+    say([12.0, 11.0, 30.0, 20.0], roofline_us=10.0)
     table = make_table(
         {"us": 10.0, "occupancy": 0.25},
         {"us": 20.0, "occupancy": 0.5, "num_warps": 8},

@@ -228,6 +228,14 @@ def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
         assert expected in write_document((case,)).to_markdown()
 
 
+def test_a_share_above_a_copy_is_not_denied(make_case: Callable[..., Case]) -> None:
+    """A launch that was faster than the copy has a share above 100%, which --words explains."""
+    copy = dataclasses.replace(MEASURED, us=12.6)
+    case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
+    assert "102%, both recorded (12.6 us)" in write_short((case,)).to_markdown()
+    assert "above 100% means that the launch is faster" in WORDS["plain copy"]
+
+
 def test_a_recorded_copy_is_found() -> None:
     """On the H200 the copy at 781 columns was measured, and 'of a copy' is of that one."""
     copy = recorded.recorded_copy("h200", Problem(4096, 781))
