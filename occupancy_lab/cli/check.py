@@ -28,7 +28,7 @@ from occupancy_lab.cli.options import (
     triton_option,
 )
 from occupancy_lab.errors import quoted, refuse
-from occupancy_lab.text.printing import print_answer, show_status
+from occupancy_lab.text.printing import on_github, print_answer, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
         if path is not None:
             export(Path(path), forms[option](checked))
     print_answer(checked, "json" if as_json else form)
-    if os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github:
+    if on_github() if github is None else github:
         # The runner reads commands from both streams, and this one is seldom put into a file.
         click.echo(outputs.to_github(checked), err=True, nl=False)
     sys.exit(checked.status)

@@ -217,7 +217,7 @@ def evaluate(*, as_json: bool, **asked: Any) -> None:
     evaluation, broken = run(**asked)
     print_answer(evaluation, "json" if as_json else "terminal")
     for sentence in broken:
-        click.echo(sentence, err=True)
+        print_note(sentence)
     sys.exit(1 if broken else 0)
 
 
@@ -388,4 +388,4 @@ def explore(output: str, rows: str | None) -> None:
     """
     from occupancy_lab.exploring.page import explore as write_page
 
-    click.echo(write_page(output, rows=rows))
+    print_text(f"{write_page(output, rows=rows)}\n")
