@@ -138,35 +138,24 @@ def print_answer(answer: Answer, form: str, document: Document | None = None) ->
         (print_text if form == "markdown" else print_markdown)(text)
 
 
-LONGEST_NAME = 20
-"""Characters up to which the names in a table's first column stay on one line."""
-
-
 @functools.cache
-def _folding_markdown() -> Any:
-    """Return rich's Markdown, but with words that are too long for a column of a table broken.
-
-    rich would cut them off. Short names in the first column are not broken: the other columns are
-    narrower instead.
-    """
+def _fitting_markdown() -> Any:
+    """Return rich's Markdown, but with tables that break no word; rich would cut off long ones."""
     from rich.markdown import Markdown, TableElement
-    from rich.table import Table
 
-    class FoldingTable(TableElement):
+    from occupancy_lab.text.fitting import fitted
+
+    class FittingTable(TableElement):
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            for part in super().__rich_console__(console, options):
-                if isinstance(part, Table):
-                    for column in part.columns:
-                        column.overflow = "fold"
-                    first = part.columns[0]
-                    names = map(str, (first.header, *first.cells))
-                    first.no_wrap = max(map(len, names)) <= LONGEST_NAME
-                yield part
+            header = [] if self.header is None or self.header.row is None else [self.header.row]
+            rows = [*header, *([] if self.body is None else self.body.rows)]
+            cells = [[cell.content for cell in row.cells] for row in rows]
+            yield from fitted(list(zip(*cells, strict=True)), options.max_width)
 
-    class FoldingMarkdown(Markdown):
-        elements = {**Markdown.elements, "table_open": FoldingTable}  # noqa: RUF012 - rich's form
+    class FittingMarkdown(Markdown):
+        elements = {**Markdown.elements, "table_open": FittingTable}  # noqa: RUF012 - rich's form
 
-    return FoldingMarkdown
+    return FittingMarkdown
 
 
 def print_markdown(markdown: str) -> None:
@@ -179,7 +168,7 @@ def print_markdown(markdown: str) -> None:
 
     console = Console(highlight=False)
     with console.capture() as capture:
-        console.print(_folding_markdown()(visible(markdown), justify="left"))
+        console.print(_fitting_markdown()(visible(markdown), justify="left"))
     # The codes of colours are rich's own; an entity of the markdown may stand for any other.
     rendered = "\x1b".join(map(visible, capture.get().split("\x1b")))
     lines = [line.rstrip() for line in rendered.splitlines()]
