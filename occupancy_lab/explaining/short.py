@@ -276,4 +276,4 @@ def _because(calculation: Calculation, limit: Limit) -> str:
         each = f"{n_regs} x {architecture.warp_size} -> {rounded}"
     else:
         each = f"{n_regs} -> {rounded} a lane"
-    return f"{each}; {last.partition(f' {architecture.warp_word}s per program')[0]}"
+    return f"{each}; {last.removesuffix(' per program').rpartition(' ')[0]}"

@@ -19,6 +19,7 @@ from occupancy_lab.text.words import (
     cell,
     change,
     conditions_sentence,
+    count,
     difference,
     listed,
 )
@@ -269,5 +270,5 @@ def _markdown(table: pd.DataFrame) -> str:
 
 def _summary(table: pd.DataFrame) -> str:
     counts = table["status"].value_counts()
-    parts = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return f"{len(table)} configurations: {parts or 'none'}"
+    parts = ", ".join(f"{number} {status}" for status, number in counts.items())
+    return f"{count(len(table), 'configuration')}: {parts or 'none'}"
