@@ -41,6 +41,7 @@ from occupancy_lab.text.printing import (
     print_answer,
     print_json,
     print_markdown,
+    print_note,
     print_text,
     show_status,
 )
@@ -122,8 +123,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _fail(sentence: str, code: int) -> NoReturn:
-    words = _cut(" ".join(sentence.split()), LONGEST_NAME)
-    click.echo(f"{NAME}: {words}", err=True)
+    print_note(_cut(" ".join(sentence.split()), LONGEST_NAME))
     sys.exit(code)
 
 

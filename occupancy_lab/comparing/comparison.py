@@ -25,7 +25,7 @@ from occupancy_lab.explaining.duration import predicted_words, recorded_words
 from occupancy_lab.explaining.explanation import Explanation, compile_cases
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
-from occupancy_lab.explaining.limits import answer_in_short, occupancy_words, programs_words
+from occupancy_lab.explaining.limits import answer_in_short, occupancy_words
 from occupancy_lab.explaining.short import bound_words
 from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.inputs import (
@@ -239,12 +239,9 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
         (
             ("target", lambda entry: entry.record.gpu.target.name),
             ("kernel", lambda entry: entry.names["kernel"]),
-            (
-                " / ".join(name for name, _ in KNOBS),
-                lambda entry: " / ".join(_knob(entry, field) for _, field in KNOBS),
-            ),
+            *((name, partial(_knob, field=field)) for name, field in KNOBS),
             *resource_rows(entries),
-            ("programs per multiprocessor", lambda entry: programs_words(entry.calculation)),
+            ("programs per multiprocessor", _programs),
             ("limiter", lambda entry: limiter_words(entry.calculation)),
             ("occupancy", lambda entry: occupancy_words(entry.calculation)),
             ("num_programs", num_programs_words),
@@ -295,6 +292,10 @@ def _along(part: Slice) -> Iterator[str]:
         yield from moves(part)
     if part.dimension in {"gpu", "kernel"}:
         yield from _choices(part)
+
+
+def _programs(entry: Entry) -> str:
+    return str(entry.record.occupancy.programs_per_multiprocessor)
 
 
 def _knob(entry: Entry, field: str) -> str:

@@ -190,6 +190,12 @@ def _unsaid(_entry: Entry) -> None:
     return None
 
 
+def _number_allowed(entry: Entry, resource: str) -> str | None:
+    """Return what a limit allows without its arithmetic: "10"."""
+    limits = {one.resource: one.programs for one in entry.record.occupancy.limits}
+    return str(limits[resource]) if resource in limits else None
+
+
 def _allowed(entry: Entry, resource: str) -> str | None:
     """Return what a limit allows with its arithmetic: "VGPRs allow 10 programs (...)"."""
     limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
@@ -223,7 +229,8 @@ def _limits(part: Slice) -> Iterator[str]:
         if resource not in POOLS and resource not in limiters:
             continue
         pool = part.said(POOLS.get(resource, _unsaid))
-        allowed = part.said(partial(_allowed, resource=resource))
+        numbers = part.said(partial(_number_allowed, resource=resource))
+        allowed = numbers and part.said(partial(_allowed, resource=resource))
         sentences = [_sentence(text) for text in (pool, allowed) if text]
         if sentences:
             yield " ".join(sentences)

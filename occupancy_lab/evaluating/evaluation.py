@@ -148,16 +148,17 @@ class Evaluation(Answer):
     left_out: tuple[str, ...] = ()
     """Uses of the table that were not asked for, and are in no default."""
 
-    def to_document(self) -> Document:
-        """Return the evaluation in words."""
-        explained = (*EXPLAINED.splitlines(), *_left_out(self))
+    def to_document(self, *, full: bool = True) -> Document:
+        """Return the evaluation in words: the *full* text, or a screen."""
+        sections = (
+            *(_result_section(result) for result in self.results),
+            Section("What the numbers are", sentences=(*EXPLAINED.splitlines(), *_left_out(self))),
+        )
+        overview = Section("", (_overview(self.results),), (SHORT, *_left_out(self)))
         return Document(
             "Predicted times, set against measured ones",
             tuple(_in_short(result) for result in self.results),
-            (
-                *(_result_section(result) for result in self.results),
-                Section("What the numbers are", sentences=explained),
-            ),
+            sections if full else (overview,),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -328,6 +329,10 @@ def choose(table: pd.DataFrame, gpus: Sequence[str], uses: Sequence[str]) -> pd.
     return chosen
 
 
+SHORT = (
+    "The first choice is the configuration of a shape with the least predicted time. `--full` has"
+    " the errors by kind of launch, the worst launches, and what the numbers are."
+)
 EXPLAINED = """\
 The error of a launch is |predicted / measured - 1|; the bias is the same with its sign.
 The goals are what the lab aims at; where a number does not reach its goal, so far it has not.
@@ -346,6 +351,20 @@ def _left_out(evaluation: Evaluation) -> Iterator[str]:
         uses = listed([literal(use) for use in evaluation.left_out])
         options = " ".join(f"--use {shlex.quote(use)}" for use in evaluation.left_out)
         yield f"Launches whose use is {uses} are left out; `{options}` takes them instead."
+
+
+def _overview(results: Sequence[Result]) -> Table:
+    """Return the numbers of the predictions, a column for each result."""
+    rows = tuple(
+        (
+            metric.words,
+            formatted(metric.goal, metric.form),
+            *(metric.write(result.score) for result in results),
+        )
+        for metric in METRICS.values()
+    )
+    titles = (f"{result.title}, {literal(result.use)}" for result in results)
+    return Table(("", "goal", *titles), rows)
 
 
 def _in_short(result: Result) -> str:

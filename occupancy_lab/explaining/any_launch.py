@@ -230,7 +230,8 @@ def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
 def _occupancy(record: LaunchRecord) -> str:
     fits = record.calculation.occupancy
     word = record.calculation.architecture.multiprocessor_word
-    return f"{percent(fits.occupancy)}, {fits.programs_per_multiprocessor} programs per {word}"
+    programs = count(fits.programs_per_multiprocessor, "program")
+    return f"{percent(fits.occupancy)}, {programs} per {word}"
 
 
 def _knob(record: LaunchRecord, name: str) -> str:

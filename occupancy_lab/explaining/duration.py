@@ -19,6 +19,7 @@ from occupancy_lab.text.words import (
     change,
     compared,
     conditions_words,
+    count,
     median_words,
     microseconds,
     place_words,
@@ -125,9 +126,8 @@ def recorded_words(case: Case) -> str:
     if case.recorded.as_compiled is not None:
         programs, found = case.recorded.as_compiled
         if found.us is not None and found.conditions is not None:
-            return (
-                f"{time_words(case, found)} (Triton {found.conditions.triton}, {programs} programs)"
-            )
+            words = f"Triton {found.conditions.triton}, {count(programs, 'program')}"
+            return f"{time_words(case, found)} ({words})"
     return "-"
 
 

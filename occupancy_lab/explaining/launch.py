@@ -115,13 +115,13 @@ def _tutorial_sentence(case: Case) -> Iterator[str]:
         if not case.record.runs(launched):
             what = "the driver refuses that, as programs that wait for each other must all fit"
         yield (
-            f"The tutorial's formula would launch {launched} programs, {launched - right} more than"
-            f" fit: {what}."
+            f"The tutorial's formula would launch {count(launched, 'program')},"
+            f" {launched - right} more than fit: {what}."
         )
     else:
         yield (
-            f"The tutorial's formula would launch {launched} programs and leave {right - launched}"
-            " places empty."
+            f"The tutorial's formula would launch {count(launched, 'program')} and leave"
+            f" {count(right - launched, 'place')} empty."
         )
 
 

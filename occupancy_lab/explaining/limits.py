@@ -304,6 +304,7 @@ def _answer(calculation: Calculation) -> str:
     word = calculation.architecture.multiprocessor_word
     if calculation.clusters is not None:
         each = calculation.clusters.num_ctas
-        clusters = f"{resident} clusters of {each} CTAs"
-        return f"{answer}; the {multiprocessors} {word}s hold {clusters} at once."
-    return f"{answer}; the {multiprocessors} {word}s hold {resident} programs at once."
+        held = f"{count(resident, 'cluster')} of {each} CTAs"
+    else:
+        held = count(resident, "program")
+    return f"{answer}; the {multiprocessors} {word}s hold {held} at once."

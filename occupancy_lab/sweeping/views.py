@@ -16,6 +16,7 @@ from occupancy_lab.text.words import (
     cell,
     change,
     conditions_sentence,
+    count,
     difference,
     listed,
 )
@@ -192,5 +193,5 @@ def _markdown(table: pd.DataFrame) -> str:
 
 def _summary(table: pd.DataFrame) -> str:
     counts = table["status"].value_counts()
-    parts = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return f"{len(table)} configurations: {parts or 'none'}"
+    parts = ", ".join(f"{number} {status}" for status, number in counts.items())
+    return f"{count(len(table), 'configuration')}: {parts or 'none'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -11,6 +12,16 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Conditions
+
+
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""The characters that steer a terminal, end a line or turn the direction of a text, and show
+nothing: all but tab and newline."""
+
+
+def visible(text: str) -> str:
+    """Return *text* with the escape that stands for each character that is not seen."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Titled(Protocol):

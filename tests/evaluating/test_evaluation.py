@@ -212,6 +212,18 @@ def test_words(evaluation: Evaluation, check_golden: Callable[[str, str], None])
     check_golden("four_launches.md", evaluation.to_markdown())
 
 
+def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) -> None:
+    """The short text has a row for each number, and says where the rest is."""
+    page = evaluation.to_document(full=False)
+    (section,) = page.sections
+    (table,) = section.tables
+    assert [row[0] for row in table.rows] == [metric.words for metric in METRICS.values()]
+    assert table.headers[1:] == ("goal", "H200 SXM, held out")
+    assert "`--full` has" in section.sentences[0]
+    assert page.answer == evaluation.to_document().answer
+    assert len(page.to_markdown().splitlines()) < 20
+
+
 def test_notebook_shows_the_words(evaluation: Evaluation) -> None:
     """A notebook shows the markdown."""
     assert evaluation._repr_markdown_() == evaluation.to_markdown()
