@@ -22,6 +22,7 @@ from occupancy_lab.text.words import (
     median_words,
     microseconds,
     place_words,
+    prediction_words,
     said_of_each,
 )
 
@@ -86,7 +87,9 @@ def _reasons(timed: Timing) -> Iterator[str]:
 
 def _basis_sentence(timed: Timing) -> str:
     prediction, gpu = timed.prediction, timed.case.record.gpu
-    return basis_sentence(gpu, prediction.basis, calibrated=prediction.calibrated)
+    return basis_sentence(
+        gpu, prediction.basis, calibrated=prediction.calibrated, error=prediction.error
+    )
 
 
 def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
@@ -105,16 +108,9 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
 
 
 def predicted_words(case: Case) -> str:
-    """Return the predicted time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none.
-
-    On a GPU of AMD it is unconfirmed until one was calibrated.
-    """
+    """Return the predicted time and its bandwidth, as `prediction_words` does; "-" for none."""
     prediction = case.record.prediction
-    if prediction is None:
-        return "-"
-    confirmed = prediction.calibrated or case.record.gpu.vendor != "AMD"
-    mark = "" if confirmed else ", unconfirmed"
-    return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s{mark}"
+    return "-" if prediction is None else prediction_words(prediction)
 
 
 def recorded_words(case: Case) -> str:

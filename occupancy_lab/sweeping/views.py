@@ -225,7 +225,7 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         gpu = gpus.get(key) or find_gpu(key)
         basis = calibration_for(gpu)
         if basis is not None:
-            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated)
+            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     yield from unseen_stages(fine)
     yield from _stages_without_loop(fine)
     if "us" not in fine:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import Conditions
+    from occupancy_lab.values import Conditions, Prediction
 
 
 class Titled(Protocol):
@@ -162,13 +162,31 @@ def difference_cell(predicted_us: float | None, measured_us: float | None) -> st
     return change(difference(predicted_us, measured_us))
 
 
-def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool) -> str:
-    """Return what the predictions for *gpu* rest on, and whether a GPU of its kind was measured."""
+def error_words(error: float | None) -> str:
+    """Return how far off a time may be, " ±9%", to stand behind it; "" for None."""
+    return "" if error is None else f" ±{error:.0%}"
+
+
+def prediction_words(prediction: Prediction) -> str:
+    """Return a predicted time and its bandwidth: "12.4 us ±9%, 2065 GB/s, unconfirmed"."""
+    error = prediction.error
+    time = f"{microseconds(prediction.us)}{error_words(error)}, {prediction.gbs:.0f} GB/s"
+    return time if error is None else f"{time}, unconfirmed"
+
+
+def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool, error: float | None) -> str:
+    """Return what the predictions for *gpu* rest on, and how far off they are if nobody knows."""
     if calibrated:
         return f"Predictions for {gpu.title}: {words}."
-    amd = gpu.vendor == "AMD"
-    unknown = "no AMD GPU has confirmed them" if amd else f"no {gpu.title} was calibrated"
-    return f"Predictions for {gpu.title} rest on {words}; {unknown}."
+    if error is None:
+        return f"Predictions for {gpu.title} rest on {words}; no {gpu.title} was calibrated."
+    unconfirmed = "AMD GPU" if gpu.vendor == "AMD" else gpu.title
+    return (
+        f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them. Take"
+        f" each time as{error_words(error)} at the least, and do not rank launches that differ by"
+        " less: nine in ten predictions for an H100, not calibrated either, came so close, and nine"
+        " in ten ratios of two."
+    )
 
 
 def conditions_words(taken: Conditions) -> str:

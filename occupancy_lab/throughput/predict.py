@@ -124,6 +124,7 @@ def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Pre
         parts=parts,
         basis=basis.words,
         calibrated=basis.calibrated,
+        error=basis.error,
     )
 
 

@@ -179,7 +179,8 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
 def _best_sentences(tuning: Tuning) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
-    yield basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
+    basis = tuning.basis
+    yield basis_sentence(tuning.gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     if tuning.best_recorded is not None:
         yield (
             f"Recorded times were taken elsewhere on {tuning.gpu.title}, of these configurations as"
