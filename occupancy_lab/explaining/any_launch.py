@@ -177,7 +177,7 @@ def _takes_least(first: LaunchRecord, records: Sequence[LaunchRecord]) -> str:
         for one in records
         if one is not first
         and one.prediction is not None
-        and least.us / one.prediction.us - 1 > -least.noticeable
+        and one.prediction.us / least.us - 1 < least.noticeable
     ]
     others = ""
     if close:

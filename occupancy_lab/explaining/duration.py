@@ -16,7 +16,7 @@ from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
-    change,
+    change_words,
     compared,
     conditions_words,
     median_words,
@@ -172,7 +172,8 @@ def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
         if other is None:
             return "-"
         estimated = ", estimated" if timed.basis(field) == "estimated" else ""
-        return f"{microseconds(other.us)} ({change(timed.change(other))}){estimated}"
+        share = change_words(timed.change(other), timed.prediction.error)
+        return f"{microseconds(other.us)} ({share}){estimated}"
 
     rows = tuple(
         (name, *(words(timed, field) for timed in timings)) for name, field in ALTERNATIVES.items()

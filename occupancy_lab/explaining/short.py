@@ -90,8 +90,8 @@ WORDS = {
     ),
     "bound by": "the part that takes longest by itself.",
     "plain copy": (
-        "a kernel that only reads the matrix and writes it elsewhere: no kernel that reads and"
-        " writes it once is expected to be faster. Both speeds of a share of it are recorded, or"
+        "a kernel that only reads the matrix and writes it elsewhere: what reads and writes it once"
+        " is seldom much faster. Both speeds of a share of it are recorded, or"
         " both predicted; the time beside it is the copy's."
     ),
     "num_stages": (
@@ -104,7 +104,8 @@ WORDS = {
     ),
     "predicted, estimated, unconfirmed": (
         "worked out from the binary; estimated where that launch is not compiled yet, unconfirmed"
-        " where no GPU of the vendor was measured."
+        " where no such GPU was measured: the time may be off by what stands behind ±, or more, and"
+        " launches that differ by less are not ranked."
     ),
     "recorded": (
         "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."

@@ -39,6 +39,12 @@ def change(share: float) -> str:
     return f"{round(share, 3) + 0.0:+.1%}"
 
 
+def change_words(share: float, error: float | None) -> str:
+    """Return "+2.4%" as `change` does, or "within ±9%" where times may be off by that *error*."""
+    within = error is not None and abs(share) < error
+    return f"within{error_words(error)}" if within else change(share)
+
+
 def microseconds(us: float) -> str:
     """Return "7.63 us", "12.4 us", "285 us": three digits, as many as a timer is worth."""
     digits = 2 if us < 9.995 else 1 if us < 99.95 else 0  # noqa: PLR2004 - where a digit is added
