@@ -204,6 +204,7 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
         "parts": {part.name: part.us for part in prediction.parts},
         "basis": prediction.basis,
         "calibrated": prediction.calibrated,
+        "error": prediction.error,
     }
 
 

@@ -435,6 +435,10 @@ class Part:
     """The time that it would take if nothing else took any; parts overlap."""
 
 
+NOTICEABLE = 0.02
+"""Changes of a time below this are called none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """How long a launch should take, and why."""
@@ -451,6 +455,14 @@ class Prediction:
     """Where the model's constants are from, in words."""
     calibrated: bool
     """Whether they were measured on a GPU of this kind."""
+    error: float | None = None
+    """How far off a time may be at the least, as a share, where no GPU of this kind was measured;
+    None where one was."""
+
+    @property
+    def noticeable(self) -> float:
+        """The share by which another predicted time must differ to be called another."""
+        return NOTICEABLE if self.error is None else self.error
 
     @property
     def bound(self) -> str:

@@ -132,8 +132,8 @@ def _tail_sentence(case: Case) -> Iterator[str]:
     if plan.rounds == 1:
         resident = plan.resident_programs or plan.at_once
         yield (
-            f"All {plan.work} {word}s are done at once, with {plan.at_once / resident:.0%} of the"
-            " places for programs in use; there is no tail."
+            f"All {plan.work} {word}s are done in one round, with {plan.at_once / resident:.0%} of"
+            " the places for programs in use."
         )
         return
     busy = plan.work / (plan.rounds * plan.at_once)

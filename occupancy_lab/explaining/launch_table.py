@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.any_launch import (
+    first_sentence,
     launch_rows,
     number_headers,
     numbers,
     setting,
+    settings_of,
     time_sentence,
     varying,
     write_variants,
 )
 from occupancy_lab.explaining.dry_run import DryRun, explain_launch
+from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.sweeping.run import NOT_WRITTEN, Swept
 from occupancy_lab.table.columns import kinds_of
 from occupancy_lab.table.view import FORMS, columns_of
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import cell, count, listed
+from occupancy_lab.text.words import cell, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +82,8 @@ class ComparedLaunches(DryRun):
         """Return what differs; *full* changes nothing."""
         del full
         records = self.records
-        knobs = varying([{**_settings(run), "GPU": run.gpu.key} for run in self.runs])
-        settings = [{**_settings(run), "GPU": run.gpu.title} for run in records]
+        knobs = varying([{**settings_of(run), "GPU": run.gpu.key} for run in self.runs])
+        settings = [{**settings_of(run), "GPU": run.gpu.title} for run in records]
         names = [", ".join(setting(one, knob) for knob in knobs) for one in settings]
         rows = launch_rows(records)
         differing = tuple(row for row in rows if len(records) == 1 or len(set(row[1:])) > 1)
@@ -96,13 +98,6 @@ class ComparedLaunches(DryRun):
         )
 
 
-def _settings(run: Any) -> dict[str, Any]:
-    return {
-        **{name: value for name, value in run.arguments.items() if name in run.constexprs},
-        **run.options,
-    }
-
-
 def tune_launches(top: int = 5, **asked: Any) -> RankedLaunches:
     """Return the launches that are *asked* by their predicted time, the best first.
 
@@ -110,7 +105,7 @@ def tune_launches(top: int = 5, **asked: Any) -> RankedLaunches:
     """
     run = explain_launch(**asked)
     ranked = sorted(
-        (record for record in run.records if record.prediction is not None), key=_predicted
+        (record for record in run.records if record.prediction is not None), key=predicted_us
     )
     if not ranked:
         why = time_sentence(run.records[0]).replace("`", "").rstrip(".")
@@ -130,7 +125,7 @@ class RankedLaunches(DryRun):
     def to_document(self, *, full: bool = False) -> Document:
         """Return the ranking on each GPU; *full* changes nothing."""
         del full
-        knobs = varying([_settings(run) for run in self.runs])
+        knobs = varying([settings_of(run) for run in self.runs])
         titles = dict.fromkeys(run.gpu.title for run in self.runs)
         ranked = {title: self._ranked_on(title) for title in titles}
         sections = [
@@ -144,7 +139,7 @@ class RankedLaunches(DryRun):
             sentences.append(f"{without} of {len(self.runs)} launches have no predicted time.")
         return Document(
             f"{literal(self.runs[0].kernel)}, by predicted time on {listed([*titles])}",
-            tuple(_first(found, knobs) for found in ranked.values() if found),
+            tuple(first_sentence(found, knobs) for found in ranked.values() if found),
             (*sections, Section("", (), tuple(sentences))),
         )
 
@@ -156,8 +151,8 @@ class RankedLaunches(DryRun):
     ) -> Section:
         rows = tuple(
             (
-                *(setting(_settings(record), knob) for knob in knobs),
-                cell(_predicted(record)),
+                *(setting(settings_of(record), knob) for knob in knobs),
+                cell(predicted_us(record)),
                 "-" if record.prediction is None else f"{record.prediction.gbs:.0f}",
                 *numbers(record),
             )
@@ -166,19 +161,3 @@ class RankedLaunches(DryRun):
         headers = (*map(literal, knobs), "predicted us", "GB/s", *number_headers([found[0].gpu]))
         table = Table(headers, rows, f"**{title}**" if caption else "")
         return Section("", (table,), (time_sentence(found[0]),))
-
-
-def _predicted(record: LaunchRecord) -> float:
-    return math.inf if record.prediction is None else record.prediction.us
-
-
-def _first(found: Sequence[LaunchRecord], knobs: Sequence[str]) -> str:
-    """Say which launch of one GPU is predicted to be the fastest, and how many as fast."""
-    best = found[0]
-    words = ", ".join(f"{literal(knob)} {setting(_settings(best), knob)}" for knob in knobs)
-    time = cell(_predicted(best))
-    alike = sum(cell(_predicted(one)) == time for one in found) - 1
-    others = f"; {count(alike, 'other')} to take as long" if alike else ""
-    return (
-        f"**{best.title}**: {words or 'the launch'} is predicted to take least, {time} us{others}."
-    )

@@ -16,14 +16,14 @@ from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.any_launch import NUMBERS, number_headers, numbers
 from occupancy_lab.explaining.dry_run import DryRun, Launcher
-from occupancy_lab.explaining.neighbours import rank
+from occupancy_lab.explaining.neighbours import first_of, have_times
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.recorder import ScriptLaunch
@@ -137,8 +137,11 @@ class ScriptExplanation(Answer):
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the table of all launch lines and, of few or with *full*, each explanation."""
-        names = list(dict.fromkeys(map(_name, self.lines)))
-        rows = tuple((str(names.index(_name(line)) + 1), *_row(line)) for line in self.lines)
+        names: dict[str, list[ScriptLine]] = {}
+        for line in self.lines:
+            names.setdefault(_name(line), []).append(line)
+        places = {name: place for place, name in enumerate(names, start=1)}
+        rows = tuple((str(places[_name(line)]), *_row(line)) for line in self.lines)
         headers = (
             "line",
             "GPU",
@@ -147,7 +150,10 @@ class ScriptExplanation(Answer):
             "waves",
             *number_headers([line.gpu for line in self.lines]),
         )
-        sentences = [f"Line {place} is {name}." for place, name in enumerate(names, start=1)]
+        sentences = [
+            f"Line {places[name]} is {name}{_configurations(lines)}."
+            for name, lines in names.items()
+        ]
         sentences += filter(None, map(_failure, self.lines))
         sentences += [
             f"The script went no further: {literal(reason)}; launches after that are not here."
@@ -193,20 +199,32 @@ def _plain_run(run: DryRun | LaunchError, pages: Iterator[Document]) -> dict[str
 
 
 def _name(line: ScriptLine) -> str:
-    """Return a launch line's kernel and place, and how many configurations are tried there."""
-    tuned = ""
-    if isinstance(line.run, DryRun) and len(line.run.runs) > 1:
-        tuned = f", the best of {len(line.run.runs)} configurations"
+    """Return a launch line's kernel and place."""
     place = Path(line.first.place).name
-    return f"{literal(line.first.bound.kernel)}, {literal(place)}{tuned}"
+    return f"{literal(line.first.bound.kernel)}, {literal(place)}"
+
+
+def _configurations(lines: Iterable[ScriptLine]) -> str:
+    """Say which of a line's configurations its row shows on each GPU; "" where it has one only."""
+    words = {}
+    for line in lines:
+        if isinstance(line.run, DryRun) and len(line.run.runs) > 1:
+            warps = f"{line.gpu.architecture.warp_word}s"
+            which = f"with least local memory and then most {warps} resident"
+            if have_times(line.run.records):
+                which = "that is predicted to take least"
+            words[line.gpu.key] = f"of {len(line.run.runs)} configurations the one {which}"
+    if len({*words.values()}) > 1:
+        return "".join(f"; on {key} {said}" for key, said in words.items())
+    return "".join(f", {said}" for said in {*words.values()})
 
 
 def _row(line: ScriptLine) -> tuple[str, ...]:
-    """Return the row of a launch line, of tuned configurations that which keeps most warps."""
+    """Return the row of a launch line, of several configurations that which comes first."""
     first, run = line.first, line.run
     if not isinstance(run, DryRun):
         return (line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
-    record = max(run.records, key=rank)
+    record = first_of(run.records)
     waves = None if record.plan is None else record.plan.waves
     return (
         line.gpu.key,

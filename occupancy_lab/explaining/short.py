@@ -114,7 +114,8 @@ WORDS = {
     ),
     "predicted, estimated, unconfirmed": (
         "worked out from the binary; estimated where that launch is not compiled yet, unconfirmed"
-        " where no GPU of the vendor was measured."
+        " where no such GPU was measured: the time may be off by what stands behind ±, or more, and"
+        " launches that differ by less are not ranked."
     ),
     "Liger, quack": (
         "libraries with a softmax of their own, recorded beside the lab's: Liger-Kernel, in Triton,"

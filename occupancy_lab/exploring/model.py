@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab import __version__
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.explaining.formula import VERDICTS, term_reasons
-from occupancy_lab.explaining.limits import FIXED, SENTENCES
+from occupancy_lab.explaining.limits import LACKING, SENTENCES
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
@@ -51,7 +51,7 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
         "gpus": [_gpu(gpu) for gpu in (*devices().values(), *bare_gpus().values())],
         "sentences": dict(SENTENCES),
         "verdicts": dict(VERDICTS),
-        "fixed": FIXED,
+        "lacking": dict(LACKING),
         "kernels": json.loads(_compiled_kernels()),
         "own": None if rows is None else read_rows(Path(rows)),
     }

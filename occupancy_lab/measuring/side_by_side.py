@@ -302,5 +302,5 @@ def _measured_sentences(found: SideBySide) -> Iterator[str]:
 def _predicted_sentences(found: SideBySide) -> Iterator[str]:
     basis = calibration_for(found.gpu)
     if basis is not None:
-        yield basis_sentence(found.gpu, basis.words, calibrated=basis.calibrated)
+        yield basis_sentence(found.gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
         yield "off is how far the predicted time is off the measured one."

@@ -151,7 +151,7 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         gpu = gpus.get(key) or find_gpu(key)
         basis = calibration_for(gpu)
         if basis is not None:
-            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated)
+            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     yield from unseen_stages(fine)
     yield from _stages_without_loop(fine)
     if "us" not in fine:
@@ -173,10 +173,16 @@ def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
             )
 
 
+def sees_stages(table: pd.DataFrame) -> pd.Series[Any]:
+    """Return of which rows a prediction sees all that num_stages loads ahead."""
+    copies = table["async_copies"].fillna(1) > 0
+    return (table["num_stages"] == 1) | table["loop_instructions"].isna() | copies
+
+
 def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
     """Say where predicted times do not tell num_stages apart, and are not to be ranked by them."""
     predicted = table[table["predicted_us"].notna() & table["loop_instructions"].notna()]
-    ahead = predicted[(predicted["num_stages"] > 1) & (predicted["async_copies"] == 0)]
+    ahead = predicted[~sees_stages(predicted)]
     stages = {gpu: set(rows["num_stages"]) for gpu, rows in predicted.groupby("gpu", sort=False)}
     unseen = [str(gpu) for gpu in stages if gpu in set(ahead["gpu"]) and len(stages[gpu]) > 1]
     if unseen:

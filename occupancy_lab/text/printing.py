@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from occupancy_lab.text.document import Answer, Document
 
 _STANDARD_ERROR = 2
-_PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-"})
-"""What stands for the characters of a bar or a list that an encoding lacks."""
+_PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-", "±": "+-"})
+"""What stands for the characters of a bar, a list or a range that an encoding lacks."""
 _COMMAND = re.compile(r"^((?:\x1b\[[\d;]*m|[^\S\n])*:)(:)|(#)(#\[)", re.MULTILINE)
 """What GitHub's runner takes for a command: "::" at the beginning of a line, "##[" anywhere."""
 

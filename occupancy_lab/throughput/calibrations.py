@@ -137,6 +137,12 @@ class Calibration:
         return found
 
 
+UNCONFIRMED_ERROR = 0.09
+"""What nine in ten predictions for an H100 are off by at most, and nine in ten ratios of two of one
+matrix: it was measured (`evaluate --use check`), and as little calibrated as the GPUs that were not
+measured. Those of another architecture may be off by more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Basis:
     """The constants that a prediction rests on."""
@@ -146,6 +152,8 @@ class Basis:
     """Where they are from."""
     calibrated: bool
     """Whether they were measured on a GPU of this kind."""
+    error: float | None = None
+    """UNCONFIRMED_ERROR where no launch was measured on such a GPU; None where some were."""
 
 
 def calibration_path(key: str) -> Path:
@@ -220,4 +228,6 @@ def _from_data_sheet(gpu: Gpu) -> Basis | None:
         if name.endswith("bandwidth_gbs")
     }
     words = f"the data sheet, with what {sibling.device} was calibrated to a multiprocessor"
-    return Basis(sibling.constants.replace(**scaled), words, calibrated=False)
+    measured = files("occupancy_lab.recorded") / f"measured-{gpu.key}.csv"
+    error = None if measured.is_file() else UNCONFIRMED_ERROR
+    return Basis(sibling.constants.replace(**scaled), words, calibrated=False, error=error)

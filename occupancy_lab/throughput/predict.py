@@ -136,6 +136,7 @@ def _prediction(
         parts=parts,
         basis=basis.words,
         calibrated=basis.calibrated,
+        error=basis.error,
     )
 
 

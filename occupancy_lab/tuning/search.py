@@ -30,6 +30,7 @@ from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_as_compiled
+from occupancy_lab.sweeping.views import sees_stages
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
@@ -172,6 +173,8 @@ def _basis(gpu: Gpu) -> Basis:
 def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, list[Task]]:
     """Return the table and its tasks with the best predicted first, and what has no time last.
 
+    The column `ranked` says which predicted times are set against each other; the others follow.
+
     Raises InputError where nothing has one.
     """
     if table["predicted_us"].isna().all():
@@ -181,7 +184,12 @@ def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, l
             why = f"not one configuration is ok; the first: {reasons.iloc[0]}"
         msg = f"nothing can be predicted for {title}: {why}"
         raise InputError(msg)
-    order = list(table["predicted_us"].sort_values(kind="stable").index)
+    seen = table["predicted_us"].notna() & sees_stages(table)
+    fewest = table["num_stages"] == table["num_stages"].min()
+    table = table.assign(ranked=seen if seen.any() else fewest)
+    timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
+    timed = timed.sort_values("ranked", ascending=False, kind="stable")
+    order = [*timed.index, *table.index.difference(timed.index)]
     return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
 
 

@@ -18,7 +18,6 @@ from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
 from occupancy_lab.explaining.explanation import compile_cases
 from occupancy_lab.explaining.timing import (
-    NOTICEABLE,
     ROWS_REASONS,
     Timing,
     bound_sentence,
@@ -34,7 +33,7 @@ from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.values import Config, Measurement, Part, Problem
+from occupancy_lab.values import NOTICEABLE, Config, Measurement, Part, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +119,7 @@ def test_what_counts_is_in_its_sentence(timed: Timing) -> None:
 @pytest.mark.parametrize(
     ("factor", "verdict"),
     [
-        (0.9, "Occupancy is a limit:"),
+        (0.9, "A kernel that takes less of registers would be faster:"),
         (0.995, "Occupancy is not the limit"),
         (1.1, "Occupancy is not the limit"),
     ],

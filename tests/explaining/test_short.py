@@ -270,9 +270,13 @@ def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) 
     case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
     (sentence,) = what_instead(dataclasses.replace(case, alternatives=found))
     assert "num_warps 4, num_stages 1: 6.20 us recorded against 12.4 us (-50.0%)" in sentence
-    (sentence,) = what_instead(
-        dataclasses.replace(case, alternatives=dataclasses.replace(found, ranked=(slow,)))
+    none = dataclasses.replace(found, ranked=(slow,))
+    assert not [*what_instead(dataclasses.replace(case, alternatives=none))]
+    assert "num_stages 1 is faster (" in advice(case)[0].sentence
+    single = full_of_numbers(
+        make_case, "h100", config=Config(1024, 8, 1), recorded=Recorded(MEASURED)
     )
+    (sentence,) = what_instead(dataclasses.replace(single, alternatives=none))
     assert sentence.startswith(
         "Launch it as it is: none of the 2 launches of this matrix that were"
     )
@@ -294,7 +298,8 @@ def test_an_estimate_is_called_one(make_case: Callable[..., Case], tmp_path: Pat
     timed = timing(estimated)
     assert timed is not None
     assert timed.row_programs is not None
-    (sentence,) = what_instead(estimated)
+    single = full_of_numbers(make_case, "b200", config=Config(1024, 8, 1))
+    (sentence,) = what_instead(with_alternatives(single, tmp_path))
     assert "nor one program per row by an estimate, is predicted" in sentence
     fast = dataclasses.replace(estimated.alternatives.ranked[0], us=5.0)
     found = dataclasses.replace(estimated.alternatives, ranked=(fast,))

@@ -83,7 +83,11 @@ export class Said {
   nextProgram() {
     const { limiters, programs } = this.occupancy;
     if (limiters.includes("warps")) return this.sentence("full of warps");
-    if (limiters.some((name) => this.data.fixed.includes(name))) return this.sentence("no slot");
+    const lacking = limiters.filter((name) => name in this.data.lacking);
+    if (lacking.length) {
+      const missing = lacking.map((name) => this.data.lacking[name]).join(" and no ");
+      return this.sentence("no slot", { lacking: missing });
+    }
     const needs = this.steps
       .filter((step) => limiters.includes(step.resource) && step.more !== null)
       .map((step) => this.need(step));
