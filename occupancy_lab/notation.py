@@ -132,7 +132,12 @@ def split(text: str, of: str) -> list[str]:
 
 
 def literal(text: str) -> Any:
-    """Return the value that *text* has in Python; raises ValueError where it is no literal."""
+    """Return the value that *text* has in Python.
+
+    Raises ValueError where it is no literal, or longer than MOST_CHARACTERS.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
