@@ -339,6 +339,8 @@ class Parameters:
 
     def check_setting(self, option: str, name: str) -> None:
         """Raise InputError unless *option* of a command line may set *name*."""
+        if self.setters.get(name) == "autotuner":
+            return
         self._check_not_set(name)
         if name in self.by_name and not self.is_constexpr(name):
             refuse(

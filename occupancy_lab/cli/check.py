@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.checking.check import Check, Checked
 
-_SOURCE = re.compile(r".*\.(json|csv|py:\w+)", re.DOTALL)
+_SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """What is a file, or a function in one, and no condition."""
 
 
@@ -174,7 +174,7 @@ _LAUNCHED = (*DESCRIBED, "num_warps", "num_stages", "triton")
 
 def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return how a function among the sources is launched; InputError where there is none."""
-    functions = [one for one in sources if ".py:" in one]
+    functions = [one for one in sources if ".py:" in one or one.endswith(".py")]
     if not functions:
         if option := first_given(_LAUNCHED, asked):
             refuse(f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given")
