@@ -22,6 +22,7 @@ from occupancy_lab.cli.options import (
     first_given,
     format_options,
     gpu_option,
+    matrices_options,
     of_launch,
     of_matrix,
     triton_option,
@@ -191,9 +192,7 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @click.option("--fail-on", metavar="CONDITION", help="Exit with 1 where a change meets it.")
 @format_options
 @described_options
-@click.option("--cols", type=Integers(), help="Columns of the matrix.")
-@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
-@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@matrices_options
 @click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
 @gpu_option
 @click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")

@@ -281,6 +281,16 @@ def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def matrices_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options of several matrices."""
+    return _with_options(
+        command,
+        click.option("--cols", type=Integers(), help="Columns of the matrix."),
+        click.option("--rows", type=Integers(), help="Rows of it [default: 4096]."),
+        click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32]."),
+    )
+
+
 def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the options that describe a launch of any kernel of Triton, and its name."""
     name = click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]")
