@@ -26,6 +26,7 @@ from occupancy_lab.cli.options import (
     debug_option,
     format_options,
     gpu_option,
+    matrices_options,
     matrix_options,
     of_launch,
     of_matrix,
@@ -225,9 +226,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     )
 )
 @any_launch_options
-@click.option("--cols", type=Integers(), help="Columns of the matrix.")
-@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
-@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@matrices_options
 @click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
 @gpu_option
 @triton_option
@@ -287,7 +286,7 @@ def _print_swept(swept: Swept, form: str | None) -> None:
 
 @main.command(ignored=(_ONE_FORM,))
 @any_launch_options
-@matrix_options
+@matrices_options
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
 @click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
@@ -306,7 +305,7 @@ def compare(
     no_cache: bool,
     **asked: Any,
 ) -> None:
-    """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why.
+    """Set GPUs, matrices, kernels, stages or Tritons side by side, and say what differs and why.
 
     Of FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
     """

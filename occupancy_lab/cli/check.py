@@ -12,7 +12,6 @@ import click
 
 from occupancy_lab.cli.options import (
     DESCRIBED,
-    OPEN_FILES,
     Command,
     File,
     Ignored,
@@ -23,11 +22,13 @@ from occupancy_lab.cli.options import (
     first_given,
     format_options,
     gpu_option,
+    matrices_options,
     of_launch,
     of_matrix,
     triton_option,
 )
 from occupancy_lab.errors import quoted, refuse
+from occupancy_lab.files import OPEN_FILES
 from occupancy_lab.text.printing import on_github, print_answer, show_status
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.checking.check import Check, Checked
 
-_SOURCE = re.compile(r".*\.(json|csv|py:\w+)", re.DOTALL)
+_SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """What is a file, or a function in one, and no condition."""
 
 
@@ -174,7 +175,7 @@ _LAUNCHED = (*DESCRIBED, "num_warps", "num_stages", "triton")
 
 def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return how a function among the sources is launched; InputError where there is none."""
-    functions = [one for one in sources if ".py:" in one]
+    functions = [one for one in sources if ".py:" in one or one.endswith(".py")]
     if not functions:
         if option := first_given(_LAUNCHED, asked):
             refuse(f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given")
@@ -200,9 +201,7 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 )
 @format_options
 @described_options
-@click.option("--cols", type=Integers(), help="Columns of the matrix.")
-@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
-@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@matrices_options
 @click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
 @gpu_option
 @click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.files import OPEN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 LONGEST_TIMEOUT = 1_000_000.0
 """Seconds; the operating system waits for no more than some 2,000,000."""
-OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
-"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +280,16 @@ def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cols", type=int, help="Columns of the matrix."),
         click.option("--rows", type=int, help="Rows of it [default: 4096]."),
         click.option("--dtype", help="float32, float16 or bfloat16 [default: float32]."),
+    )
+
+
+def matrices_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options of several matrices."""
+    return _with_options(
+        command,
+        click.option("--cols", type=Integers(), help="Columns of the matrix."),
+        click.option("--rows", type=Integers(), help="Rows of it [default: 4096]."),
+        click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32]."),
     )
 
 

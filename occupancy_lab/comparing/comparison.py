@@ -36,7 +36,7 @@ from occupancy_lab.inputs import (
     chosen_gpus,
     chosen_kernels,
     chosen_knobs,
-    chosen_problem,
+    chosen_problems,
     several,
     whole_numbers,
 )
@@ -81,10 +81,10 @@ class _Cell:
 
 
 def compare(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
-    cols: Integer,
+    cols: Integers,
     *,
-    rows: Integer = DEFAULT_ROWS,
-    dtype: AskedDtype = "float32",
+    rows: Integers = DEFAULT_ROWS,
+    dtype: AskedDtype | Iterable[AskedDtype] = "float32",
     kernel: AskedKernel | Iterable[AskedKernel] = "softmax",
     gpu: AskedGpus | None = None,
     triton: str | Iterable[str] | None = None,
@@ -98,10 +98,11 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
 ) -> Comparison:
     """Compile a kernel each way that is asked for, side by side, and say what differs and why.
 
-    Every GPU is combined with every kernel, Triton version and num_stages, to 2 to 6 entries.
+    Every GPU is combined with every kernel, matrix, Triton version and num_stages, to 2 to 6
+    entries.
 
     Args:
-        cols: Columns of the matrix.
+        cols: Columns of the matrix; several as a list or with commas, as of the next two.
         rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16, or torch's dtype.
         kernel: Kernels, as `explain` takes one; several as a list or with commas.
@@ -121,7 +122,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         CompileError: a Triton cannot compile a kernel for a target, or takes longer than it may.
         DoesNotFitError: a GPU holds not one program of a kernel.
     """
-    problem = chosen_problem(rows, cols, dtype)
+    problems = tuple(dict.fromkeys(chosen_problems(rows, cols, dtype)))
     stages = (None,) if num_stages is None else several(whole_numbers("num_stages", num_stages))
     chosen = chosen_knobs(block_size=block_size, num_warps=num_warps)
     gpus, tritons = chosen_gpus(gpu), several(triton)
@@ -143,7 +144,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
             for one in tritons
         ]
         kernels = chosen_kernels(kernel, compilers[0].check_file)
-        cells = list(_cells(problem, kernels, [one for one, _ in gpus], stages, chosen))
+        cells = list(_cells(problems, kernels, [one for one, _ in gpus], stages, chosen))
         _check_number(len(cells) * len(tritons))
         _check_environments(compilers, tritons)
         other_triton = not all(one.environment.is_running for one in compilers)
@@ -165,25 +166,25 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
 def _check_number(number: int) -> None:
     if number < LEAST:
         refuse(
-            "one thing cannot be compared: give two or more GPUs, Triton versions, kernels or"
-            " num_stages, with commas"
+            "one thing cannot be compared: give two or more GPUs, Triton versions, kernels, cols,"
+            " rows, dtypes or num_stages, with commas"
         )
     if number > MOST:
         refuse(
-            f"these are {number} combinations of GPU, kernel, num_stages and Triton; compare shows"
-            f" at most {MOST} side by side, and sweep any number"
+            f"these are {number} combinations of GPU, kernel, matrix, num_stages and Triton;"
+            f" compare shows at most {MOST} side by side, and sweep any number"
         )
 
 
 def _cells(
-    problem: Problem,
+    problems: tuple[Problem, ...],
     kernels: tuple[NamedKernel, ...],
     gpus: Sequence[Gpu],
     stages: tuple[int | None, ...],
     chosen: dict[str, int | None],
 ) -> Iterator[_Cell]:
     """Return what is to be compiled with each Triton, checked."""
-    for one, kernel, number in itertools.product(gpus, kernels, stages):
+    for one, kernel, problem, number in itertools.product(gpus, kernels, problems, stages):
         config = chosen_config(kernel.kernel, problem, one, {**chosen, "num_stages": number})
         check_launch(kernel.kernel, problem, config, one)
         yield _Cell(kernel, problem, config, one, number)
@@ -210,7 +211,7 @@ KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages"
 
 
 def write_comparison(entries: tuple[Entry, ...]) -> Document:
-    """Return the comparison of *entries*, which are of one problem and differ in some dimension."""
+    """Return the comparison of *entries*, which differ in some dimension."""
     differences = _differences(entries)
     why = (Section("What differs and why", sentences=differences),) if differences else ()
     return Document(
@@ -222,14 +223,12 @@ def write_comparison(entries: tuple[Entry, ...]) -> Document:
 
 def _title(entries: tuple[Entry, ...]) -> str:
     first, differing = entries[0], differing_dimensions(entries)
-    problem = first.record.problem
-    same = [f"{problem.rows} x {problem.cols} {problem.dtype}"]
-    if "kernel" not in differing:
-        same.insert(0, first.names["kernel"])
+    same = [first.names[name] for name in ("kernel", "matrix") if name not in differing]
     if "gpu" not in differing:
         same.append(first.called("gpu"))
     names = [dict.fromkeys(entry.names[name] for entry in entries) for name in differing]
-    return f"{', '.join(same)}: {'; '.join(listed(list(several)) for several in names)}"
+    told = "; ".join(listed(list(several)) for several in names)
+    return f"{', '.join(same)}: {told}" if same else told
 
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
@@ -271,7 +270,7 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     along = [said_of_each(slices(entries, name), _along) for name in differing]
     stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()
     plans: tuple[str, ...] = ()
-    if "kernel" in differing:
+    if {"kernel", "matrix"} & {*differing}:
         plans = said_apart(entries, lambda entry: (plan_sentence(entry),))
     tutorial: tuple[str, ...] = ()
     if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
@@ -290,7 +289,7 @@ def _along(part: Slice) -> Iterator[str]:
         yield from between_gpus(part)
     else:
         yield from moves(part)
-    if part.dimension in {"gpu", "kernel"}:
+    if part.dimension in {"gpu", "kernel", "matrix"}:
         yield from _choices(part)
 
 

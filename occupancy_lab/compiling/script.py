@@ -83,11 +83,12 @@ def names_script(name: str) -> bool:
     A function that the file defines with `def` and without a decorator of Triton is a script's.
     """
     path, suffix, entry = name.partition(".py:")
-    if not suffix:
-        return False
+    file = Path(f"{path}.py")
     try:
-        tree = ast.parse(Path(f"{path}.py").read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        if not suffix or not file.is_file():  # a named pipe is waited for
+            return False
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     jit = {"jit", "autotune", "heuristics"}
     return any(

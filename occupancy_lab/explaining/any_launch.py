@@ -381,42 +381,49 @@ def time_sentence(record: LaunchRecord) -> str:
         return basis_sentence(
             record.gpu, found.basis, calibrated=found.calibrated, error=found.error
         )
+    why = why_no_time(record)
+    if record.least_us is not None:
+        gbs = record.gpu.bandwidth_gbs
+        why += f"; the least possible is that of the bytes at the {gbs:.0f} GB/s of the data sheet"
+    elif record.known_bytes is None and _not_modelled(record):
+        why += "; `--bytes-read` and `--bytes-written` give the least possible"
+    return f"{why}."
+
+
+def why_no_time(record: LaunchRecord) -> str:
+    """Say that a launch has no predicted time, and what would give it one, if anything would."""
+    launch = record.launch
+    if why := _not_modelled(record):
+        return f"No time is predicted, as {why}"
     if record.known_bytes is None:
         return (
             "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
-            " and `--bytes-written` do."
+            " and `--bytes-written` do"
         )
     if not record.known_bytes:
-        return "No time is predicted: a launch that moves no bytes is not modelled."
+        return "No time is predicted: a launch that moves no bytes is not modelled"
     if record.least_us is None:
-        return "No time is predicted: the GPU's bandwidth is not known."
-    return (
-        f"No time is predicted, as {_why_open(record)}; the least possible is that of the bytes at"
-        f" the {record.gpu.bandwidth_gbs:.0f} GB/s of the data sheet."
-    )
-
-
-def _why_open(record: LaunchRecord) -> str:
-    """Return why a launch with bytes has no prediction."""
-    launch, resources = record.launch, record.calculation.resources
-    reasons = (
+        return "No time is predicted: the GPU's bandwidth is not known"
+    missing = (
         (launch.read_bytes is None, "`--bytes-read` is not given"),
-        (
-            launch.written_bytes is None,
-            "`--bytes-written` is not given",
-        ),
+        (launch.written_bytes is None, "`--bytes-written` is not given"),
         (record.plan is None, "no grid is given"),
-        (resources.tensor_instructions, "what its tensor cores take is not modelled"),
-        (resources.num_ctas > 1, "clusters are not modelled"),
-        (
-            resources.loop_instructions is not None,
-            "a binary does not say how often its loop runs",
-        ),
     )
-    return next(
-        (why for open_, why in reasons if open_),
+    why = next(
+        (why for missed, why in missing if missed),
         "the GPU's size, its clock or the binary's instructions are not known",
     )
+    return f"No time is predicted, as {why}"
+
+
+def _not_modelled(record: LaunchRecord) -> str:
+    """Return why no option would give the launch a predicted time; "" where one may."""
+    resources = record.calculation.resources
+    if resources.tensor_instructions:
+        return "what its tensor cores take is not modelled"
+    if resources.num_ctas > 1:
+        return "clusters are not modelled"
+    return "" if resources.loop_instructions is None else "what its loop takes is not modelled"
 
 
 def _what_to_try(tried: tuple[Tried, ...]) -> Section:

@@ -232,7 +232,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         kernel: A function of Triton, or "file.py:function", whose code is run on import.
         signature: The arguments: "X=*fp16, N=2048, stride=i32:16", or in their order.
         constexprs: "BLOCK_SIZE=1024", several in a list; or values by name. A list of values, or
-            commas, is a launch each; so are the next two.
+            commas, is a launch each; so are the next two. Those that an autotuner sets choose
+            among its configurations.
         num_warps: Warps per program; None takes Triton's default, as for the next two.
         num_stages: Stages of pipelined loops.
         options: Further compiler options: "maxnreg=128".
@@ -291,7 +292,7 @@ def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
         names = innermost(kernel).arg_names
         named = {**dict(zip(names, line.arguments, strict=False)), **line.keywords}
         found = list(variants(kernel, (), named, line.grid))
-    for variant in found:
+    for variant in line.choose(found):
         launch = dataclasses.replace(
             variant.launch,
             read_bytes=line.read_bytes,

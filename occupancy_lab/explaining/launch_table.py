@@ -15,6 +15,7 @@ from occupancy_lab.explaining.any_launch import (
     settings_of,
     time_sentence,
     varying,
+    why_no_time,
     write_variants,
 )
 from occupancy_lab.explaining.dry_run import DryRun, explain_launch
@@ -108,7 +109,7 @@ def tune_launches(top: int = 5, **asked: Any) -> RankedLaunches:
         (record for record in run.records if record.prediction is not None), key=predicted_us
     )
     if not ranked:
-        why = time_sentence(run.records[0]).replace("`", "").rstrip(".")
+        why = why_no_time(run.records[0]).replace("`", "")
         msg = f"{why}; `sweep` lists these launches without a time"
         raise InputError(msg)
     others = [one for one in run.runs if getattr(one, "prediction", None) is None]

@@ -90,6 +90,18 @@ def test_constexprs_of_a_scan_are_columns(tmp_path: Path) -> None:
     assert row.values == cells.values == {"kernel": "k", "BLOCK": 64, "EVEN": True}
 
 
+STRANGE = ["-" * 5000 + "1", "(" * 5000, "9" * 5000, "[{" * 2500, "{[]}", "x" * 100_000]
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:2])
+def test_a_constexpr_that_is_no_value_is_a_text(tmp_path: Path, text: str) -> None:
+    """What Python's parser does not take of a cell is read as it stands, and soon."""
+    (row,) = read_rows(write(tmp_path / "rows.csv", f"kernel,constexprs\nk,A={text}\n"))
+    assert row.values == {"kernel": "k", "A": text}
+    (row,) = make_rows([{"kernel": "k", "constexprs": text * 10}], "rows")
+    assert row.values == {"kernel": "k"}
+
+
 def test_what_a_scan_does_not_know_is_none() -> None:
     """An empty text of a scan is not known."""
     (row,) = make_rows([{"kernel": "k", "limiter": "", "gain": float("nan")}], "rows")
@@ -100,6 +112,17 @@ def test_what_a_scan_does_not_know_is_none() -> None:
     ("text", "words"),
     [
         ("[1]", "holds no list of rows"),
+        ('{"rows": 5}', "holds no list of rows"),
+        ('{"rows": [5]}', "holds no list of rows"),
+        ('{"records": {"a": 1}}', "holds no list of rows"),
+        ('{"lines": 5}', "holds no list of rows"),
+        ('{"lines": [5]}', "holds no list of rows"),
+        ('{"lines": [{"rows": "x"}]}', "holds no list of rows"),
+        ("[" * 100_000, "is no JSON: it is nested too deeply"),
+        ("9" * 5000, None),
+        (f"[{'9' * 5000}]", "is no JSON: a number in it has thousands of digits"),
+        (f'[{{"kernel": "k", "n_regs": {"9" * 400}}}]', "row 1 of .* as n_regs; give a number of"),
+        (f"kernel,n_regs\nk,{'9' * 400}\n", "row 1 of .* as n_regs; give a number of at most 64"),
         ('{"a": 1}', None),
         ("[{", "is no JSON"),
         ('[{"gpu": "h100"}]', "names no kernel"),

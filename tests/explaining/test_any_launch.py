@@ -182,6 +182,21 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("launched", "why"),
+    [(norm, "what its loop takes"), (matmul, "what its tensor cores take")],
+)
+def test_what_would_give_no_time_is_not_asked_for(
+    launched: Callable[..., DryRun], why: str
+) -> None:
+    """What is not modelled is said at once, with what the bytes would give all the same."""
+    words = f"No time is predicted, as {why} is not modelled; "
+    page = launched("h100").to_markdown()
+    assert f"{words}`--bytes-read` and `--bytes-written` give the least possible." in page
+    page = launched("h100", read=MIB, written=MIB).to_markdown()
+    assert f"{words}the least possible is that of the bytes" in page
+
+
 def test_a_gpu_of_no_size_has_no_time() -> None:
     """A bare architecture has no time, and the page says what is not known of it."""
     page = transpose("sm_90", read=MIB, written=MIB).to_markdown()
