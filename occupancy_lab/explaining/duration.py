@@ -118,17 +118,13 @@ def predicted_words(case: Case) -> str:
 
 
 def recorded_words(case: Case) -> str:
-    """Return the time that was recorded, and of what if not of this launch; "-" for none."""
-    recorded = case.recorded.launch
-    if recorded is not None and recorded.us is not None:
-        return time_words(case, recorded)
-    if case.recorded.as_compiled is not None:
-        programs, found = case.recorded.as_compiled
-        if found.us is not None and found.conditions is not None:
-            return (
-                f"{time_words(case, found)} (Triton {found.conditions.triton}, {programs} programs)"
-            )
-    return "-"
+    """Return the time that was recorded, and its Triton where that is another; "-" for none."""
+    found = case.recorded.launch
+    words = time_words(case, found)
+    if found is None or found.conditions is None or words == "-":
+        return words
+    triton = found.conditions.triton
+    return words if triton == case.record.triton_version else f"{words} (Triton {triton})"
 
 
 def copy_words(case: Case) -> str:

@@ -272,5 +272,12 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
             )
             case = dataclasses.replace(case, asked=asked, triton=other)
             case = with_times(case, measure=one is here)
-            cases.append(with_alternatives(case, directory))
+            cases.append(
+                with_alternatives(
+                    case,
+                    compiler,
+                    present=present and environment.is_running,
+                    python=environment.python,
+                )
+            )
     return Explanation(tuple(cases))

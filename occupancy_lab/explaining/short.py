@@ -103,7 +103,7 @@ WORDS = {
         " formula for num_programs."
     ),
     "predicted, estimated, unconfirmed": (
-        "worked out from the binary; estimated where that launch is not compiled yet, unconfirmed"
+        "worked out from the binary; estimated where that launch is not compiled, unconfirmed"
         " where no GPU of the vendor was measured."
     ),
     "recorded": (
