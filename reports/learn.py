@@ -35,7 +35,8 @@ from importlib.resources import files
 import pandas as pd
 
 import occupancy_lab
-from occupancy_lab.sweeping.recorded import recorded_table
+from occupancy_lab.evaluating.evaluation import counted_rows
+from occupancy_lab.sweeping.recorded import latest_launches, recorded_table
 
 ROWS, COLS, GPU = 4096, 781, "h200"
 WIDTHS = [256, COLS, 1024, 2048, 4096, 8192]
@@ -49,7 +50,7 @@ def measured_alike(table: pd.DataFrame) -> pd.DataFrame:
 
 
 launches = measured_alike(recorded_table().query("gpu == @GPU"))
-planned = launches[launches["launched"] == launches["num_programs"]]
+planned = latest_launches(counted_rows(launches))
 launches[["device", "date", "torch", "triton", "timer", "l2"]].drop_duplicates()''',
     ),
     (
@@ -134,7 +135,7 @@ has grown into its block.""",
 WARPS = 8
 
 by_row = planned[(planned["kernel"] == "softmax_row") & (planned["num_warps"] == WARPS)]
-masked = by_row.drop_duplicates("cols").assign(
+masked = by_row.assign(
     masked=1 - by_row["cols"] / by_row["BLOCK_SIZE"],
     gbs=2 * 4 * ROWS * by_row["cols"] / by_row["us"] / 1e3,
 )
@@ -201,9 +202,8 @@ were recorded with both numbers of programs: this is how much longer the tutoria
 share, by num_warps.""",
         """\
 LAUNCH = ["cols", "num_warps", "num_stages"]
-persistent = launches[launches["kernel"] == "softmax"]
-surplus = persistent[persistent["launched"] > persistent["num_programs"]].drop_duplicates(LAUNCH)
-fitting = persistent[persistent["launched"] == persistent["num_programs"]].drop_duplicates(LAUNCH)
+surplus = latest_launches(launches.query("kernel == 'softmax' and launched > num_programs"))
+fitting = planned[planned["kernel"] == "softmax"]
 both = fitting.merge(surplus, on=LAUNCH, suffixes=("", "_tutorial"))
 cost = both.assign(longer=both["us_tutorial"] / both["us"] - 1).groupby("num_warps")["longer"]
 cost.describe()[["count", "min", "50%", "max"]]""",
@@ -238,16 +238,16 @@ tuning""",
     ),
     (
         """\
-Beside them, the recorded times of the same configurations. Those launches were compiled with the
-Triton that the first table names; yours may differ.
+Beside them, the recorded times of the same launches, compiled with the Triton that the first table
+names. Where yours lets another number of programs fit, that is another launch, and has none.
 
 From here, `occupancy-lab explain` says all of this of your own kernel and GPU, `occupancy-lab
 evaluate` holds every prediction against every recorded time, and on a machine with a GPU
 `occupancy-lab measure` and `occupancy-lab tune --measure` time it.""",
         """\
 CONFIG = ["kernel", "BLOCK_SIZE", "num_warps", "num_stages"]
-beside = tuning.table[[*CONFIG, "predicted_us", "bound"]].merge(here[[*CONFIG, "us"]], on=CONFIG)
-beside.assign(off=beside["predicted_us"] / beside["us"] - 1)""",
+beside = tuning.table[[*CONFIG, "predicted_us", "bound", "recorded_us"]].dropna()
+beside.assign(off=beside["predicted_us"] / beside["recorded_us"] - 1)""",
     ),
 )
 """What is said, in markdown, and the code below it that shows it."""

@@ -31,7 +31,12 @@ from occupancy_lab.explaining.launch import megabytes
 from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.operators.softmax import FORWARD
-from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, read_rows, recorded_table
+from occupancy_lab.sweeping.recorded import (
+    OTHER_SOFTMAXES,
+    latest_launches,
+    read_rows,
+    recorded_table,
+)
 from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.values import ITEM_BYTES
@@ -198,7 +203,7 @@ def versions() -> str:
 
 def lessons() -> str:
     """Say what the times that were measured on an H200 teach."""
-    table = _launches("h200")
+    table = latest_launches(_launches("h200"))
     first = table.iloc[0]
     taken = (
         f"Measured on an {first['device']}, {first['date']}, torch {first['torch']}, Triton"

@@ -146,6 +146,7 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
         "parts": {part.name: part.us for part in predicted.parts},
         "basis": predicted.basis,
         "calibrated": True,
+        "error": None,
     }
 
 

@@ -14,7 +14,7 @@ from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_erro
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
 from occupancy_lab.kernel import load_kernel, own_kernel
-from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
+from occupancy_lab.sweeping.recorded import CHECK, UNSTEADY, read_table, recorded_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import change, count, difference, formatted, listed
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -35,11 +35,6 @@ SHAPE = ["rows", "cols", "dtype"]
 """The columns that name a shape; all its configurations, of one kernel or several, compete."""
 
 
-UNSTEADY = 1.5
-"""How far the longer times of a launch may be from the shorter ones, a tenth left out on each side:
-beyond it the GPU waited for the host now and then. 3 % of the launches recorded on an H200."""
-
-
 def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with a steady time of the launch that is planned, in their order.
 
@@ -49,8 +44,8 @@ def counted_rows(table: pd.DataFrame) -> pd.DataFrame:
     planned = (table["launched"] == table["num_programs"]).astype("boolean").fillna(value=False)
     rows = table[(table["measured"] == "measured") & planned.astype(bool)]
     if {"us_low", "us_high"} <= set(rows):
-        spread = rows["us_high"].astype(float) / rows["us_low"].astype(float)
-        rows = rows[(spread <= UNSTEADY) | spread.isna()]
+        unsteady = rows["us_high"].astype(float) > UNSTEADY * rows["us_low"].astype(float)
+        rows = rows[~unsteady]
     types = {"us": float, "occupancy": float, "num_warps": int, "num_stages": int}
     return rows.astype(types).reset_index(drop=True)
 

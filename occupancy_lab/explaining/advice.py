@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling import Store, kernel_launch, resource_key
 from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
 from occupancy_lab.explaining.launch import work_word
@@ -24,18 +22,22 @@ from occupancy_lab.explaining.timing import (
 from occupancy_lab.inputs import DEFAULT_ROWS, SOFTMAXES, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
+from occupancy_lab.record import compilation
 from occupancy_lab.text.document import Section
 from occupancy_lab.text.words import change, count, microseconds, said_of_each
-from occupancy_lab.values import NOTICEABLE
+from occupancy_lab.values import NOTICEABLE, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
+    from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.sweeping.grid import Task
-    from occupancy_lab.values import Config, Resources
+    from occupancy_lab.explaining.timing import WantedLaunch
+    from occupancy_lab.sweeping.recorded import RecordedLaunch
+    from occupancy_lab.values import Config
+
+    Name = tuple[str | None, Config]
+    """A kernel, by what names it, and how it is launched."""
 
 MOST_PADDING = 1.1
 """Columns after padding over columns before it, up to which wider loads can be worth it."""
@@ -50,7 +52,7 @@ class Change:
     share: float
     """-0.1 is 10% less."""
     basis: str
-    """recorded, predicted, or estimated: predicted of what is not compiled."""
+    """recorded or predicted."""
     noticeable: float = NOTICEABLE
     """The share from which on the one is called faster."""
 
@@ -76,126 +78,96 @@ class Advice:
         return self.change is None or self.change.is_faster
 
 
-def with_alternatives(case: Case, directory: Path | None) -> Case:
-    """Return *case* with other launches of its problem: those recorded, or else compiled.
+def with_alternatives(case: Case, compiler: Compiler) -> Case:
+    """Return *case* with the launches that its advice names, whatever a store holds.
 
-    What is compiled is looked up in the store at *directory*; nothing compiles.
+    They are the fastest that was recorded of the problem, and others that *compiler* compiles.
     """
+    from occupancy_lab.sweeping.recorded import recorded_measurement, recorded_ranking
+
+    gpu, problem = case.record.gpu, case.record.problem
     if case.record.prediction is None:
         return case
-    # What another Triton makes of them lies under keys that only it knows.
-    store = Store(directory if case.triton is None else None)
+    ranking = recorded_ranking(gpu.key, problem, SOFTMAXES) if case.kernel_name in SOFTMAXES else ()
+    wanted = [*_to_compile(case), *((one.kernel, one.config) for one in ranking[:1])]
+    names = list(dict.fromkeys(wanted))
+    kernels = [
+        case.record.kernel if name == case.kernel_name else load_kernel(str(name))
+        for name, _ in names
+    ]
+    outcomes = compiler.compile(
+        [
+            compilation(NamedKernel(name, kernel), problem, config, gpu.target)
+            for (name, config), kernel in zip(names, kernels, strict=True)
+        ]
+    )
+    taken: dict[Name, WantedLaunch] = {
+        named: (kernel, named[1], outcome, None)
+        for named, kernel, outcome in zip(names, kernels, outcomes, strict=True)
+        if isinstance(outcome, Resources)
+    }
+    known: dict[Name, Alternative] = {}
+    for named, (plan, found) in zip(taken, predicted_launches(case, taken.values()), strict=True):
+        name, config = named
+        recorded = recorded_measurement(gpu.key, str(name), problem, config, plan.num_programs)
+        known[named] = Alternative(
+            *named,
+            us=found.us if found and _comparable(case, config, taken[named][2]) else None,
+            recorded_us=None if recorded is None else recorded.us,
+        )
+    row_launch = taken.get((ROW_KERNELS.get(case.kernel_name or ""), _single(case)))
+    return dataclasses.replace(
+        case,
+        row_kernel=None if row_launch is None else row_launch[2],
+        alternatives=Alternatives(
+            tuple(known.values()),
+            _fastest(ranking[0], known) if ranking else None,
+            len(ranking),
+            0 if ranking else _tuned(case),
+        ),
+    )
+
+
+def _to_compile(case: Case) -> Iterator[Name]:
+    """Return what is compiled to know whether it is worth trying."""
+    for num_warps in (_wide_warps(case), _more_warps(case)):
+        if num_warps is not None:
+            yield case.kernel_name, dataclasses.replace(case.record.config, num_warps=num_warps)
     rows = ROW_KERNELS.get(case.kernel_name or "")
     if rows is not None:
-        single = dataclasses.replace(case.record.config, num_stages=1)
-        key = _key(case, load_kernel(rows), single)
-        case = dataclasses.replace(case, row_kernel=store.get(key))
-    found = _recorded_alternatives(case) or _compiled_alternatives(case, store)
-    estimate = _rows_estimate(case)
-    ranked = [one for one in found.ranked if not _same(one, estimate)]
-    if estimate is not None:
-        known = found.find(estimate.kernel, estimate.config)
-        recorded_us = None if known is None else known.recorded_us
-        ranked.append(dataclasses.replace(estimate, recorded_us=recorded_us))
-    ranked.sort(key=lambda one: one.us or math.inf)
-    return dataclasses.replace(case, alternatives=dataclasses.replace(found, ranked=tuple(ranked)))
+        yield rows, _single(case)
 
 
-def _same(one: Alternative, other: Alternative | None) -> bool:
-    return other is not None and (one.kernel, one.config) == (other.kernel, other.config)
+def _fastest(fastest: RecordedLaunch, known: Mapping[Name, Alternative]) -> Alternative:
+    """Return the launch that was recorded to be the fastest, as it was launched then."""
+    now, us = known.get((fastest.kernel, fastest.config)), fastest.measurement.us
+    if now is not None and now.recorded_us == us:
+        return now
+    return Alternative(fastest.kernel, fastest.config, None, us, fastest.num_programs)
 
 
-def _key(case: Case, kernel: Kernel, config: Config) -> dict[str, Any]:
-    target = case.record.gpu.target
-    launch = kernel_launch(kernel, case.record.problem, config, target)
-    return resource_key(kernel.function, launch, target)
-
-
-def _recorded_alternatives(case: Case) -> Alternatives | None:
-    """Return the launches that were recorded of the problem; None where none was."""
-    from occupancy_lab.sweeping.recorded import recorded_launches
-
-    if case.kernel_name not in SOFTMAXES:
-        return None
-    single = case.kernel_name, dataclasses.replace(case.record.config, num_stages=1)
-    found: dict[tuple[str, Config], Alternative] = {}
-    taken = {}
-    for one in recorded_launches(case.record.gpu.key, case.record.problem):
-        name = one.kernel, one.config
-        if one.as_compiled and name not in found:
-            taken[name] = case.single_stage if name == single else one.resources
-            found[name] = Alternative(*name, one.num_programs, None, one.measurement.us)
-    if not found:
-        return None
-    # Beside a launch that was recorded, predictions only choose between equally fast ones.
-    fastest = min(one.recorded_us or math.inf for one in found.values())
-    compiled = {
-        name: (load_kernel(name[0]), name[1], resources, None)
-        for name, resources in taken.items()
-        if resources is not None
-        and (case.recorded.us is None or found[name].recorded_us == fastest)
-    }
-    predicted = predicted_launches(case, compiled.values())
-    for name, (_, prediction) in zip(compiled, predicted, strict=True):
-        us = None if prediction is None else prediction.us
-        found[name] = dataclasses.replace(found[name], us=us)
-    return Alternatives(tuple(found.values()), len(found), recorded=True)
-
-
-def _compiled_alternatives(case: Case, store: Store) -> Alternatives:
-    """Return what *store* has of what `tune` ranks for *case*.
-
-    A launch whose num_stages the prediction does not see is not ranked against other num_stages.
-    """
+def _tuned(case: Case) -> int:
+    """Return how many configurations `tune` compiles for *case*."""
     from occupancy_lab.sweeping.grid import grid_tasks
 
-    record = case.record
-    kernels = [NamedKernel(case.kernel_name, record.kernel)]
+    kernels = [NamedKernel(case.kernel_name, case.record.kernel)]
     if case.kernel_name in SOFTMAXES:
         kernels = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
-    compiled, missing = {}, 0
-    tasks = [
-        task for task in grid_tasks(kernels, record.problem, record.gpu) if task.why_not() is None
-    ]
-    for task in tasks:
-        key = _key(case, task.kernel, task.config)
-        resources = store.get(key)
-        if resources is None:
-            missing += store.get_failure(key) is None
-        elif _comparable(case, task, resources):
-            name = task.kernel_name, task.config
-            compiled[name] = (task.kernel, task.config, resources, None)
-    predicted = predicted_launches(case, compiled.values())
-    ranked = tuple(
-        Alternative(*name, plan.num_programs, prediction.us)
-        for name, (plan, prediction) in zip(compiled, predicted, strict=True)
-        if prediction is not None
-    )
-    return Alternatives(ranked, len(tasks), missing)
+    tasks = grid_tasks(kernels, case.record.problem, case.record.gpu)
+    return sum(task.why_not() is None for task in tasks)
 
 
-def _rows_estimate(case: Case) -> Alternative | None:
-    """Return one program per row: as it is compiled, or else from the loop's instructions."""
-    rows, timed = ROW_KERNELS.get(case.kernel_name or ""), timing(case)
-    if rows is None or timed is None or timed.row_programs is None:
-        return None
-    single = dataclasses.replace(case.record.config, num_stages=1)
-    return Alternative(
-        rows,
-        single,
-        case.record.plan.work,
-        timed.row_programs.us,
-        estimated=case.row_kernel is None,
-    )
-
-
-def _comparable(case: Case, task: Task, resources: Resources) -> bool:
-    """Tell whether the prediction sees all that differs between *case* and *task*."""
-    own, other = case.record.config, task.config
+def _comparable(case: Case, config: Config, resources: Resources) -> bool:
+    """Tell whether the prediction sees all that differs between *case* and another launch."""
+    own = case.record.config
     loops = None not in {case.record.resources.loop_instructions, resources.loop_instructions}
-    if loops and own.num_stages == other.num_stages:
+    if loops and own.num_stages == config.num_stages:
         return True
-    return sees_stages(own, case.record.resources) and sees_stages(other, resources)
+    return sees_stages(own, case.record.resources) and sees_stages(config, resources)
+
+
+def _single(case: Case) -> Config:
+    return dataclasses.replace(case.record.config, num_stages=1)
 
 
 def _command(command: str, case: Case, **options: object) -> str:
@@ -243,19 +215,15 @@ def tune_command(case: Case) -> str:
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
-    """Return the launch that is noticeably faster by most; None where there is none.
+    """Return the fastest launch that was recorded; None where it is not noticeably faster.
 
-    Where *case* and others were recorded, their recorded times decide, and else the predicted.
+    Where *case* was recorded too, its recorded time decides, and else what is predicted of both.
     """
-    ranked = case.alternatives.ranked
-    known = [(found, one) for one in ranked if (found := _change(case, one)) is not None]
-    bases = {found.basis for found, _ in known}
-    if "recorded" in bases:
-        known = [(found, one) for found, one in known if found.basis == "recorded"]
-    best = min(known, key=lambda pair: pair[0].share, default=None)
-    if best is None or not best[0].is_faster:
+    fastest = case.alternatives.fastest
+    found = _change(case, fastest)
+    if fastest is None or found is None or not found.is_faster:
         return None
-    return best[1], best[0]
+    return fastest, found
 
 
 def _change(case: Case, other: Alternative | None) -> Change | None:
@@ -267,73 +235,56 @@ def _change(case: Case, other: Alternative | None) -> Change | None:
         return Change(other.recorded_us / own_us - 1, "recorded")
     if prediction is None or other.us is None:
         return None
-    basis = "estimated" if other.estimated else "predicted"
-    return Change(other.us / prediction.us - 1, basis, prediction.noticeable)
+    return Change(other.us / prediction.us - 1, "predicted", prediction.noticeable)
 
 
 def what_instead(case: Case) -> Iterator[str]:
-    """Say what to launch instead, what that brings, and of how many launches it is the best.
+    """Say what to launch instead, and what that brings, or what finds it.
 
     What else was recorded to be faster comes first.
     """
     from occupancy_lab.sweeping.recorded import rival_sentences
 
     yield from rival_sentences(case.recorded.faster)
-    if case.alternatives.searched:
-        instead = launch_instead(case)
-        if instead is not None:
-            yield _instead(case, *instead)
-        elif not any(one.change for one in advice(case)):
-            yield _as_it_is(case)
+    found, instead = case.alternatives, launch_instead(case)
+    if instead is not None:
+        yield _instead(case, *instead)
+    elif found.fastest is not None:
+        if not any(one.change for one in advice(case)):
+            yield _as_it_is(case, found.fastest)
+    elif found.tuned > 1:
+        yield (
+            f"To find the fastest, {tune_command(case)} compiles {found.tuned} configurations for"
+            " this matrix and ranks them by predicted time."
+        )
 
 
-def _as_it_is(case: Case) -> str:
-    found = case.alternatives
-    if found.missing:
-        rows = any(one.estimated for one in found.ranked)
-        estimate = ", nor one program per row by an estimate," if rows else ""
-        return (
-            f"Nothing of the {_compiled(found)}{estimate} is predicted to be noticeably faster;"
-            f" {tune_command(case)} compiles the rest."
-        )
-    if not found.recorded:
-        return (
-            f"Launch it as it is: none of the {found.searched} configurations that tune ranks is"
-            " predicted to be noticeably faster."
-        )
-    launches = f"none of the {found.searched} launches of this matrix that were recorded"
-    if case.recorded.us is not None:
-        return f"Launch it as it is: {launches} was noticeably faster."
+def _as_it_is(case: Case, fastest: Alternative) -> str:
+    found = _change(case, fastest)
+    launches = f"{case.alternatives.recorded} launches recorded of this matrix"
+    if found is not None and found.basis == "recorded":
+        return f"Launch it as it is: none of {launches} was noticeably faster."
+    took = f"{_launch_words(case, fastest)}: {microseconds(fastest.recorded_us or 0)}"
+    if found is None:
+        return f"The fastest of {launches} is {took}. This one was not recorded."
     return (
-        f"Launch it as it is: {launches} is predicted to be noticeably faster; this one was not"
-        " recorded."
+        f"Launch it as it is: it is not predicted to be noticeably slower than the fastest of"
+        f" {launches}, {took}; it was not recorded."
     )
-
-
-def _compiled(found: Alternatives) -> str:
-    return f"{found.searched - found.missing} of {found.searched} configurations compiled so far"
 
 
 def _instead(case: Case, best: Alternative, found: Change) -> str:
-    search = case.alternatives
+    of = f"the fastest of {case.alternatives.recorded} launches recorded of this matrix"
+    recorded = microseconds(best.recorded_us or 0)
     if found.basis == "recorded":
-        us, own = best.recorded_us, case.recorded.us
-        of = f", the fastest of {search.searched} launches recorded of this matrix"
+        times = f"{recorded} recorded against {microseconds(case.recorded.us or 0)}"
+        times = f"{times} ({change(found.share)}), {of}"
     else:
-        us, own = best.us, None if case.record.prediction is None else case.record.prediction.us
-        of = ""
-        if search.recorded:
-            of = f", the best of {search.searched} launches recorded of this matrix; this was not"
-        elif search.missing and not best.estimated:
-            of = f", best of {_compiled(search)}"
-    sentence = (
-        f"Launch instead {_launch_words(case, best)}: {microseconds(us or 0)} {found.basis} against"
-        f" {microseconds(own or 0)} ({change(found.share)}){of}"
-    )
-    if not search.missing:
-        return f"{sentence}. {_alternative(case, best)}"
-    first = f", with {_compiled(search)}" if best.estimated else ""
-    return f"{sentence}{first}; {tune_command(case)} compiles the rest."
+        prediction = case.record.prediction
+        own = microseconds(0 if prediction is None else prediction.us)
+        times = f"{microseconds(best.us or 0)} predicted against {own} ({change(found.share)})"
+        times = f"{times}; {recorded} was recorded, {of}"
+    return f"Launch instead {_launch_words(case, best)}: {times}. {_alternative(case, best)}"
 
 
 def _launch_words(case: Case, one: Alternative) -> str:
@@ -341,7 +292,8 @@ def _launch_words(case: Case, one: Alternative) -> str:
     kernel = "the same kernel" if one.kernel is None else one.kernel
     if config.block_size != case.record.config.block_size:
         kernel = f"{kernel}, BLOCK_SIZE {config.block_size}"
-    return f"{kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}"
+    programs = "" if one.num_programs is None else f", {one.num_programs} programs"
+    return f"{kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}{programs}"
 
 
 def _alternative(case: Case, one: Alternative) -> str:
@@ -396,23 +348,29 @@ def _with_warps(case: Case, num_warps: int) -> Change | None:
     return _change(case, case.alternatives.find(case.kernel_name, config))
 
 
-def _fewer_warps(case: Case) -> Iterator[Advice]:
+def _wide_warps(case: Case) -> int | None:
+    """Return the fewer warps whose threads load as much as they can; None where that is so."""
     elements, item_bytes = elements_per_thread(case), case.record.problem.item_bytes
-    config, architecture = case.record.config, case.architecture
-    if elements is None or elements * item_bytes >= WIDEST_ACCESS or config.num_warps == 1:
-        return
+    config = case.record.config
+    if elements is None or elements * item_bytes >= WIDEST_ACCESS:
+        return None
     if case.record.resources.local_bytes:
-        return  # fewer threads would have to hold as much
+        return None  # fewer threads would have to hold as much
     threads = config.block_size * item_bytes // WIDEST_ACCESS
-    num_warps = max(1, threads // architecture.warp_size)
-    longer = _with_warps(case, num_warps)
-    if longer is None and LACKING.keys() & case.record.occupancy.limiters:
-        return  # as many programs of fewer warps leave more of the multiprocessor empty
-    if num_warps < config.num_warps:
-        more = config.block_size / (num_warps * architecture.warp_size)
+    num_warps = max(1, threads // case.architecture.warp_size)
+    return num_warps if num_warps < config.num_warps else None
+
+
+def _fewer_warps(case: Case) -> Iterator[Advice]:
+    num_warps, architecture = _wide_warps(case), case.architecture
+    if num_warps is not None:
+        more = case.record.config.block_size / (num_warps * architecture.warp_size)
+        longer = _with_warps(case, num_warps)
+        if longer is None and LACKING.keys() & case.record.occupancy.limiters:
+            return  # as many programs of fewer warps leave more of the multiprocessor empty
         yield Advice(
             f"{count(num_warps, architecture.warp_word)} per program would give each thread"
-            f" {more:g} elements instead of {elements:g}, and a reduction fewer"
+            f" {more:g} elements instead of {elements_per_thread(case):g}, and a reduction fewer"
             f" {architecture.warp_word}s to cross{_brings(longer)}:"
             f" {explain_command(case, num_warps=num_warps)}",
             longer,
@@ -432,10 +390,16 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
         )
 
 
+def _more_warps(case: Case) -> int | None:
+    """Return twice the warps for a kernel that spills; None where none is, or they are too many."""
+    more = case.record.config.num_warps * 2
+    spills = case.record.resources.local_bytes
+    return more if spills and more <= case.architecture.max_warps_per_program else None
+
+
 def _spills(case: Case) -> Iterator[Advice]:
-    resources, config = case.record.resources, case.record.config
-    more = config.num_warps * 2
-    if resources.local_bytes and more <= case.architecture.max_warps_per_program:
+    resources, more = case.record.resources, _more_warps(case)
+    if more is not None:
         longer = _with_warps(case, more)
         yield Advice(
             f"{resources.local_bytes} B of local memory per thread: with more warps a"
@@ -450,9 +414,8 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
     rows = ROW_KERNELS.get(case.kernel_name or "")
     if rows is None:
         return
-    single = dataclasses.replace(case.record.config, num_stages=1)
     recorded = recorded_change(case, "row_programs")
-    longer = _change(case, case.alternatives.find(rows, single))
+    longer = _change(case, case.alternatives.find(rows, _single(case)))
     if recorded is not None:
         longer = Change(recorded, "recorded")
     yield Advice(

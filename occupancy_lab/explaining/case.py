@@ -28,14 +28,14 @@ class Recorded:
     launch: Measurement | None = None
     """Of the launch that is explained."""
     single_stage: Measurement | None = None
-    """Of the same with num_stages 1, or else that as it was compiled then."""
+    """Of the same with num_stages 1."""
     row_programs: Measurement | None = None
     """Of the same with one program per row."""
     tutorial: Measurement | None = None
     """Of the same with the tutorial's num_programs, where that is another."""
     as_compiled: tuple[int, Measurement] | None = None
-    """Where nothing is of the launch itself: its number of programs and time as it was compiled
-    then, by a Triton for whose kernel another number of programs fits."""
+    """Where nothing is of the launch itself: another launch of its configuration, by the number of
+    programs that fit as it was compiled then, and its time. The two are not compared."""
     copy: Measurement | None = None
     """Of a plain copy of this matrix."""
     faster: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -43,9 +43,8 @@ class Recorded:
 
     @property
     def us(self) -> float | None:
-        """The time of this configuration, us, of the launch itself or else as it was compiled."""
-        found = self.launch or (None if self.as_compiled is None else self.as_compiled[1])
-        return None if found is None else found.us
+        """The time of the launch, us."""
+        return None if self.launch is None else self.launch.us
 
     @property
     def share_of_copy(self) -> float | None:
@@ -72,35 +71,30 @@ class Alternative:
 
     kernel: str | None
     config: Config
-    num_programs: int | None
-    us: float | None
-    """The predicted time, us; None where it cannot be predicted."""
+    us: float | None = None
+    """The predicted time, us; None where it is not compiled, or cannot be predicted."""
     recorded_us: float | None = None
     """The recorded time, us; None where none was recorded."""
-    estimated: bool = False
-    """Whether the prediction is of a kernel that is not compiled."""
+    num_programs: int | None = None
+    """Programs of the recorded launch, where not as many fit of what is compiled now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Other launches of the same problem on the same GPU.
+    """Other launches of the same problem on the same GPU, whatever a store holds of them."""
 
-    They are those that were recorded, and where none was, those that `tune` ranks, as far as they
-    are compiled.
-    """
-
-    ranked: tuple[Alternative, ...] = ()
-    """Those whose time is known, the best predicted first."""
-    searched: int = 0
-    """How many there are; 0 where nothing can be predicted."""
-    missing: int = 0
-    """How many of them are not compiled yet."""
-    recorded: bool = False
-    """Whether they are those that were recorded, whatever is compiled here."""
+    named: tuple[Alternative, ...] = ()
+    """Those that advice may name, as they are compiled now."""
+    fastest: Alternative | None = None
+    """The fastest that was recorded; None where none was."""
+    recorded: int = 0
+    """Of how many it is the fastest."""
+    tuned: int = 0
+    """Where none was recorded: how many configurations `tune` compiles and ranks."""
 
     def find(self, kernel: str | None, config: Config) -> Alternative | None:
-        """Return the launch of *kernel* with *config*; None where it is not compiled."""
-        same = (one for one in self.ranked if (one.kernel, one.config) == (kernel, config))
+        """Return the launch of *kernel* with *config*; None where it is not among `named`."""
+        same = (one for one in self.named if (one.kernel, one.config) == (kernel, config))
         return next(same, None)
 
 
@@ -190,8 +184,8 @@ def _recorded(case: Case) -> Recorded:
         faster_rivals,
         recorded_as_compiled,
         recorded_copy,
-        recorded_launches,
         recorded_measurement,
+        recorded_ranking,
     )
 
     record = case.record
@@ -202,8 +196,9 @@ def _recorded(case: Case) -> Recorded:
         return recorded_measurement(key, kernel, record.problem, config, programs)
 
     copy = recorded_copy(key, record.problem)
-    own = [one.measurement.us or 0.0 for one in recorded_launches(key, record.problem)]
-    faster = faster_rivals(key, record.problem, min(own)) if own and name in SOFTMAXES else {}
+    faster = {}
+    if name in SOFTMAXES and (ranking := recorded_ranking(key, record.problem, SOFTMAXES)):
+        faster = faster_rivals(key, record.problem, ranking[0].measurement.us or 0.0)
     if record.kernel.grid is not Grid.PERSISTENT:
         return Recorded(find(name, config, None), copy=copy, faster=faster)
     single = dataclasses.replace(config, num_stages=1)
@@ -213,11 +208,9 @@ def _recorded(case: Case) -> Recorded:
     )
     rows, tutorial = ROW_KERNELS.get(name), record.miscount
     launch = find(name, config, plan.num_programs)
-    compiled_single = recorded_as_compiled(key, name, record.problem, single)
     return Recorded(
         launch=launch,
-        single_stage=find(name, single, single_plan.num_programs)
-        or (compiled_single and compiled_single[1]),
+        single_stage=find(name, single, single_plan.num_programs),
         row_programs=None if rows is None else find(rows, single, None),
         tutorial=None if tutorial is None else find(name, config, tutorial),
         as_compiled=None if launch else recorded_as_compiled(key, name, record.problem, config),

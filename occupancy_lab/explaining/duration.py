@@ -19,7 +19,6 @@ from occupancy_lab.text.words import (
     change_words,
     compared,
     conditions_words,
-    count,
     median_words,
     microseconds,
     place_words,
@@ -115,16 +114,13 @@ def predicted_words(case: Case) -> str:
 
 
 def recorded_words(case: Case) -> str:
-    """Return the time that was recorded, and of what if not of this launch; "-" for none."""
-    recorded = case.recorded.launch
-    if recorded is not None and recorded.us is not None:
-        return time_words(case, recorded)
-    if case.recorded.as_compiled is not None:
-        programs, found = case.recorded.as_compiled
-        if found.us is not None and found.conditions is not None:
-            words = f"Triton {found.conditions.triton}, {count(programs, 'program')}"
-            return f"{time_words(case, found)} ({words})"
-    return "-"
+    """Return the time that was recorded, and its Triton where that is another; "-" for none."""
+    found = case.recorded.launch
+    words = time_words(case, found)
+    if found is None or found.conditions is None or words == "-":
+        return words
+    triton = found.conditions.triton
+    return words if triton == case.record.triton_version else f"{words} (Triton {triton})"
 
 
 def copy_words(case: Case) -> str:

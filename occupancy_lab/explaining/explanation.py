@@ -274,5 +274,5 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         for made in compile_cases(found, problem, configs, compiler):
             case = dataclasses.replace(made, asked=asked, triton=other)
             case = with_times(case, measure=case.record.gpu is here)
-            cases.append(with_alternatives(case, directory))
+            cases.append(with_alternatives(case, compiler))
     return Explanation(tuple(cases))

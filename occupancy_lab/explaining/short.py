@@ -113,7 +113,7 @@ WORDS = {
         " formula for num_programs."
     ),
     "predicted, estimated, unconfirmed": (
-        "worked out from the binary; estimated where that launch is not compiled yet, unconfirmed"
+        "worked out from the binary; estimated where that launch is not compiled, unconfirmed"
         " where no such GPU was measured: the time may be off by what stands behind ±, or more, and"
         " launches that differ by less are not ranked."
     ),

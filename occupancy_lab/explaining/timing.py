@@ -300,8 +300,6 @@ def recorded_change(case: Case, field: str) -> float | None:
     own, other = case.recorded.us, getattr(case.recorded, field)
     if own is None or other is None or other.us is None:
         return None
-    if field == "tutorial" and case.recorded.launch is None:
-        return None  # it is a number of programs for what is compiled now
     share: float = other.us / own - 1
     return share
 

@@ -9,6 +9,7 @@ from occupancy_lab.files import plain_rows
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.record import record_of
+from occupancy_lab.sweeping.recorded import latest_launches
 from occupancy_lab.text.words import count
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 
@@ -60,10 +61,9 @@ class Variant:
 
 
 def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
-    """Return the rows of *table* for *problem*, each configuration once."""
+    """Return the rows of *table* for *problem*, each launch once, as it was recorded last."""
     same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
-    names = ["kernel", "BLOCK_SIZE", "num_warps", "num_stages"]
-    return table[same & (table["dtype"] == problem.dtype)].drop_duplicates(names)
+    return latest_launches(table[same & (table["dtype"] == problem.dtype)])
 
 
 def variants_of(source: Source, problem: Problem) -> tuple[Variant, ...]:

@@ -19,9 +19,9 @@ from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
-from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESOURCES, Column
+from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, Column
 from occupancy_lab.text.words import listed, microseconds
-from occupancy_lab.values import Conditions, Config, Measurement, Resources
+from occupancy_lab.values import Conditions, Config, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -43,7 +43,7 @@ _OF_A_TIME = ("launched", "occupancy", "us")
 """The columns whose cells are not blank where a launch was measured."""
 _OF_A_BINARY = ("n_regs", "shared")
 """The columns whose cells are not blank where it is known how many programs fit."""
-_OF_A_LAUNCH = (*NAMING, *RESOURCES, *MEASURED_COLUMNS, "num_programs")
+_OF_A_LAUNCH = (*NAMING, *MEASURED_COLUMNS, "num_programs")
 """The columns that are read of a launch that is looked up."""
 CHECK = "check"
 """The `use` of launches that a prediction is only held against: of a GPU whose tutorial benchmark
@@ -61,40 +61,67 @@ class RecordedLaunch:
     as_compiled: bool
     """Whether these are as many as fit of what was compiled then."""
     measurement: Measurement
-    resources: Resources | None
-    """What it was compiled to; None where that was not noted."""
+
+
+UNSTEADY = 1.5
+"""How far the longer times of a launch may be from the shorter ones, a tenth left out on each side:
+beyond it the GPU waited for the host now and then. 3 % of the launches recorded on an H200."""
 
 
 @functools.lru_cache(maxsize=8)
 def recorded_launches(gpu_key: str, problem: Problem) -> tuple[RecordedLaunch, ...]:
-    """Return every launch of *problem* with a time that was recorded on the GPU *gpu_key*.
+    """Return every launch of *problem* with a steady time recorded on the GPU *gpu_key*, each once.
 
-    The latest of those that are alike in all but their date comes first.
+    Of several recordings of a launch the latest counts: of one day, the last in the file.
     """
     part = f",{problem.rows},{problem.cols},{problem.dtype},"
     rows = [*_timed_rows(f"measured-{gpu_key}.csv", f"{gpu_key},", part)]
-    rows.sort(key=lambda row: row["date"] or "", reverse=True)
-    return tuple(_recorded_launch(row) for row in rows if row["launched"])
+    rows.sort(key=lambda row: row["date"] or "")
+    launches = [_recorded_launch(row) for row in rows if row["launched"] and _is_steady(row)]
+    return tuple({(one.kernel, one.config, one.num_programs): one for one in launches}.values())
+
+
+def _is_steady(row: Mapping[str, Any]) -> bool:
+    low, high = row["us_low"], row["us_high"]
+    return low is None or high is None or high <= UNSTEADY * low
 
 
 def _recorded_launch(row: Mapping[str, Any]) -> RecordedLaunch:
-    amounts = {name: row[name] for name in RESOURCES if row[name] is not None}
-    amounts.pop("n_spills", None)  # Resources work it out of local_bytes
-    known = {"n_regs", "shared"} <= amounts.keys()
     return RecordedLaunch(
         kernel=row["kernel"],
         config=Config(row["BLOCK_SIZE"], row["num_warps"], row["num_stages"]),
         num_programs=row["launched"],
         as_compiled=row["launched"] == row["num_programs"],
         measurement=row_measurement(row),
-        resources=Resources(num_warps=row["num_warps"], **amounts) if known else None,
     )
+
+
+def latest_launches(table: pd.DataFrame) -> pd.DataFrame:
+    """Return each launch of *table* once, in its order: of several recordings, the latest."""
+    same = [*NAMING, "launched"]
+    by_date = table.sort_values("date", kind="stable", na_position="first")
+    return by_date.drop_duplicates(same, keep="last").sort_index()
+
+
+def recorded_ranking(
+    gpu_key: str, problem: Problem, kernels: Collection[str]
+) -> tuple[RecordedLaunch, ...]:
+    """Return what was recorded of *kernels* with as many programs as fit then, the fastest first.
+
+    It is empty where nothing was.
+    """
+    found = (
+        one
+        for one in recorded_launches(gpu_key, problem)
+        if one.as_compiled and one.kernel in kernels
+    )
+    return tuple(sorted(found, key=lambda one: one.measurement.us or 0.0))
 
 
 def recorded_measurement(
     gpu_key: str, kernel_name: str, problem: Problem, config: Config, num_programs: int | None
 ) -> Measurement | None:
-    """Return the latest recorded measurement of a launch on the GPU *gpu_key*, None for none.
+    """Return the recorded time of a launch on the GPU *gpu_key*, None for none.
 
     It was launched with *num_programs* programs; for None any number will do, as for a kernel that
     launches one program per row whatever is asked for.
@@ -111,7 +138,7 @@ def recorded_measurement(
 def recorded_as_compiled(
     gpu_key: str, kernel_name: str, problem: Problem, config: Config
 ) -> tuple[int, Measurement] | None:
-    """Return the latest recorded launch with as many programs as fit, and that number.
+    """Return the recorded launch with as many programs as fit, and that number.
 
     It is the number for what was compiled then, which another Triton may compile differently. None
     where nothing was recorded.

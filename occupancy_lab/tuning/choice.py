@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Config, Problem
 
@@ -52,7 +53,7 @@ class Choice:
     us: float | None = None
     """Median measured time, us; None where it was not measured."""
     recorded_us: float | None = None
-    """The same of a launch recorded on a GPU of this kind, as it was compiled then; None: none."""
+    """The same of this launch recorded on a GPU of this kind; None where it was not."""
     ranked: bool = True
     """Whether the predicted time is set against the others': not where stages are not seen."""
 
@@ -110,8 +111,8 @@ class Tuning(Answer):
     best: Choice
     """The fastest of those that were measured, or else the best predicted."""
     best_predicted: Choice
-    best_recorded: Choice | None
-    """The fastest of those that were recorded; None where none was."""
+    best_recorded: RecordedLaunch | None
+    """The fastest launch of the kernels that was recorded; None where none was."""
     faster: dict[str, float]
     """What else was recorded to take less than `best_recorded`, such as torch.softmax, us."""
     compared: dict[str, Choice]
@@ -187,8 +188,8 @@ def _best_sentences(tuning: Tuning) -> Iterator[str]:
     yield basis_sentence(tuning.gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     if tuning.best_recorded is not None:
         yield (
-            f"Recorded times were taken elsewhere on {tuning.gpu.title}, of these configurations as"
-            " the Triton there compiled them, which `explain` names."
+            f"Recorded times were taken elsewhere on {tuning.gpu.title}, of the same launches"
+            " as the Triton there compiled them, which `explain` names."
         )
     yield from unseen_stages(tuning.table)
     left = int(tuning.table["predicted_us"].notna().sum()) - len(_ranked(tuning))
@@ -196,7 +197,7 @@ def _best_sentences(tuning: Tuning) -> Iterator[str]:
         yield f"Not ranked here: {count(left, 'configuration')} with more stages."
 
 
-def _named(choice: Choice) -> str:
+def _named(choice: Choice | RecordedLaunch) -> str:
     config = choice.config
     return (
         f"{choice.kernel}, BLOCK_SIZE {config.block_size}, num_warps {config.num_warps},"
@@ -220,10 +221,7 @@ def _answer(tuning: Tuning) -> Iterator[str]:
     yield from _close(tuning)
     recorded = tuning.best_recorded
     if recorded is not None:
-        yield (
-            f"Fastest recorded: {_named(recorded)}: {cell(recorded.recorded_us)} us;"
-            f" {cell(recorded.predicted_us)} us is predicted."
-        )
+        yield f"Fastest recorded: {_named(recorded)}: {cell(recorded.measurement.us)} us."
 
 
 def _close(tuning: Tuning) -> Iterator[str]:
@@ -263,7 +261,7 @@ def _best_table(tuning: Tuning, top: int) -> Table:
     columns = [(HEADERS, _cells)]
     if "us" in tuning.table:
         columns.append((MEASURED_HEADERS, _measured_cells))
-    if tuning.best_recorded is not None:
+    if "recorded_us" in tuning.table:
         columns.append((RECORDED_HEADERS, _recorded_cells))
     cells = tuple(tuple(chain(*(words(one) for _, words in columns))) for one in choices)
     return Table(tuple(chain(*(headers for headers, _ in columns))), cells)
@@ -274,7 +272,7 @@ def _compared_table(tuning: Tuning) -> Table:
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():
         names.setdefault(one, []).append(name.removeprefix("default of "))
-    recorded = tuning.best_recorded is not None
+    recorded = "recorded_us" in tuning.table
     rows = tuple(
         (
             listed(called),

@@ -29,7 +29,7 @@ from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
-from occupancy_lab.sweeping.recorded import faster_rivals, recorded_as_compiled
+from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
 from occupancy_lab.sweeping.views import sees_stages
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -197,18 +197,15 @@ def _with_recorded(table: pd.DataFrame, tasks: Sequence[Task]) -> pd.DataFrame:
     """Return *table* with a column of the times that were recorded; without where none was."""
     import pandas as pd
 
-    own = kernel_names()
-    times = [
-        found[1].us
-        if task.kernel_name in own
-        and (
-            found := recorded_as_compiled(task.gpu.key, task.kernel.name, task.problem, task.config)
-        )
+    found = [
+        recorded_measurement(*(task.gpu.key, name, task.problem, task.config), int(programs))
+        if (name := task.kernel_name) in kernel_names() and not pd.isna(programs)
         else None
-        for task in tasks
+        for task, programs in zip(tasks, table["num_programs"], strict=True)
     ]
-    if not any(times):
+    if not any(found):
         return table
+    times = [None if one is None else one.us for one in found]
     return table.assign(recorded_us=pd.array(times, dtype="Float64"))
 
 
@@ -217,17 +214,18 @@ def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis)
     launched = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
     choices = [choice_of(row) for row in predicted.to_dict("records")]
     timed = [choice for choice in choices if choice.us is not None]
-    recorded = [choice for choice in choices if choice.recorded_us is not None]
-    best_recorded = min(recorded, key=lambda choice: choice.recorded_us or 0.0, default=None)
     gpu, problem = tasks[0].gpu, tasks[0].problem
-    us = best_recorded and best_recorded.recorded_us
+    tuned = {task.kernel_name for task in tasks}
+    own = [name for name in kernel_names() if name in tuned]
+    recorded = recorded_ranking(gpu.key, problem, own)
+    us = recorded[0].measurement.us if recorded else None
     return Tuning(
         gpu=gpu,
         problem=problem,
         faster=faster_rivals(gpu.key, problem, us) if us else {},
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
-        best_recorded=best_recorded,
+        best_recorded=recorded[0] if recorded else None,
         compared=dict(_compared(predicted, tasks)),
         exhaustive=cost_of(list(predicted["predicted_us"]), runs),
         spent=cost_of(list(launched["predicted_us"]), runs),

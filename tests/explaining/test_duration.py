@@ -310,8 +310,7 @@ def test_another_launch_of_the_configuration_is_told_as_such(
         f" {planned} fit."
     )
     assert "the prediction is" not in said
-    cells = dict(row for row in section.tables[0].rows)
-    assert cells["recorded"].endswith("(Triton 3.6.0, 132 programs)")
+    assert "recorded" not in dict(row for row in section.tables[0].rows)
 
 
 @pytest.mark.parametrize(("us", "words"), [(20.0, "% below it"), (5.0, "% above it")])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
@@ -31,15 +32,16 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import SOFTMAXES, chosen_kernels
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
-from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, RecordedLaunch, recorded_launches
+from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, recorded_ranking
 from occupancy_lab.text.printing import print_markdown, print_text
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.values import Config, Measurement, Problem, Resources
+from occupancy_lab.values import Config, Failure, Measurement, Problem, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.process import Request
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.explanation import Explanation
@@ -51,7 +53,7 @@ MEASURED = Measurement(
     "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1e-7, mostly_launch=False
 )
 SPILLED = MI300X.replace(n_regs=128, num_warps=4, local_bytes=276, vgpr_spills=68, **SINGLE)
-COUNTS = ("shuffles", "barrier_waits", "shared_accesses", "global_accesses")
+KNOBS = ("num_warps", "num_stages")
 MOST_LINES = {1: 45, 2: 60}
 
 
@@ -66,8 +68,9 @@ def full_of_numbers(make_case: Callable[..., Case], gpu: str, **changes: object)
         single.replace(**SINGLE),
         **changes,
     )
-    fast = Alternative("softmax_row", Config(1024, 4, 1), 4096, 5.0)
-    return dataclasses.replace(case, alternatives=Alternatives((fast,), 30, 28))
+    fast = Alternative("softmax_row", Config(1024, 4, 1), 5.0, 6.2)
+    found = Alternatives((fast,), fast, 30) if nvidia else Alternatives(tuned=38)
+    return dataclasses.replace(case, alternatives=found)
 
 
 def screen(cases: tuple[Case, ...], capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -241,7 +244,7 @@ def test_a_recorded_copy_is_found() -> None:
     """On the H200 the copy at 781 columns was measured, and 'of a copy' is of that one."""
     copy = recorded.recorded_copy("h200", Problem(4096, 781))
     assert copy is not None
-    text = occupancy_lab.explain(781, gpu="h200").to_markdown()
+    text = occupancy_lab.explain(781, gpu="h200", num_warps=4, num_stages=1).to_markdown()
     assert f"both recorded ({microseconds(copy.us)})" in text
     assert "both predicted (" in occupancy_lab.explain(779, gpu="h200").to_markdown()
 
@@ -254,9 +257,9 @@ def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
     config = case.record.config
     for factor, advised in ((1.07, False), (0.995, False), (0.8, True)):
         rows = Alternative(
-            "softmax_row", dataclasses.replace(config, num_stages=1), 4096, prediction.us * factor
+            "softmax_row", dataclasses.replace(config, num_stages=1), prediction.us * factor, 6.2
         )
-        found = dataclasses.replace(case, alternatives=Alternatives((rows,), 30, 29))
+        found = dataclasses.replace(case, alternatives=Alternatives((rows,), rows, 30))
         sentences = [one.sentence for one in advice(found)]
         assert any("One program per row" in text for text in sentences) is advised
         assert (launch_instead(found) is not None) is advised
@@ -264,82 +267,120 @@ def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
 
 def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) -> None:
     """Where both were recorded, the recorded times decide, whatever is predicted; each says so."""
-    slow = Alternative("softmax_row", Config(1024, 8, 1), 4096, 5.0, recorded_us=20.0)
-    fast = Alternative("softmax_row", Config(1024, 4, 1), 4096, 50.0, recorded_us=6.2)
-    found = Alternatives((slow, fast), 2, recorded=True)
-    case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
-    (sentence,) = what_instead(dataclasses.replace(case, alternatives=found))
-    assert "num_warps 4, num_stages 1: 6.20 us recorded against 12.4 us (-50.0%)" in sentence
-    none = dataclasses.replace(found, ranked=(slow,))
-    assert not [*what_instead(dataclasses.replace(case, alternatives=none))]
-    assert "num_stages 1 is faster (" in advice(case)[0].sentence
-    single = full_of_numbers(
-        make_case, "h100", config=Config(1024, 8, 1), recorded=Recorded(MEASURED)
-    )
-    (sentence,) = what_instead(dataclasses.replace(single, alternatives=none))
-    assert sentence.startswith(
-        "Launch it as it is: none of the 2 launches of this matrix that were"
-    )
-    bare = dataclasses.replace(full_of_numbers(make_case, "h100"), alternatives=found)
-    (sentence,) = what_instead(bare)
-    assert "5.00 us predicted against 15.8 us" in sentence
+    known = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
+    unknown = full_of_numbers(make_case, "h100")
+    config = Config(1024, 8, 1)  # of which no other num_stages is faster
+    plain = full_of_numbers(make_case, "h100", config=config)
+    timed = full_of_numbers(make_case, "h100", config=config, recorded=Recorded(MEASURED))
+    for case, us, recorded_us, words in (
+        (known, 50.0, 6.2, "Launch instead {}: 6.20 us recorded against 12.4 us (-50.0%), the"),
+        (timed, 5.0, 12.3, "Launch it as it is: none of 30 launches recorded of this matrix was"),
+        (unknown, 5.0, 6.2, "{}: 5.00 us predicted against 15.8 us (-68.3%); 6.20 us was recorded"),
+        (plain, 50.0, 6.2, "it is not predicted to be noticeably slower than the fastest of 30"),
+        (unknown, None, 6.2, "The fastest of 30 launches recorded of this matrix is {}: 6.20 us."),
+    ):
+        fastest = Alternative("softmax_row", Config(1024, 4, 1), us, recorded_us)
+        found = dataclasses.replace(case, alternatives=Alternatives((fastest,), fastest, 30))
+        (sentence,) = what_instead(found)
+        assert words.format("softmax_row, num_warps 4, num_stages 1") in sentence
 
 
-def test_an_estimate_is_called_one(make_case: Callable[..., Case], tmp_path: Path) -> None:
-    """One program per row has one number on both pages: estimated, or that of what is compiled."""
+def with_compiled(case: Case, *failing: str, n_regs: int = 32) -> Case:
+    """Return *case* with what its advice names, of which *failing* cannot be compiled."""
+
+    def outcome(one: Compilation) -> Resources | Failure:
+        if one.name in failing:
+            return Failure(Status.COMPILE_FAILED, "no luck")
+        num_warps = one.launch.options(one.function)["num_warps"]
+        return H100_SINGLE.replace(**SINGLE, n_regs=n_regs, num_warps=num_warps)
+
+    compiler: Any = SimpleNamespace(compile=lambda wanted: list(map(outcome, wanted)))
+    return with_alternatives(case, compiler)
+
+
+def test_one_program_per_row_has_one_time(make_case: Callable[..., Case]) -> None:
+    """It is compiled, and predicted on both pages; what cannot be compiled is estimated."""
     case = full_of_numbers(make_case, "b200")
-    for row_kernel, basis in ((None, "estimated"), (H100_SINGLE.replace(**SINGLE), "predicted")):
-        found = dataclasses.replace(case, alternatives=Alternatives(), row_kernel=row_kernel)
-        rows = timing(found)
-        assert rows is not None
-        assert rows.row_programs is not None
-        assert rows.basis("row_programs") == basis
-    estimated = with_alternatives(case, tmp_path)
-    timed = timing(estimated)
-    assert timed is not None
-    assert timed.row_programs is not None
-    single = full_of_numbers(make_case, "b200", config=Config(1024, 8, 1))
-    (sentence,) = what_instead(with_alternatives(single, tmp_path))
-    assert "nor one program per row by an estimate, is predicted" in sentence
-    fast = dataclasses.replace(estimated.alternatives.ranked[0], us=5.0)
-    found = dataclasses.replace(estimated.alternatives, ranked=(fast,))
-    (sentence,) = what_instead(dataclasses.replace(estimated, alternatives=found))
-    assert "num_stages 1: 5.00 us estimated against" in sentence
-    assert (
-        f"({change(timed.change(timed.row_programs))}), estimated"
-        in write_document((estimated,)).to_markdown()
-    )
+    for failing, basis in (((), "predicted"), (("softmax_row",), "estimated")):
+        found = with_compiled(case, *failing)
+        timed = timing(found)
+        assert timed is not None
+        assert timed.row_programs is not None
+        assert timed.basis("row_programs") == basis
+        one = found.alternatives.find("softmax_row", Config(1024, 8, 1))
+        assert (one and one.us) == (None if failing else timed.row_programs.us)
+        text = f"({change(timed.change(timed.row_programs))}), estimated"
+        assert (text in write_document((found,)).to_markdown()) is bool(failing)
 
 
-def test_the_answer_does_not_depend_on_the_store() -> None:
-    """Where launches of the matrix were recorded, they say what to launch, compiled or not."""
+@pytest.mark.parametrize("gpu", ["h200", "mi300x"])
+def test_the_answer_does_not_depend_on_the_store(
+    gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page is the same with nothing compiled before and with all that tune compiles."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
+    problem, store = Problem(4096, 781), Store(tmp_path)
+    empty = occupancy_lab.explain(problem.cols, gpu=gpu)
+    for task in grid_tasks(chosen_kernels(SOFTMAXES), problem, find_gpu(gpu)):
+        launch = task.kernel.launch(problem, task.config)
+        key = resource_key(task.kernel.function, launch, task.gpu.target)
+        if store.get(key) is None:
+            few = H100_SINGLE.replace(instructions=1, num_warps=task.config.num_warps)
+            store.put(key, few)
+    full = occupancy_lab.explain(problem.cols, gpu=gpu)
+    assert full.to_markdown() == empty.to_markdown()
+    assert full.to_dict() == empty.to_dict()
+
+
+def test_the_fastest_recorded_is_launched_instead() -> None:
+    """Where launches of the matrix were recorded, the fastest of them is what to launch."""
     options = {"rows": 8192, "dtype": "bfloat16", "gpu": "h200", "num_stages": 3, "num_warps": 8}
+    problem = Problem(8192, 8192, "bfloat16")
+    ranking = recorded_ranking("h200", problem, SOFTMAXES)
+    own = recorded.recorded_measurement("h200", "softmax", problem, Config(8192, 8, 3), None)
+    best = ranking[0].measurement.us
+    assert own is not None
+    assert own.us is not None
+    assert best is not None
     text = occupancy_lab.explain(8192, cache=False, **options).to_markdown()
-    times = {
-        (one.kernel, one.config): one.measurement.us
-        for one in reversed(recorded_launches("h200", Problem(8192, 8192, "bfloat16")))
-        if one.as_compiled
-    }
-    own, best = times["softmax", Config(8192, 8, 3)], min(times.values())
     assert (
-        f"{best:.1f} us recorded against {own:.1f} us ({change(best / own - 1)}), the fastest of"
-        f" {len(times)} launches"
+        f"{best:.1f} us recorded against {own.us:.1f} us ({change(best / own.us - 1)}), the fastest"
+        f" of {len(ranking)} launches"
     ) in text
     options = {"kernel": "softmax_row", "num_warps": 4, "gpu": "h100"}
     text = occupancy_lab.explain(781, cache=False, **options).to_markdown()
     assert "num_warps 2, num_stages 1: 13.6 us recorded against 14.2 us (-4.2%)" in text
 
 
+def test_another_number_of_programs_is_another_launch(make_case: Callable[..., Case]) -> None:
+    """Where another number fits now, what was recorded has its own, and is set beside nothing."""
+    problem = Problem(4096, 1024)
+    case = make_case("h200", H100.replace(**COUNTED), problem=problem, config=Config(1024, 8, 4))
+    fastest = recorded_ranking("h200", problem, SOFTMAXES)[0]
+    assert (fastest.kernel, fastest.config) == ("softmax", Config(1024, 2, 1))
+    (sentence,) = what_instead(with_compiled(case, n_regs=255))
+    launch = f"softmax, num_warps 2, num_stages 1, {fastest.num_programs} programs: 11.5 us."
+    assert f"The fastest of 38 launches recorded of this matrix is {launch}" in sentence
+    recorded = Recorded(as_compiled=(fastest.num_programs, MEASURED), single_stage=MEASURED)
+    other = dataclasses.replace(case, recorded=recorded)
+    for page in (write_short((other,)), write_document((other,))):
+        assert "recorded against" not in page.to_markdown()
+        assert "% recorded)" not in page.to_markdown()
+    assert "recorded time" not in write_short((other,)).to_markdown()
+
+
 @pytest.mark.parametrize("kernel", SOFTMAXES)
 def test_kernels_that_do_the_same_are_alternatives(
-    kernel: str, make_case: Callable[..., Case], tmp_path: Path
+    kernel: str, make_case: Callable[..., Case]
 ) -> None:
     """Whichever softmax is explained, all that were recorded are set against it, and all tuned."""
     own = H100.replace(num_warps=4, **COUNTED)
     case = make_case("h200", own, kernel=kernel, config=Config(4096, 4, 1))
-    found = with_alternatives(case, tmp_path).alternatives
-    assert found.recorded
-    assert {"softmax", "softmax_row", "softmax_pieces"} <= {one.kernel for one in found.ranked}
+    found = with_compiled(case).alternatives
+    ranking = recorded_ranking("h200", case.record.problem, SOFTMAXES)
+    assert found.recorded == len(ranking)
+    assert found.fastest is not None
+    assert found.fastest.recorded_us == ranking[0].measurement.us
     assert tune_command(case) == "`occupancy-lab tune --cols 781 --gpu h200`"
 
 
@@ -347,8 +388,8 @@ def test_another_block_is_named(make_case: Callable[..., Case]) -> None:
     """What to launch instead has its BLOCK_SIZE where that is another."""
     case = full_of_numbers(make_case, "h100")
     for block_size, words in ((1024, "softmax_pieces, num_warps"), (784, ", BLOCK_SIZE 784, num")):
-        fast = Alternative("softmax_pieces", Config(block_size, 1, 1), 4096, 5.0)
-        found = dataclasses.replace(case, alternatives=Alternatives((fast,), 30))
+        fast = Alternative("softmax_pieces", Config(block_size, 1, 1), 5.0, 6.2)
+        found = dataclasses.replace(case, alternatives=Alternatives(fastest=fast, recorded=30))
         (sentence,) = what_instead(found)
         assert words in sentence
 
@@ -361,35 +402,9 @@ def test_no_reason_that_the_parts_contradict(make_case: Callable[..., Case]) -> 
     assert "is faster (" in text
 
 
-def test_of_equally_fast_launches_the_best_predicted_is_taken(
-    make_case: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Beside a recorded launch, only the fastest of the others are predicted, to choose between."""
-    others = [
-        RecordedLaunch(
-            "softmax_row",
-            Config(1024, num_warps, 1),
-            4096,
-            as_compiled=True,
-            measurement=dataclasses.replace(MEASURED, us=us),
-            resources=H100_SINGLE.replace(**SINGLE, num_warps=num_warps),
-        )
-        for num_warps, us in ((16, 6.0), (4, 6.0), (2, 6.1))
-    ]
-    for order in (others, others[::-1]):
-        monkeypatch.setattr(recorded, "recorded_launches", lambda *_, found=order: found)
-        case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
-        case = with_alternatives(case, tmp_path)
-        instead = launch_instead(case)
-        assert instead is not None
-        assert instead[0].config == Config(1024, 4, 1)
-        (slower,) = (one for one in case.alternatives.ranked if one.recorded_us == 6.1)
-        assert slower.us is None
-
-
 def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A softmax that was recorded faster than all of the lab's comes first, in the same words."""
-    own_us = min(one.measurement.us or 0.0 for one in recorded_launches("h200", Problem(4096, 781)))
+    own_us = recorded_ranking("h200", Problem(4096, 781), SOFTMAXES)[0].measurement.us or 0.0
     package = recorded.files("occupancy_lab.recorded")
     monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
     for name in ("measured-h200.csv", "providers-h200.csv"):
@@ -428,56 +443,8 @@ def test_json_has_what_was_recorded() -> None:
     assert f"{share:.0%}, both recorded" in explanation.to_markdown()
 
 
-@pytest.fixture
-def filled_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return a function that fills a store with all that tune ranks for 100 columns on a GPU."""
-    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
-
-    def fill(gpu: str) -> None:
-        for task in grid_tasks(
-            chosen_kernels(SOFTMAXES), Problem(4096, 100), find_gpu(gpu), (), ()
-        ):
-            copies = task.config.num_stages > 1 and gpu == "h100"
-            resources = Resources(
-                32,
-                task.config.num_warps,
-                32,
-                local_bytes=0,
-                pipeline_shared=0,
-                load_bytes=4,
-                store_bytes=4,
-                instructions=40 * task.config.num_stages,
-                loop_instructions=100 if task.kernel_name == "softmax" else None,
-                async_copies=4 if copies else 0,
-                **dict.fromkeys(COUNTS, 1),
-            )
-            launch = task.kernel.launch(task.problem, task.config)
-            key = resource_key(task.kernel.function, launch, task.gpu.target)
-            Store(tmp_path).put(key, resources)
-
-    return fill
-
-
-def test_alternatives_are_those_of_tune(filled_store: Callable[[str], None]) -> None:
-    """When everything that tune ranks is compiled, what to launch instead is tune's choice."""
-    filled_store("h100")
-    best = occupancy_lab.tune(cols=100, gpu="h100").best_predicted
-    explanation = occupancy_lab.explain(100, gpu="h100")
-    assert best.predicted_us < 0.98 * explanation.records[0].prediction.us
-    text = explanation.to_markdown()
-    config = best.config
-    knobs = f"num_warps {config.num_warps}, num_stages {config.num_stages}"
-    if config.block_size != 128:
-        knobs = f"BLOCK_SIZE {config.block_size}, {knobs}"
-    assert (
-        f"Launch instead {best.kernel}, {knobs}: {best.predicted_us:.2f} us predicted against"
-        in text
-    )
-    assert "occupancy-lab tune" not in text
-
-
-def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Besides the launch and its one stage nothing is compiled; the tune command is named."""
+def test_explain_compiles_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch, its one stage and what is worth trying are compiled, and tune the rest."""
     asked = []
     compile_ = CompileProcess.compile
 
@@ -487,10 +454,12 @@ def test_explain_compiles_no_alternative(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(CompileProcess, "compile", count)
     text = occupancy_lab.explain(93, gpu="h100", cache=False).to_markdown()
-    assert len(asked) == 2
-    tasks = grid_tasks(chosen_kernels(SOFTMAXES), Problem(4096, 93), find_gpu("h100"), (), ())
-    assert f"{sum(task.why_not() is None for task in tasks)} configurations" in text
-    assert "`occupancy-lab tune --cols 93 --gpu h100` compiles the rest" in text
+    named = [(one.kernel, *map(one.launch.keywords.get, KNOBS)) for one in asked]
+    assert named == [("softmax", 8, 4), ("softmax", 8, 1), ("softmax", 1, 4), ("softmax_row", 8, 1)]
+    tasks = grid_tasks(chosen_kernels(SOFTMAXES), Problem(4096, 93), find_gpu("h100"))
+    several = sum(task.why_not() is None for task in tasks)
+    tune = "`occupancy-lab tune --cols 93 --gpu h100`"
+    assert f"To find the fastest, {tune} compiles {several} configurations for this" in text
 
 
 def test_commands_have_the_kernel_as_it_was_asked_for(
@@ -524,19 +493,6 @@ def test_one_program_per_row_keeps_its_warps(make_case: Callable[..., Case]) -> 
     )
     command = explain_command(case, kernel="softmax_row", num_stages=1)
     assert "--kernel softmax_row --num-warps 8" in command
-
-
-def test_stages_that_are_not_seen_are_not_ranked(
-    filled_store: Callable[[str], None], tmp_path: Path, make_case: Callable[..., Case]
-) -> None:
-    """On AMD no launch with other num_stages is set against the one that is explained."""
-    filled_store("mi300x")
-    case = make_case(
-        "mi300x", MI300X.replace(**SINGLE), problem=Problem(4096, 100), config=Config(128, 8, 2)
-    )
-    ranked = with_alternatives(case, tmp_path).alternatives.ranked
-    stages = {one.config.num_stages for one in ranked if one.kernel == "softmax"}
-    assert stages == {2}
 
 
 def test_no_more_than_fit(make_case: Callable[..., Case]) -> None:

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H200, providers, row, rows, table_of
 
+from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.reporting.chapters.benchmark import (
     CHOSEN,
     FASTEST,
     TUTORIAL,
     make_benchmark,
 )
-from occupancy_lab.reporting.source import COPY, make_source
+from occupancy_lab.reporting.source import COPY, make_source, recorded_source
+from occupancy_lab.sweeping.recorded import recorded_ranking
+from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.chapters.benchmark import Benchmark
@@ -97,3 +100,13 @@ def test_a_file_without_uses_is_a_benchmark_of_its_commonest_rows() -> None:
     found = make_benchmark(make_source(H200, table_of(launches).drop(columns="use")))
     assert found is not None
     assert (found.rows, [width.cols for width in found.widths]) == (100, [256, 512, 700])
+
+
+def test_the_fastest_is_that_of_explain() -> None:
+    """The fastest launch of a width is the one that is recorded of its matrix on any page."""
+    benchmark = make_benchmark(recorded_source("h200"))
+    assert benchmark is not None
+    for width in benchmark.widths:
+        problem = Problem(benchmark.rows, width.cols, benchmark.dtype)
+        fastest = recorded_ranking("h200", problem, SOFTMAXES)[0]
+        assert width.fastest.us == fastest.measurement.us

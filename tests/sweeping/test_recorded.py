@@ -17,19 +17,24 @@ from hypothesis import strategies as st
 from stand_ins import CONDITIONS
 
 from occupancy_lab.errors import InputError
+from occupancy_lab.evaluating.evaluation import counted_rows
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import export
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import name_columns
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (
     NEEDED,
+    latest_launches,
     read_table,
     recorded_as_compiled,
     recorded_copy,
+    recorded_launches,
     recorded_measurement,
+    recorded_ranking,
     recorded_table,
 )
 from occupancy_lab.table.columns import COLUMNS
@@ -332,6 +337,40 @@ def test_the_latest_day_counts(record: Callable[..., Path]) -> None:
         ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-30", 40.0)),
     )
     assert found() == on("2026-12-01", 30.0)
+
+
+def test_a_launch_has_one_time(record: Callable[..., Path]) -> None:
+    """Of recordings of one day the last in the file counts, in a table too."""
+    times = (20.0, 30.0, 10.0)
+    path = record(
+        *(("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-20", us)) for us in times[1:]),
+        ("softmax", PROBLEM, CONFIG, PROGRAMS, on("2026-11-19", times[0])),
+        ("softmax_row", PROBLEM, CONFIG, PROGRAMS, MEASURED),
+    )
+    assert [one.measurement.us for one in recorded_launches("h200", PROBLEM)] == [10.0, 12.4]
+    assert list(latest_launches(pd.read_csv(path))["us"]) == [10.0, 12.4]
+
+
+def test_an_unsteady_time_is_none(record: Callable[..., Path]) -> None:
+    """A median of times that spread by more than half is no time of a launch."""
+    unsteady = dataclasses.replace(MEASURED, us_low=10.0, us_high=15.1)
+    record(("softmax", PROBLEM, CONFIG, PROGRAMS, unsteady))
+    assert found() is None
+
+
+def test_every_page_has_the_same_fastest_launch() -> None:
+    """The fastest recorded launch of a matrix is that of the counted rows, which reports show.
+
+    Launches with more programs than fit are never faster.
+    """
+    counted = latest_launches(counted_rows(recorded_table()))
+    for (gpu, rows, cols, dtype), table in counted.groupby(["gpu", "rows", "cols", "dtype"]):
+        problem = Problem(rows, cols, dtype)
+        ranking = recorded_ranking(gpu, problem, SOFTMAXES)
+        assert len(ranking) == len(table)
+        assert ranking[0].measurement.us == table["us"].min()
+        every = [one.measurement.us for one in recorded_launches(gpu, problem)]
+        assert ranking[0].measurement.us == min(every)
 
 
 @pytest.mark.usefixtures("record")

@@ -11,13 +11,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_ins import CONDITIONS
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring import measure
+from occupancy_lab.sweeping.recorded import RecordedLaunch
 from occupancy_lab.throughput.calibrations import Basis
 from occupancy_lab.tuning import Choice, Tuning
 from occupancy_lab.tuning.choice import FLUSH_US, cost_of, tuning_document
-from occupancy_lab.values import Config, Problem
+from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,8 +121,12 @@ def tuning(
     recorded = None
     if recorded_us is not None:
         table["recorded_us"] = recorded_us
-        pairs = zip((BEST, DEFAULT), recorded_us, strict=True)
-        recorded = [dataclasses.replace(one, recorded_us=us) for one, us in pairs]
+        measurement = Measurement("measured", CONDITIONS, us=recorded_us[0])
+        recorded = RecordedLaunch(
+            *(BEST.kernel, BEST.config, BEST.num_programs),
+            as_compiled=True,
+            measurement=measurement,
+        )
     mine = gpu == "h200"
     words = CALIBRATED if mine else "the data sheet"
     return Tuning(
@@ -128,7 +134,7 @@ def tuning(
         problem=Problem(4096, 781),
         best=best,
         best_predicted=best,
-        best_recorded=None if recorded is None else recorded[0],
+        best_recorded=recorded,
         faster={},
         compared=dict.fromkeys(
             ("default of softmax", "tutorial"), dataclasses.replace(DEFAULT, ranked=mine)

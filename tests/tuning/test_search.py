@@ -19,9 +19,9 @@ from occupancy_lab.inputs import SOFTMAXES, NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.sweeping.grid import grid_tasks
-from occupancy_lab.sweeping.recorded import recorded_launches
+from occupancy_lab.sweeping.recorded import recorded_launches, recorded_ranking
 from occupancy_lab.tuning import tune
-from occupancy_lab.tuning.choice import cost_of
+from occupancy_lab.tuning.choice import choice_of, cost_of
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -122,14 +122,26 @@ def test_costs_are_of_all_and_of_what_was_launched(launches: Launches) -> None:
 
 
 def test_recorded_times_stand_beside_the_predicted() -> None:
-    """Where launches of the matrix were recorded, tune shows them, and the fastest is explain's."""
-    tuning = occupancy_lab.tune(781, gpu="h200", num_warps=[4], num_stages=[1, 4])
-    assert tuning.best_recorded is not None
-    fastest = tuning.table["recorded_us"].min()
-    assert tuning.best_recorded.recorded_us == fastest
-    assert fastest in {one.measurement.us for one in recorded_launches("h200", Problem(4096, 781))}
-    assert "recorded us" in tuning.to_markdown()
-    assert f"Fastest recorded: {tuning.best_recorded.kernel}, BLOCK_SIZE" in tuning.to_markdown()
+    """Each launch that was recorded has its time, and the fastest is the one that explain names."""
+    tuning = occupancy_lab.tune(781, gpu="h200", num_warps=[4, 8], num_stages=[1, 4])
+    fastest = recorded_ranking("h200", Problem(4096, 781), SOFTMAXES)[0]
+    assert tuning.best_recorded == fastest
+    times = {
+        (one.kernel, one.config, one.num_programs): one.measurement.us
+        for one in recorded_launches("h200", Problem(4096, 781))
+    }
+    choices = [choice_of(row) for row in tuning.table.to_dict("records")]
+    found = {(one.kernel, one.config, one.num_programs): one.recorded_us for one in choices}
+    assert found == {name: times.get(name) for name in found}
+    assert {us is None for us in found.values()} == {True, False}
+    text = tuning.to_markdown()
+    assert "recorded us" in text
+    assert f"Fastest recorded: {fastest.kernel}, BLOCK_SIZE" in text
+    assert f"{fastest.num_programs} programs: {fastest.measurement.us:.1f} us." in text
+    assert (
+        f"{fastest.measurement.us:.1f} us recorded against"
+        in occupancy_lab.explain(781, gpu="h200", num_warps=4, num_stages=1).to_markdown()
+    )
     assert occupancy_lab.tune(779, gpu="h200", num_warps=[4], num_stages=[1]).best_recorded is None
 
 
@@ -329,7 +341,7 @@ def test_what_was_recorded_to_be_faster_is_said_first() -> None:
     first, *_ = tuning.to_document().answer
     assert next(iter(tuning.faster)) == "torch.softmax"
     assert tuning.best_recorded is not None
-    assert max(tuning.faster.values()) < (tuning.best_recorded.recorded_us or 0.0)
+    assert max(tuning.faster.values()) < (tuning.best_recorded.measurement.us or 0.0)
     assert first.startswith("Recorded to be faster than any launch here: torch.softmax (")
     assert tune(781, gpu="h200", kernel="softmax_pieces", num_warps=(2,)).faster == {}
 
