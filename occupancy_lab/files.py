@@ -1,29 +1,87 @@
-"""Files that the tool writes: whole or not at all, none over another, and safe in a spreadsheet."""
+"""Files: read where they are regular and of a sensible size, written whole or not at all.
+
+What is written goes over no other file of the same command, and is safe in a spreadsheet.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import itertools
 import os
 import re
 import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import InputError, quoted, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import TextIO
+    from typing import BinaryIO, TextIO
 
     import pandas as pd
 
+MOST_BYTES = 256 << 20
+"""The most bytes that are read of a file: a table of 100,000 rows has some 100 MB."""
+OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
+"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
 PICTURES = (".svg", ".png")
 """What the names of pictures end in."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """How a text begins that a spreadsheet would work out, or that was quoted because of that."""
+
+
+def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
+    """Return what the regular file at *path* holds.
+
+    Somebody else may have put anything there: a pipe is not waited for, nor a device read. Raises
+    OSError for those, and for a file of more than *most* bytes.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        _check_size(status.st_size, most)
+        return os.read(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def read_given(name: str, *, most: int = MOST_BYTES) -> str:
+    """Return the text, in UTF-8, of the file *name* that a user gives; "-" is standard input.
+
+    Raises InputError where it cannot be read, as `read_bytes` has it.
+    """
+    try:
+        if name == "-":
+            content = _read_stream(sys.stdin.buffer, most)
+        elif name.startswith(OPEN_FILES):
+            with Path(name).open("rb") as stream:
+                content = _read_stream(stream, most)
+        else:
+            content = read_bytes(name, most)
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        called = "standard input" if name == "-" else name
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        msg = f"{quoted(called)} cannot be read: {reason}"
+        raise InputError(msg) from error
+
+
+def _read_stream(stream: BinaryIO, most: int) -> bytes:
+    content = stream.read(most + 1)
+    _check_size(len(content), most)
+    return content
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
 
 
 def write_file(path: Path, content: bytes) -> None:

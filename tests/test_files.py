@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from hostile_files import put, within
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.files import check_outputs, csv_text, export, read_cell, write_csv, write_file
+from occupancy_lab.files import (
+    check_outputs,
+    csv_text,
+    export,
+    read_bytes,
+    read_cell,
+    read_given,
+    write_csv,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,3 +198,28 @@ def test_rows_without_pandas_are_written_as_a_table_is(rows: list[tuple[str, int
     assert [[read_cell(text), number] for text, number in texts[1:]] == [
         [text, "" if number is None else str(number)] for text, number in rows
     ]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("a pipe", "no regular file"), ("a device", "no regular file"), ("a large file", "larger")],
+)
+def test_only_regular_files_of_a_sensible_size_are_read(
+    tmp_path: Path, what: str, words: str
+) -> None:
+    """A pipe is not waited for, a device without end not read, nor a file of 2 GB."""
+    path = put(what, tmp_path / "rows.json")
+    with within(5):
+        with pytest.raises(OSError, match=words):
+            read_bytes(path)
+        with pytest.raises(InputError, match=rf"cannot be read: it is .*{words}"):
+            read_given(str(path))
+
+
+def test_standard_input_without_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of standard input, or of a pipe that a shell opened, no more is read than of a file."""
+    with Path("/dev/zero").open(encoding="utf-8") as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+        for name in ("-", f"/dev/fd/{endless.fileno()}"):
+            with pytest.raises(InputError, match="cannot be read: it is larger than 1 MiB"):
+                read_given(name, most=1 << 20)

@@ -18,6 +18,7 @@ from occupancy_lab.checking.rows import OK, Row, Table, make_rows, read_rows, sh
 from occupancy_lab.errors import InputError, listed, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
+from occupancy_lab.files import read_bytes
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 
@@ -122,7 +123,7 @@ def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[C
 def _tables(path: Path) -> Mapping[str, Any] | None:
     """Return what a pyproject.toml has of checks, by their names; None where it has none."""
     try:
-        document: Any = tomllib.loads(path.read_text("utf-8"))
+        document: Any = tomllib.loads(read_bytes(path).decode())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

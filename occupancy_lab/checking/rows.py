@@ -10,19 +10,18 @@ import io
 import json
 import math
 import re
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
-from occupancy_lab.files import read_cell
+from occupancy_lab.files import read_cell, read_given
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.values import COUNTERS, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from occupancy_lab.expressions import Expression, Value
     from occupancy_lab.gpus import Gpu
@@ -207,13 +206,7 @@ def read_rows(source: str | Path) -> list[Row]:
     "-" is standard input. Raises InputError where it is no such file.
     """
     name = "standard input" if str(source) == "-" else str(source)
-    try:
-        content = sys.stdin.buffer.read() if str(source) == "-" else Path(source).read_bytes()
-        text = content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        msg = f"{quoted(name)} cannot be read: {reason}"
-        raise InputError(msg) from error
+    text = read_given(str(source))
     found = list(_json_rows(name, text) if text.lstrip()[:1] in {"[", "{"} else _cells(name, text))
     return make_rows(found, name)
 

@@ -12,7 +12,6 @@ import click
 
 from occupancy_lab.cli.options import (
     DESCRIBED,
-    OPEN_FILES,
     Command,
     File,
     Ignored,
@@ -28,6 +27,7 @@ from occupancy_lab.cli.options import (
     triton_option,
 )
 from occupancy_lab.errors import quoted, refuse
+from occupancy_lab.files import OPEN_FILES
 from occupancy_lab.text.printing import print_answer, show_status
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ import click
 from click.core import ParameterSource
 
 from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.files import OPEN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
 LONGEST_TIMEOUT = 1_000_000.0
 """Seconds; the operating system waits for no more than some 2,000,000."""
-OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
-"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
 
 
 @dataclass(frozen=True, slots=True)

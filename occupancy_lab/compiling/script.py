@@ -31,6 +31,7 @@ from occupancy_lab.errors import (
     quoted,
     refuse,
 )
+from occupancy_lab.files import read_bytes
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
 from occupancy_lab.values import Failure, Resources
@@ -86,7 +87,7 @@ def names_script(name: str) -> bool:
     if not suffix:
         return False
     try:
-        tree = ast.parse(Path(f"{path}.py").read_bytes())
+        tree = ast.parse(read_bytes(f"{path}.py"))
     except (OSError, SyntaxError, ValueError):
         return False
     jit = {"jit", "autotune", "heuristics"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 from importlib.resources import files
@@ -14,6 +15,7 @@ from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.explaining.formula import VERDICTS, term_reasons
 from occupancy_lab.explaining.limits import FIXED, SENTENCES
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
+from occupancy_lab.files import read_cell, read_given
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import terms_of
@@ -121,23 +123,22 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
     import csv
 
-    from occupancy_lab.files import read_cell
-
+    text = read_given(str(path))
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return [
-                {name: read_cell(cell) for name, cell in row.items() if cell and name}
-                for row in csv.DictReader(file, strict=True)
-            ]
-    except (OSError, UnicodeError, csv.Error) as error:
+        return [
+            {name: read_cell(cell) for name, cell in row.items() if cell and name}
+            for row in csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        ]
+    except csv.Error as error:
         msg = f"{path} cannot be read as a table: {error}"
         raise InputError(msg) from error
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
+    text = read_given(str(path))
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
         msg = f"{path} cannot be read as JSON: {error}"
         raise InputError(msg) from error
     if isinstance(rows, dict):  # what a scan writes has its rows beside what was not compiled

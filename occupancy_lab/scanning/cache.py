@@ -29,6 +29,7 @@ from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
 from occupancy_lab.errors import BinaryError, quoted, refuse
+from occupancy_lab.files import read_bytes
 from occupancy_lab.values import Resources, Target
 
 if TYPE_CHECKING:
@@ -302,20 +303,10 @@ def _bytes(entry: Entry, suffix: str) -> bytes:
         msg = f"the .{suffix} file is missing"
         raise BinaryError(msg)
     try:
-        # What may never be written to, a named pipe, is not waited for.
-        descriptor = os.open(entry.path(suffix), os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            size = os.fstat(descriptor).st_size
-            content = os.read(descriptor, min(size, MOST_BYTES))
-        finally:
-            os.close(descriptor)
+        return read_bytes(entry.path(suffix), MOST_BYTES)
     except OSError as error:
         msg = f"the .{suffix} file cannot be read: {error.strerror}"
         raise BinaryError(msg) from error
-    if size > MOST_BYTES:
-        msg = f"the .{suffix} file is larger than {MOST_BYTES >> 20} MiB"
-        raise BinaryError(msg)
-    return content
 
 
 def read_text(entry: Entry, suffix: str) -> str:

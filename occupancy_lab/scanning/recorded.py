@@ -14,12 +14,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-import stat
 import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -154,12 +155,10 @@ def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
     There are none where there is no such file, or it is no Python.
     """
     try:
-        found = Path(file).stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_FILE:
-            return 0.0, {}
+        changed = Path(file).stat().st_mtime
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(Path(file).read_bytes())
+            tree = ast.parse(read_bytes(file, LONGEST_FILE))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return 0.0, {}
     functions = {}
@@ -169,7 +168,7 @@ def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
         left += getattr(node, "body", ()) if isinstance(node, ast.stmt | ast.Module) else ()
         if isinstance(node, ast.FunctionDef):
             functions[node.lineno] = node
-    return found.st_mtime, functions
+    return changed, functions
 
 
 def _ranges(function: ast.FunctionDef) -> Iterator[tuple[tuple[int, int], str]]:
@@ -201,7 +200,7 @@ def read_tuned(files: Iterable[str]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for file in files:
         try:
-            best = json.loads(Path(file).read_bytes())
+            best = json.loads(read_bytes(file, LONGEST_FILE))
         except (OSError, ValueError, RecursionError):
             continue
         entry = best.get("triton_cache_hash") if isinstance(best, dict) else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 from compiled_rows import compiled, failed
+from hostile_files import HOSTILE, put, within
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,6 +206,25 @@ def test_a_wrong_pyproject_is_one_sentence(text: str, words: str) -> None:
     done = run(written([compiled()]))
     assert done.exit_code == 2
     assert re.search(words, done.stderr)
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("pyproject.toml", ["rows.json"]),
+        ("hostile.json", ["local_bytes == 0", "hostile.json"]),
+    ],
+)
+def test_what_is_no_file_is_not_waited_for(what: str, name: str, arguments: list[str]) -> None:
+    """A pipe, a device or a file of 2 GB in place of one that is read is refused in a sentence."""
+    written([compiled()])
+    put(what, Path(name))
+    with within(20):
+        done = run(*arguments)
+    assert done.exit_code == 2
+    assert re.search(r"regular file|larger than", done.stderr)
     assert len(done.stderr.splitlines()) == 1
 
 

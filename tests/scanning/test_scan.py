@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hostile_files import HOSTILE, put, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -158,6 +159,31 @@ def test_torchinductors_blocks_are_found_by_the_entry(cache: Cache, copied: Path
     assert "XBLOCK" not in rows[cache.entry("scale", 1).name]["constexprs"]
 
 
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("name", ["cabc.best_config", "scale.ttir", "scale.source"])
+def test_what_is_no_file_of_a_cache_is_passed_over(
+    cache: Cache, tmp_path: Path, name: str, what: str
+) -> None:
+    """A scan waits for no pipe, reads no device and takes no file of 2 GB for one of Triton's."""
+    shutil.copytree(cache.entry("scale"), tmp_path / "A")
+    put(what, tmp_path / "A" / name)
+    with within(10):
+        (row,) = scan(tmp_path).rows()
+    assert row["status"] == "ok"
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_source_that_is_no_file_is_passed_over(cache: Cache, tmp_path: Path, what: str) -> None:
+    """The source that an entry names may be anything by now; then nothing is taken of it."""
+    entry = Path(shutil.copytree(cache.entry("scale"), tmp_path / "A"))
+    source = put(what, tmp_path / "kernel.py")
+    for text in (entry / "scale.source", entry / "scale.ttir"):
+        text.write_text(text.read_text("utf-8").replace(str(cache.source), str(source)), "utf-8")
+    with within(10):
+        (row,) = scan(entry).rows()
+    assert row["constexprs"] == {}
+
+
 def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
     """Without a GPU each target has its usual one, which the page names."""
     found = scan(cache.folder)
@@ -229,8 +255,16 @@ BREAKS = {
         "cannot be read",
     ),
     "a pipe": (
-        lambda at: ((at / "scale.cubin").unlink(), os.mkfifo(at / "scale.cubin")),
-        "not a cubin",
+        lambda at: put("a pipe", at / "scale.cubin"),
+        "cannot be read: it is no regular file",
+    ),
+    "a device": (
+        lambda at: put("a device", at / "scale.cubin"),
+        "cannot be read: it is no regular file",
+    ),
+    "a large file": (
+        lambda at: put("a large file", at / "scale.cubin"),
+        "cannot be read: it is larger than 64 MiB",
     ),
     "a folder": (
         lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").mkdir()),
