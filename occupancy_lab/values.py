@@ -182,6 +182,10 @@ Where there is no loop, a pass is the whole kernel.
 """
 
 
+NOT_COMPILED = "not compiled"
+"""The status of an entry of a cache whose compile failed or was ended: it is no kernel."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a kernel has no Resources."""

@@ -21,6 +21,7 @@ from occupancy_lab.expressions import nearest as nearest_name
 from occupancy_lab.files import read_bytes
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
+from occupancy_lab.values import NOT_COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -250,6 +251,8 @@ class Checked(Answer):
     """What became of checks."""
 
     outcomes: tuple[Outcome, ...]
+    not_compiled: int = 0
+    """Entries of caches whose compile did not end: no kernels, and not checked."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -278,12 +281,19 @@ class Checked(Answer):
         title = f"{held} of {total} hold" if held < len(self.outcomes) else f"{total}: all hold"
         if len(self.outcomes) == 1:
             title = "The check holds" if held else "The check does not hold"
-        return Document(title, tuple(one.sentence for one in self.outcomes), tuple(sections))
+        answer = [one.sentence for one in self.outcomes]
+        if self.not_compiled:
+            words = "entries are no kernels and not checked: their compile did not end"
+            if self.not_compiled == 1:
+                words = "entry is no kernel and not checked: its compile did not end"
+            answer.append(f"{self.not_compiled} {words}.")
+        return Document(title, tuple(answer), tuple(sections))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the checks and every row that does not pass, as plain values."""
         return {
             "status": self.status,
+            "not_compiled": self.not_compiled,
             "checks": [
                 {
                     "name": one.check.name,
@@ -339,14 +349,17 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
         found, dry = load(source, gpu=gpu, **launch)
         makers.update((id(row), dry) for row in found if dry is not None)
         rows += found
+    kernels = [row for row in rows if row.status != NOT_COMPILED]
     passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
-    if not rows and not allow_empty:
+    if not kernels and not allow_empty:
         named = [str(one) for one in sources if isinstance(one, str | os.PathLike)]
         place = f" in {listed(named)}" if named else ""
         refuse(
             f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
         )
-    return _checked(checks, Table.of(rows), makers, {kind for kind, ok in passes.items() if ok})
+    passed = {kind for kind, ok in passes.items() if ok}
+    checked = _checked(checks, Table.of(kernels), makers, passed)
+    return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
 
 
 def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:

@@ -30,7 +30,7 @@ from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
 from occupancy_lab.errors import BinaryError, quoted, refuse
 from occupancy_lab.files import read_bytes
-from occupancy_lab.values import Resources, Target
+from occupancy_lab.values import NOT_COMPILED, Resources, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -115,7 +115,7 @@ class Unreadable:
 
     entry: Entry
     status: str
-    """unreadable, or unknown target."""
+    """unreadable, not compiled, or unknown target."""
     reason: str
     name: str
     target: str | None = None
@@ -220,6 +220,8 @@ def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:
 def read_entry(entry: Entry) -> CachedKernel | Unreadable:
     """Return what the files of *entry* say of its kernel, or why they say nothing."""
     name, target = entry.name, None
+    if entry.suffixes <= {*TEXTS}:
+        return Unreadable(entry, NOT_COMPILED, "its compile did not end", name)
     try:
         metadata = _metadata(entry)
         name = metadata["name"]
@@ -247,9 +249,8 @@ def read_entry(entry: Entry) -> CachedKernel | Unreadable:
 def _metadata(entry: Entry) -> dict[str, Any]:
     """Return the metadata with what is used of it checked; BinaryError where it is none."""
     if "json" not in entry.suffixes:
-        binary = next((one for one in BINARIES.values() if one in entry.suffixes), None)
-        why = f"its {binary} is without metadata" if binary else "its compile did not finish"
-        msg = f"there is no .json file: {why}"
+        binary = next(iter(entry.suffixes - {*TEXTS}))
+        msg = f"there is no .json file: its {binary} is without metadata"
         raise BinaryError(msg)
     text = _bytes(entry, "json")
     try:

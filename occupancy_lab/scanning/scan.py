@@ -55,7 +55,7 @@ class ScannedKernel:
     gpu: str = ""
     """The key of the GPU that it was worked out for."""
     status: str = "ok"
-    """ok, unreadable, unknown target, other target or does not fit."""
+    """ok, unreadable, not compiled, unknown target, other target or does not fit."""
     reason: str = ""
     """Why it is not ok."""
     num_warps: int | None = None

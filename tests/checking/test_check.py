@@ -98,6 +98,21 @@ def test_what_failed_does_not_pass() -> None:
     assert run("local_bytes == 0", path, "--failures", "ok").exit_code == 0
 
 
+def test_what_was_never_compiled_is_counted_and_not_checked(tmp_path: Path) -> None:
+    """Entries of a cache whose compile failed are no kernels: a gate says so and does not fail."""
+    for name in ("A", "B"):
+        (tmp_path / "cache" / name).mkdir(parents=True)
+        (tmp_path / "cache" / name / "failed.ttir").write_text("module {}", encoding="utf-8")
+    rows = written([compiled()])
+    done = run("local_bytes == 0", rows, "cache")
+    assert done.exit_code == 0, done.output
+    assert "2 entries are no kernels and not checked: their compile did not end" in done.output
+    assert json.loads(run("local_bytes == 0", rows, "cache", "--json").output)["not_compiled"] == 2
+    alone = run("local_bytes == 0", "cache")
+    assert alone.exit_code == 2
+    assert "there are no rows to check in cache" in alone.stderr
+
+
 def test_an_empty_gate_proves_nothing() -> None:
     """No rows at all, or none that the check is for, ends with 2 unless it is allowed."""
     for arguments in (

@@ -286,6 +286,19 @@ def test_a_broken_entry_is_a_row_that_says_so(cache: Cache, copied: Path, broken
     assert len(others) == len(cache.compiled) - 1
 
 
+def test_a_compile_that_did_not_end_is_a_row_of_its_own_kind(cache: Cache, copied: Path) -> None:
+    """Texts of the compiler alone are no kernel that cannot be read: nothing was compiled."""
+    row = damaged(copied, cache.entry("scale").name, unfinished)
+    assert (row["status"], row["reason"]) == ("not compiled", "its compile did not end")
+    assert (row["kernel"], row["n_regs"]) == ("scale", None)
+
+
+def unfinished(entry: Path) -> None:
+    """Leave of an entry what is there where its compile fails in the last step."""
+    for suffix in ("json", "cubin"):
+        (entry / f"scale.{suffix}").unlink()
+
+
 def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:
     """A kernel of another vendor's backend is a row that names it."""
     file = copied / cache.entry("scale").name / "scale.json"
