@@ -74,9 +74,10 @@ class Check:
             self.condition.check(table.kinds)
             if self.where is not None:
                 self.where.check(table.kinds)
-        return [row for row in table.rows if self._is_for(row, table)]
+        return [row for row in table.rows if self.is_for(row, table)]
 
-    def _is_for(self, row: Row, table: Table) -> bool:
+    def is_for(self, row: Row, table: Table) -> bool:
+        """Tell whether *row* has to meet it, or may have to for all that is known."""
         if self.kernels and not any(fnmatchcase(row.kernel, one) for one in self.kernels):
             return False
         return self.where is None or table.evaluate(self.where, row.values) is not False
@@ -166,12 +167,12 @@ class Finding:
     """The values of the columns that the condition names."""
     label: str
     """What to call the row among the others."""
-    _mend: Callable[[Finding], list[Mend]] = field(compare=False, repr=False)
+    _mend: Callable[[Finding], Mend | None] = field(compare=False, repr=False)
 
     @functools.cached_property
-    def mends(self) -> list[Mend]:
-        """What would make the row meet the condition, the surest and nearest first."""
-        return self._mend(self) if self.kind == "broken" else []
+    def mend(self) -> Mend | None:
+        """The nearest launch that meets every check of the row; None where none is shown to."""
+        return self._mend(self) if self.kind == "broken" else None
 
     @property
     def why(self) -> str:
@@ -186,20 +187,11 @@ class Finding:
         """Say what would mend it, in a sentence; "" where that is not asked."""
         if self.kind != "broken":
             return ""
-        if not self.mends:
-            return "Nothing that is known of it would mend it."
-        first, *others = self.mends
-        # What a compile has shown leaves no need of what no option gives.
-        second = [one for one in others if one.option or not first.compiled][:1]
-        words = [one.words + self._shown(one) for one in (first, *second)]
-        return f"What would mend it: {'; or '.join(words)}."
-
-    def _shown(self, found: Mend) -> str:
-        """Say what a compile gave."""
-        if not found.compiled:
-            return ""
-        values = [f"{name} is {shown(found.values.get(name))}" for name in self.check.columns]
-        return f", compiled: {', '.join(values)}"
+        if self.mend is None:
+            return "Nothing that was compiled would mend it."
+        found = self.mend.values
+        values = [f"{name} is {shown(found.get(name))}" for name in self.check.columns]
+        return f"What would mend it: {self.mend.words}, compiled: {', '.join(values)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""
@@ -210,7 +202,7 @@ class Finding:
             "origin": self.row.origin,
             "found": dict(self.found),
             "why": self.why,
-            "mends": [one.to_dict() for one in self.mends],
+            "mend": None if self.mend is None else self.mend.to_dict(),
             "values": dict(self.row.values),
         }
 
@@ -423,15 +415,25 @@ def _checked(
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
         return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    tried = [MOST_TRIED]
-    return Checked(tuple(_outcome(one, table, makers, tried, passes) for one in checks))
+    mend = functools.partial(_mend, mender=_mender(checks, table), makers=makers, left=[MOST_TRIED])
+    return Checked(tuple(_outcome(one, table, mend, passes) for one in checks))
+
+
+def _mender(checks: Sequence[Check], table: Table) -> Callable[[], Mender]:
+    """Return what gives the mender of a table, which is made where a row breaks a check."""
+
+    def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
+        held = {place for place, one in enumerate(checks) if one.is_for(row, table)}
+        met = {place for place, one in enumerate(checks) if _kind(one, row, table) is None}
+        return frozenset(held), frozenset(met)
+
+    return functools.cache(lambda: Mender(table.rows, judge))
 
 
 def _outcome(
     one: Check,
     table: Table,
-    makers: Mapping[int, Any],
-    tried: list[int],
+    mend: Callable[[Finding], Mend | None],
     passes: Collection[str],
 ) -> Outcome:
     rows = one.rows(table)
@@ -442,8 +444,6 @@ def _outcome(
             f" are {kernels}; --allow-empty lets that pass"
         )
     labels = tuple(table.label(row) for row in rows)
-    mender = Mender(table.rows, lambda values: table.evaluate(one.condition, values) is True)
-    mend = functools.partial(_mends, mender=mender, makers=makers, tried=tried)
     kinds = [_kind(one, row, table) for row in rows]
     findings = tuple(
         Finding(one, row, kind, {name: row.values.get(name) for name in one.columns}, called, mend)
@@ -461,13 +461,13 @@ def _kind(one: Check, row: Row, table: Table) -> str | None:
     return None if held is True else "not known" if held is None else "broken"
 
 
-def _mends(
-    finding: Finding, *, mender: Mender, makers: Mapping[int, Any], tried: list[int]
-) -> list[Mend]:
+def _mend(
+    finding: Finding, *, mender: Callable[[], Mender], makers: Mapping[int, Any], left: list[int]
+) -> Mend | None:
     """Return what would mend a finding; of a few, other launches of the function are compiled."""
     dry = makers.get(id(finding.row))
-    if dry is None or not tried[0]:
-        return mender.mend(finding.row)
-    tried[0] -= 1
+    if dry is None or not left[0]:
+        return mender().mend(finding.row)
+    left[0] -= 1
     others = compiled_neighbours(finding.row, dry.function, dry.launcher)
-    return mender.mend(finding.row, others)
+    return mender().mend(finding.row, others)

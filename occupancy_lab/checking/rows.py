@@ -35,7 +35,18 @@ _TEXTS = frozenset(
     (
         *("gpu", "target", "kernel", "dtype", "status", "reason", "limiter", "bound", "basis"),
         *("triton_version", "arguments", "constexprs", "grid", "next_step", "gain_by", "source"),
-        *("entry", "measured", "why_not", "device", "date", "driver", "torch", "triton", "timer"),
+        *(
+            "entry",
+            "program",
+            "measured",
+            "why_not",
+            "device",
+            "date",
+            "driver",
+            "torch",
+            "triton",
+            "timer",
+        ),
         *("l2", "throttled", "gpu_title", "use"),
     )
 )
@@ -52,8 +63,14 @@ RESULTS = frozenset(
         ),
         *("num_programs", "waves", "max_warps", "tutorial_programs", "tutorial_num_programs"),
         *("predicted_us", "predicted_gbs", "bound", "basis", "least_us", "floor_us", "grid"),
-        *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "gpu_title"),
-        *("multiprocessors", "warps_per_multiprocessor", "resident_programs", "bandwidth_gbs"),
+        *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "program"),
+        *(
+            "gpu_title",
+            "multiprocessors",
+            "warps_per_multiprocessor",
+            "resident_programs",
+            "bandwidth_gbs",
+        ),
         *("rounds", "last_round", "read_bytes", "written_bytes", "launched", "measured", "why_not"),
         *("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch", "device", "date"),
         *("driver", "torch", "triton", "timer", "l2", "sm_mhz", "throttled", "use"),

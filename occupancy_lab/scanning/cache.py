@@ -104,6 +104,7 @@ class CachedKernel:
     resources: Resources
     num_stages: int | None
     maxnreg: int | None
+    waves_per_eu: int | None
     triton_version: str | None
     mix: Mix | None
     """None where the instructions of the target are not known."""
@@ -241,6 +242,7 @@ def read_entry(entry: Entry) -> CachedKernel | Unreadable:
         resources=resources,
         num_stages=metadata["num_stages"],
         maxnreg=metadata["maxnreg"],
+        waves_per_eu=metadata["waves_per_eu"] or None,
         triton_version=metadata["triton_version"],
         mix=mix,
     )
@@ -269,7 +271,15 @@ def _metadata(entry: Entry) -> dict[str, Any]:
             raise BinaryError(msg)
     numbers = {
         key: _number(found, key, needed=key in {"num_warps", "shared"})
-        for key in ("num_warps", "shared", "num_stages", "num_ctas", "tmem_size", "maxnreg")
+        for key in (
+            "num_warps",
+            "shared",
+            "num_stages",
+            "num_ctas",
+            "tmem_size",
+            "maxnreg",
+            "waves_per_eu",
+        )
     }
     if not 1 <= (numbers["num_warps"] or 0) <= MOST_WARPS:
         msg = f"the .json file is damaged: num_warps is {numbers['num_warps']}"

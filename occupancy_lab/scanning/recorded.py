@@ -12,6 +12,7 @@ What neither says is left out, and nothing is taken of a file that changed after
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 import warnings
@@ -49,9 +50,11 @@ class Recorded:
     """The types of its arguments with their divisibility: "*fp32:16, i32"."""
     source: str
     """The file of its function and the line: "softmax.py:24"."""
+    program: str
+    """A digest of the compiler's first text."""
 
 
-NOTHING = Recorded({}, "", "")
+NOTHING = Recorded({}, "", "", "")
 
 
 def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recorded:
@@ -60,13 +63,14 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
     *compiled* is when it was compiled, in seconds as `os.stat` counts them.
     """
     place = FIRST_PLACE.search(text)
+    program = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16] if text else ""
     if place is None:
-        return Recorded(dict(tuned), _arguments(text), "")
+        return Recorded(dict(tuned), _arguments(text), "", program)
     file, line = place[1], int(place[2])
     changed, names = _ranges_of(file, line)
     known = names and changed <= compiled
     found = dict(_constexprs(text, file, names, int(place[3]))) if known else {}
-    return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}")
+    return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}", program)
 
 
 def _arguments(text: str) -> str:

@@ -273,12 +273,14 @@ def test_read_checks_takes_a_folder(tmp_path: Path) -> None:
 
 
 def test_json_has_every_row_and_mend() -> None:
-    """--json has the rows that break it, all of them, with what was found and the mends."""
+    """--json has the rows that break it, all of them, with what was found and the mend."""
     rows = [compiled(n_regs=40 + number, num_stages=1 + number) for number in range(30)]
+    rows.append(compiled(n_regs=32, num_stages=1))
     done = run("occupancy > 0.99", written(rows), "--json")
     (found,) = json.loads(done.output)["checks"]
-    assert (done.exit_code, found["rows"], len(found["findings"])) == (1, 30, 30)
-    assert found["findings"][0]["mends"][0]["option"] == "maxnreg=32"
+    assert (done.exit_code, found["rows"], len(found["findings"])) == (1, 31, 30)
+    assert found["findings"][0]["mend"] is None
+    assert found["findings"][1]["mend"]["changes"] == {"num_stages": 1}
     page = run("occupancy > 0.99", "rows.json").output
     assert "10 more; --json has them all" in page
 

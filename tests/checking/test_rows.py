@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = {"gpu", "target", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE"}
-NAMES |= {"num_warps", "num_stages", "num_ctas", "constexprs", "arguments"}
+NAMES |= {
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "constexprs",
+    "arguments",
+    "maxnreg",
+    "waves_per_eu",
+}
 
 
 def test_every_result_of_a_table_is_known_as_one() -> None:

@@ -128,6 +128,21 @@ def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
     assert rows[cache.entry("product").name]["constexprs"] == {"BLOCK_SIZE": 64}
 
 
+def test_equal_code_has_one_program(cache: Cache) -> None:
+    """What a kernel computes is told by its code: another block is another, another target not."""
+    rows = rows_by_entry(cache.folder)
+    first, block, target = (rows[cache.entry("scale", place).name] for place in range(3))
+    assert first["program"] == target["program"] != block["program"]
+
+
+def test_caps_on_registers_are_columns(cache: Cache) -> None:
+    """A kernel that was compiled with maxnreg says so, and others have none."""
+    rows = rows_by_entry(cache.folder)
+    assert rows[cache.entry("row_softmax").name]["maxnreg"] == 48
+    assert {row["maxnreg"] for row in rows.values()} == {None, 48}
+    assert {row["waves_per_eu"] for row in rows.values()} == {None}
+
+
 def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
     """Nothing is taken of a file that was written after the compile, even with the same text."""
     before = cache.source.stat()
