@@ -443,7 +443,7 @@ def _outcome(
             f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
             f" are {kernels}; --allow-empty lets that pass"
         )
-    labels = tuple(table.label(row) for row in rows)
+    labels = table.labels(rows)
     kinds = [_kind(one, row, table) for row in rows]
     findings = tuple(
         Finding(one, row, kind, {name: row.values.get(name) for name in one.columns}, called, mend)

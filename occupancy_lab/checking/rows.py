@@ -10,6 +10,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,10 @@ RESULTS = frozenset(
     )
 ) - {"num_ctas"}
 """The columns that come of compiling or measuring; every other column names the row."""
+DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
+"""The results that tell rows of one label apart, as far as they differ, in this order."""
+SHORT_ENTRY = 8
+"""The characters of an entry's folder that tell it from others."""
 _LINE = re.compile(r"[0-9]{1,9}")
 _CONSTEXPR = re.compile(r"(\w+)=(.*?)(?=, \w+=|$)")
 """A constexpr in the cell of a scan."""
@@ -181,6 +186,27 @@ class Table:
             if row.values.get(name) is not None
         ]
         return ", ".join([row.kernel if gpu is None else f"{row.kernel} on {gpu}", *knobs])
+
+    def labels(self, rows: Sequence[Row]) -> tuple[str, ...]:
+        """Return what to call each of *rows*, with more of those that have one label."""
+        found = [self.label(row) for row in rows]
+        for name in DETAILS:
+            details = [_detail(row, name) for row in rows]
+            differing = Counter(label for label, _ in {*zip(found, details, strict=True)})
+            found = [
+                f"{label}, {name} {detail}" if differing[label] > 1 else label
+                for label, detail in zip(found, details, strict=True)
+            ]
+        times = Counter(found)
+        return tuple(
+            f"{label}, {row.origin}" if times[label] > 1 else label
+            for label, row in zip(found, rows, strict=True)
+        )
+
+
+def _detail(row: Row, name: str) -> str:
+    value = row.values.get(name)
+    return str(value).rpartition("/")[2][:SHORT_ENTRY] if name == "entry" else shown(value)
 
 
 def _kind(name: str, values: Sequence[Value]) -> Kind:
