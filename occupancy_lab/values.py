@@ -182,6 +182,8 @@ Where there is no loop, a pass is the whole kernel.
 """
 
 
+CAPS = ("maxnreg", "waves_per_eu")
+"""The options of a launch that cap the registers of a thread."""
 NOT_COMPILED = "not compiled"
 """The status of an entry of a cache whose compile failed or was ended: it is no kernel."""
 

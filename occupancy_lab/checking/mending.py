@@ -13,6 +13,7 @@ from occupancy_lab.checking.rows import OK, Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.occupancy import next_steps
 from occupancy_lab.text.words import listed
+from occupancy_lab.values import CAPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     Problem: TypeAlias = frozenset[tuple[str, Value]]
     """What a launch computes, on which GPU, compiled by which Triton."""
 
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu")
+OPTIONS = ("num_warps", "num_stages", "num_ctas", *CAPS)
 """What a launch chooses freely."""
-CAPS = ("maxnreg", "waves_per_eu")
-"""The options that cap the registers of a thread; a launch without has none."""
 MOST_CAPS = 3
 """The caps that are compiled to see, each for a program more."""
 LOCAL = ("local_bytes", "n_spills", "local_accesses")

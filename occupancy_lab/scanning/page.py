@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.scanning.gains import LEAST
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import count, limiter_list, listed, percent
+from occupancy_lab.values import CAPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +33,6 @@ WHY_NOTHING = {
     "tensor cores": "work on tensor cores",
 }
 """Why more occupancy brings nothing, by the bound of a kernel."""
-CAPS = ("maxnreg", "waves_per_eu")
-"""The options that ask for fewer registers."""
 MOST_NAMES = 3
 """The kernels that are named of those with one reason not to be worked out."""
 MOST_TARGETS = 3
