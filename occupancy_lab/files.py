@@ -1,9 +1,13 @@
-"""Files: read where they have an end, written whole or not at all, and safe in a spreadsheet."""
+"""Files: read where they are regular and of a sensible size, written whole or not at all.
+
+What is written goes over no other file of the same command, and is safe in a spreadsheet.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import itertools
 import json
@@ -18,48 +22,18 @@ from occupancy_lab.errors import InputError, quoted, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import TextIO
+    from typing import BinaryIO, TextIO
 
     import pandas as pd
 
+MOST_BYTES = 256 << 20
+"""The most bytes that are read of a file: a table of 100,000 rows has some 100 MB."""
+OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
+"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
 PICTURES = (".svg", ".png")
 """What the names of pictures end in."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """How a text begins that a spreadsheet would work out, or that was quoted because of that."""
-OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
-"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
-MOST_MIB = 1024
-"""The MiB of the largest file of rows that is read: some millions of them."""
-
-
-def read_text(path: Path | str) -> str:
-    """Return the text of the file at *path*; "-" is standard input.
-
-    Raises InputError where it cannot be read: a named pipe, which may be waited for without end, a
-    device, and what is larger than MOST_MIB among them.
-    """
-    if str(path) == "-":
-        return _decoded(sys.stdin.buffer.read(), "standard input")
-    try:
-        found = Path(path).stat()
-        if not str(path).startswith(OPEN_FILES):
-            if not stat.S_ISREG(found.st_mode):
-                refuse(f"{quoted(path)} cannot be read: it is no regular file")
-            if found.st_size > MOST_MIB << 20:
-                refuse(f"{quoted(path)} cannot be read: it is larger than {MOST_MIB} MiB")
-        content = Path(path).read_bytes()
-    except OSError as error:
-        msg = f"{quoted(path)} cannot be read: {error.strerror}"
-        raise InputError(msg) from error
-    return _decoded(content, quoted(path))
-
-
-def _decoded(content: bytes, name: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        msg = f"{name} cannot be read: it is no text in UTF-8"
-        raise InputError(msg) from error
 
 
 def read_json(text: str, name: str) -> Any:
@@ -73,6 +47,55 @@ def read_json(text: str, name: str) -> Any:
     except ValueError:
         why = "a number in it has thousands of digits"
     return refuse(f"{quoted(name)} is no JSON: {why}")
+
+
+def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
+    """Return what the regular file at *path* holds.
+
+    Somebody else may have put anything there: a pipe is not waited for, nor a device read. Raises
+    OSError for those, and for a file of more than *most* bytes.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        _check_size(status.st_size, most)
+        return os.read(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def read_given(name: str, *, most: int = MOST_BYTES) -> str:
+    """Return the text, in UTF-8, of the file *name* that a user gives; "-" is standard input.
+
+    Raises InputError where it cannot be read, as `read_bytes` has it.
+    """
+    try:
+        if name == "-":
+            content = _read_stream(sys.stdin.buffer, most)
+        elif name.startswith(OPEN_FILES):
+            with Path(name).open("rb") as stream:
+                content = _read_stream(stream, most)
+        else:
+            content = read_bytes(name, most)
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        called = "standard input" if name == "-" else name
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        msg = f"{quoted(called)} cannot be read: {reason}"
+        raise InputError(msg) from error
+
+
+def _read_stream(stream: BinaryIO, most: int) -> bytes:
+    content = stream.read(most + 1)
+    _check_size(len(content), most)
+    return content
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -183,6 +183,10 @@ Where there is no loop, a pass is the whole kernel.
 """
 
 
+CAPS = ("maxnreg", "waves_per_eu")
+"""The options of a launch that cap the registers of a thread."""
+
+
 class Status(StrEnum):
     """What became of a launch that was to be compiled."""
 
@@ -196,6 +200,8 @@ class Status(StrEnum):
     """It cannot be asked for, so nothing was compiled."""
     INTERRUPTED = "interrupted"
     """A signal came before it was compiled."""
+    NOT_COMPILED = "not compiled"
+    """An entry of a cache whose compile failed or was ended: it is no kernel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from hostile_files import put, within
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import (
-    MOST_MIB,
     check_outputs,
     csv_text,
     export,
+    read_bytes,
     read_cell,
-    read_text,
+    read_given,
     write_csv,
     write_file,
 )
@@ -199,22 +200,26 @@ def test_rows_without_pandas_are_written_as_a_table_is(rows: list[tuple[str, int
     ]
 
 
-def test_what_may_have_no_end_is_not_read(tmp_path: Path) -> None:
-    """A pipe that nobody writes to, a device and a file that is too large are refused at once."""
-    os.mkfifo(tmp_path / "pipe")
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate((MOST_MIB << 20) + 1)
-    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
-        with pytest.raises(InputError, match=r"cannot be read: it is no regular file"):
-            read_text(path)
-    with pytest.raises(InputError, match=r"cannot be read: it is larger than 1024 MiB"):
-        read_text(tmp_path / "large")
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("a pipe", "no regular file"), ("a device", "no regular file"), ("a large file", "larger")],
+)
+def test_only_regular_files_of_a_sensible_size_are_read(
+    tmp_path: Path, what: str, words: str
+) -> None:
+    """A pipe is not waited for, a device without end not read, nor a file of 2 GB."""
+    path = put(what, tmp_path / "rows.json")
+    with within(5):
+        with pytest.raises(OSError, match=words):
+            read_bytes(path)
+        with pytest.raises(InputError, match=rf"cannot be read: it is .*{words}"):
+            read_given(str(path))
 
 
-def test_the_pipe_of_a_shell_is_read() -> None:
-    """What a shell's <(...) stands for is read to its end."""
-    reading, writing = os.pipe()
-    with os.fdopen(reading), os.fdopen(writing, "w") as file:
-        file.write("rows")
-        file.close()
-        assert read_text(f"/dev/fd/{reading}") == "rows"
+def test_standard_input_without_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of standard input, or of a pipe that a shell opened, no more is read than of a file."""
+    with Path("/dev/zero").open(encoding="utf-8") as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+        for name in ("-", f"/dev/fd/{endless.fileno()}"):
+            with pytest.raises(InputError, match="cannot be read: it is larger than 1 MiB"):
+                read_given(name, most=1 << 20)

@@ -18,8 +18,10 @@ from occupancy_lab.checking.rows import OK, Row, Table, make_rows, read_rows, sh
 from occupancy_lab.errors import InputError, listed, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
+from occupancy_lab.files import read_bytes
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -72,9 +74,10 @@ class Check:
             self.condition.check(table.kinds)
             if self.where is not None:
                 self.where.check(table.kinds)
-        return [row for row in table.rows if self._is_for(row, table)]
+        return [row for row in table.rows if self.is_for(row, table)]
 
-    def _is_for(self, row: Row, table: Table) -> bool:
+    def is_for(self, row: Row, table: Table) -> bool:
+        """Tell whether *row* has to meet it, or may have to for all that is known."""
         if self.kernels and not any(fnmatchcase(row.kernel, one) for one in self.kernels):
             return False
         return self.where is None or table.evaluate(self.where, row.values) is not False
@@ -122,7 +125,7 @@ def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[C
 def _tables(path: Path) -> Mapping[str, Any] | None:
     """Return what a pyproject.toml has of checks, by their names; None where it has none."""
     try:
-        document: Any = tomllib.loads(path.read_text("utf-8"))
+        document: Any = tomllib.loads(read_bytes(path).decode())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -164,12 +167,12 @@ class Finding:
     """The values of the columns that the condition names."""
     label: str
     """What to call the row among the others."""
-    _mend: Callable[[Finding], list[Mend]] = field(compare=False, repr=False)
+    _mend: Callable[[Finding], Mend | None] = field(compare=False, repr=False)
 
     @functools.cached_property
-    def mends(self) -> list[Mend]:
-        """What would make the row meet the condition, the surest and nearest first."""
-        return self._mend(self) if self.kind == "broken" else []
+    def mend(self) -> Mend | None:
+        """The nearest launch that meets every check of the row; None where none is shown to."""
+        return self._mend(self) if self.kind == "broken" else None
 
     @property
     def why(self) -> str:
@@ -184,20 +187,11 @@ class Finding:
         """Say what would mend it, in a sentence; "" where that is not asked."""
         if self.kind != "broken":
             return ""
-        if not self.mends:
-            return "Nothing that is known of it would mend it."
-        first, *others = self.mends
-        # What a compile has shown leaves no need of what no option gives.
-        second = [one for one in others if one.option or not first.compiled][:1]
-        words = [one.words + self._shown(one) for one in (first, *second)]
-        return f"What would mend it: {'; or '.join(words)}."
-
-    def _shown(self, found: Mend) -> str:
-        """Say what a compile gave."""
-        if not found.compiled:
-            return ""
-        values = [f"{name} is {shown(found.values.get(name))}" for name in self.check.columns]
-        return f", compiled: {', '.join(values)}"
+        if self.mend is None:
+            return "Nothing that was compiled would mend it."
+        found = self.mend.values
+        values = [f"{name} is {shown(found.get(name))}" for name in self.check.columns]
+        return f"What would mend it: {self.mend.words}, compiled: {', '.join(values)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""
@@ -208,7 +202,7 @@ class Finding:
             "origin": self.row.origin,
             "found": dict(self.found),
             "why": self.why,
-            "mends": [one.to_dict() for one in self.mends],
+            "mend": None if self.mend is None else self.mend.to_dict(),
             "values": dict(self.row.values),
         }
 
@@ -249,6 +243,8 @@ class Checked(Answer):
     """What became of checks."""
 
     outcomes: tuple[Outcome, ...]
+    not_compiled: int = 0
+    """Entries of caches whose compile did not end: no kernels, and not checked."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -277,12 +273,19 @@ class Checked(Answer):
         title = f"{held} of {total} hold" if held < len(self.outcomes) else f"{total}: all hold"
         if len(self.outcomes) == 1:
             title = "The check holds" if held else "The check does not hold"
-        return Document(title, tuple(one.sentence for one in self.outcomes), tuple(sections))
+        answer = [one.sentence for one in self.outcomes]
+        if self.not_compiled:
+            words = "entries are no kernels and not checked: their compile did not end"
+            if self.not_compiled == 1:
+                words = "entry is no kernel and not checked: its compile did not end"
+            answer.append(f"{self.not_compiled} {words}.")
+        return Document(title, tuple(answer), tuple(sections))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the checks and every row that does not pass, as plain values."""
         return {
             "status": self.status,
+            "not_compiled": self.not_compiled,
             "checks": [
                 {
                     "name": one.check.name,
@@ -338,14 +341,17 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
         found, dry = load(source, gpu=gpu, **launch)
         makers.update((id(row), dry) for row in found if dry is not None)
         rows += found
+    kernels = [row for row in rows if row.status != Status.NOT_COMPILED]
     passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
-    if not rows and not allow_empty:
+    if not kernels and not allow_empty:
         named = [str(one) for one in sources if isinstance(one, str | os.PathLike)]
         place = f" in {listed(named)}" if named else ""
         refuse(
             f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
         )
-    return _checked(checks, Table.of(rows), makers, {kind for kind, ok in passes.items() if ok})
+    passed = {kind for kind, ok in passes.items() if ok}
+    checked = _checked(checks, Table.of(kernels), makers, passed)
+    return dataclasses.replace(checked, not_compiled=len(rows) - len(kernels))
 
 
 def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
@@ -409,15 +415,25 @@ def _checked(
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
         return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    tried = [MOST_TRIED]
-    return Checked(tuple(_outcome(one, table, makers, tried, passes) for one in checks))
+    mend = functools.partial(_mend, mender=_mender(checks, table), makers=makers, left=[MOST_TRIED])
+    return Checked(tuple(_outcome(one, table, mend, passes) for one in checks))
+
+
+def _mender(checks: Sequence[Check], table: Table) -> Callable[[], Mender]:
+    """Return what gives the mender of a table, which is made where a row breaks a check."""
+
+    def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
+        held = {place for place, one in enumerate(checks) if one.is_for(row, table)}
+        met = {place for place, one in enumerate(checks) if _kind(one, row, table) is None}
+        return frozenset(held), frozenset(met)
+
+    return functools.cache(lambda: Mender(table.rows, judge))
 
 
 def _outcome(
     one: Check,
     table: Table,
-    makers: Mapping[int, Any],
-    tried: list[int],
+    mend: Callable[[Finding], Mend | None],
     passes: Collection[str],
 ) -> Outcome:
     rows = one.rows(table)
@@ -427,9 +443,7 @@ def _outcome(
             f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
             f" are {kernels}; --allow-empty lets that pass"
         )
-    labels = tuple(table.label(row) for row in rows)
-    mender = Mender(table.rows, lambda values: table.evaluate(one.condition, values) is True)
-    mend = functools.partial(_mends, mender=mender, makers=makers, tried=tried)
+    labels = table.labels(rows)
     kinds = [_kind(one, row, table) for row in rows]
     findings = tuple(
         Finding(one, row, kind, {name: row.values.get(name) for name in one.columns}, called, mend)
@@ -447,13 +461,13 @@ def _kind(one: Check, row: Row, table: Table) -> str | None:
     return None if held is True else "not known" if held is None else "broken"
 
 
-def _mends(
-    finding: Finding, *, mender: Mender, makers: Mapping[int, Any], tried: list[int]
-) -> list[Mend]:
+def _mend(
+    finding: Finding, *, mender: Callable[[], Mender], makers: Mapping[int, Any], left: list[int]
+) -> Mend | None:
     """Return what would mend a finding; of a few, other launches of the function are compiled."""
     dry = makers.get(id(finding.row))
-    if dry is None or not tried[0]:
-        return mender.mend(finding.row)
-    tried[0] -= 1
+    if dry is None or not left[0]:
+        return mender().mend(finding.row)
+    left[0] -= 1
     others = compiled_neighbours(finding.row, dry.function, dry.launcher)
-    return mender.mend(finding.row, others)
+    return mender().mend(finding.row, others)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from occupancy_lab import __version__
+from occupancy_lab.files import read_bytes
 from occupancy_lab.text.printing import json_text
 from occupancy_lab.text.words import count, visible
 
@@ -67,7 +68,7 @@ def _definitions(root: Path) -> dict[str, set[tuple[str, int]]]:
         return found
     for name in filter(None, names):
         try:
-            text = (root / name).read_text("utf-8")
+            text = read_bytes(root / name).decode()
         except (OSError, UnicodeDecodeError):
             continue
         functions = [

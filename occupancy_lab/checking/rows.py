@@ -9,12 +9,13 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
-from occupancy_lab.files import read_cell, read_json, read_text
+from occupancy_lab.files import read_cell, read_given, read_json
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
 from occupancy_lab.values import COUNTERS, Resources
@@ -35,7 +36,18 @@ _TEXTS = frozenset(
     (
         *("gpu", "target", "kernel", "dtype", "status", "reason", "limiter", "bound", "basis"),
         *("triton_version", "arguments", "constexprs", "grid", "next_step", "gain_by", "source"),
-        *("entry", "measured", "why_not", "device", "date", "driver", "torch", "triton", "timer"),
+        *(
+            "entry",
+            "program",
+            "measured",
+            "why_not",
+            "device",
+            "date",
+            "driver",
+            "torch",
+            "triton",
+            "timer",
+        ),
         *("l2", "throttled", "gpu_title", "use"),
     )
 )
@@ -52,14 +64,24 @@ RESULTS = frozenset(
         ),
         *("num_programs", "waves", "max_warps", "tutorial_programs", "tutorial_num_programs"),
         *("predicted_us", "predicted_gbs", "bound", "basis", "least_us", "floor_us", "grid"),
-        *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "gpu_title"),
-        *("multiprocessors", "warps_per_multiprocessor", "resident_programs", "bandwidth_gbs"),
+        *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "program"),
+        *(
+            "gpu_title",
+            "multiprocessors",
+            "warps_per_multiprocessor",
+            "resident_programs",
+            "bandwidth_gbs",
+        ),
         *("rounds", "last_round", "read_bytes", "written_bytes", "launched", "measured", "why_not"),
         *("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch", "device", "date"),
         *("driver", "torch", "triton", "timer", "l2", "sm_mhz", "throttled", "use"),
     )
 ) - {"num_ctas"}
 """The columns that come of compiling or measuring; every other column names the row."""
+DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
+"""The results that tell rows of one label apart, as far as they differ, in this order."""
+SHORT_ENTRY = 8
+"""The characters of an entry's folder that tell it from others."""
 _LINE = re.compile(r"[0-9]{1,9}")
 _CONSTEXPR = re.compile(r"\b(\w+)=(.*?)(?=, \w+=|$)")
 """A constexpr in the cell of a scan."""
@@ -165,6 +187,27 @@ class Table:
         ]
         return ", ".join([row.kernel if gpu is None else f"{row.kernel} on {gpu}", *knobs])
 
+    def labels(self, rows: Sequence[Row]) -> tuple[str, ...]:
+        """Return what to call each of *rows*, with more of those that have one label."""
+        found = [self.label(row) for row in rows]
+        for name in DETAILS:
+            details = [_detail(row, name) for row in rows]
+            differing = Counter(label for label, _ in {*zip(found, details, strict=True)})
+            found = [
+                f"{label}, {name} {detail}" if differing[label] > 1 else label
+                for label, detail in zip(found, details, strict=True)
+            ]
+        times = Counter(found)
+        return tuple(
+            f"{label}, {row.origin}" if times[label] > 1 else label
+            for label, row in zip(found, rows, strict=True)
+        )
+
+
+def _detail(row: Row, name: str) -> str:
+    value = row.values.get(name)
+    return str(value).rpartition("/")[2][:SHORT_ENTRY] if name == "entry" else shown(value)
+
 
 def _kind(name: str, values: Sequence[Value]) -> Kind:
     if name in _TEXTS:
@@ -206,7 +249,7 @@ def read_rows(source: str | Path) -> list[Row]:
     "-" is standard input. Raises InputError where it is no such file.
     """
     name = "standard input" if str(source) == "-" else str(source)
-    text = read_text(source)
+    text = read_given(str(source))
     found = list(_json_rows(name, text) if text.lstrip()[:1] in {"[", "{"} else _cells(name, text))
     return make_rows(found, name)
 

@@ -17,7 +17,12 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.offline import default_options, foreign_options, offline
+from occupancy_lab.compiling.offline import (
+    default_options,
+    foreign_options,
+    offline,
+    whole_entries,
+)
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
@@ -170,7 +175,7 @@ def compile_together(
     from triton.runtime._async_compile import AsyncCompileMode
 
     jobs = min(len(os.sched_getaffinity(0)), len(missing))
-    driver = contextlib.nullcontext() if present else offline(target)
+    driver = whole_entries() if present else offline(target)
     with _COMPILING, driver, ThreadPoolExecutor(jobs) as pool:
         with AsyncCompileMode(pool, ignore_errors=True):
             begun = [_attempt(launches[place][1].warm_up, launches[place][0]) for place in missing]
@@ -322,7 +327,7 @@ def _has_active_driver() -> bool:
 
 
 def _compile(function: Any, launch: Launch, target: Target, name: str, *, present: bool) -> Any:
-    driver = contextlib.nullcontext() if present else offline(target)
+    driver = whole_entries() if present else offline(target)
     printed = Printed()
     try:
         with _COMPILING, captured() as printed, driver:

@@ -15,6 +15,7 @@ import itertools
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import InputError, TargetError, refuse
@@ -90,16 +91,78 @@ class OfflineDriver:
 
 @contextlib.contextmanager
 def offline(target: Target) -> Iterator[None]:
-    """Make Triton compile for *target* inside the block, whatever GPU is or is not here."""
+    """Make Triton compile for *target* inside the block, whatever GPU is or is not here.
+
+    What it leaves in Triton's cache is as `whole_entries` has it.
+    """
     from triton.runtime import driver
 
     # `reset_active` would look for a GPU at once, and fail where there is none.
     before = driver._active  # noqa: SLF001
     driver.set_active(OfflineDriver(target))
     try:
-        yield
+        with whole_entries():
+            yield
     finally:
         driver.set_active(before)
+
+
+HELD_BACK = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".amdgcn", ".cubin", ".hsaco")
+"""How the names of a kernel's files end that Triton writes before its metadata."""
+
+
+@contextlib.contextmanager
+def whole_entries() -> Iterator[None]:
+    """Have compiles of the block leave in Triton's cache whole entries or none.
+
+    Triton writes each file as soon as it is made, and those stay where a later step fails, hangs or
+    crashes: here all are written with the last. A class of the user's own keeps its own way.
+    """
+    from triton import knobs
+
+    if knobs.cache.manager_class is not None or knobs.compilation.use_ir_loc:  # which reads them
+        yield
+        return
+    folders: list[str] = []
+    knobs.cache.manager_class = _holding_back(folders)
+    try:
+        yield
+    finally:
+        knobs.cache.manager_class = None
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it has a kernel
+                Path(folder).rmdir()
+
+
+def _holding_back(folders: list[str]) -> type[Any]:
+    """Return a manager of cache entries that writes all files of one at once.
+
+    It appends the *folders* of its entries.
+    """
+    from triton.runtime.cache import FileCacheManager
+
+    class Manager(FileCacheManager):  # type: ignore[misc] # Triton has no types
+        """Keeps the files of an entry in memory until its metadata come."""
+
+        def __init__(self, key: str, **which: bool) -> None:
+            super().__init__(key, **which)
+            self._held: dict[str, str | bytes] | None = None if any(which.values()) else {}
+            if self._held is not None:
+                folders.append(self.cache_dir)
+
+        def put(self, data: Any, filename: str, binary: bool = True) -> str:  # noqa: FBT001, FBT002
+            path: str = self._make_path(filename)
+            if self._held is None or not filename.endswith((*HELD_BACK, ".json")):
+                return str(super().put(data, filename, binary))
+            # A module of MLIR is another one after the next step.
+            self._held[filename] = data if isinstance(data, bytes) else str(data)
+            if filename.endswith(".json"):
+                for name, content in self._held.items():
+                    super().put(content, name)
+                self._held.clear()
+            return path
+
+    return Manager
 
 
 NAN = float("nan")

@@ -31,6 +31,7 @@ from occupancy_lab.errors import (
     quoted,
     refuse,
 )
+from occupancy_lab.files import read_bytes
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
 from occupancy_lab.values import Failure, Resources, Status
@@ -82,12 +83,9 @@ def names_script(name: str) -> bool:
 
     A function that the file defines with `def` and without a decorator of Triton is a script's.
     """
-    path, suffix, entry = name.partition(".py:")
-    file = Path(f"{path}.py")
+    path, _, entry = name.partition(".py:")
     try:
-        if not suffix or not file.is_file():  # a named pipe is waited for
-            return False
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(read_bytes(f"{path}.py"))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     jit = {"jit", "autotune", "heuristics"}

@@ -7,12 +7,11 @@ import dataclasses
 import hashlib
 import json
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.files import replace_file
+from occupancy_lab.files import read_bytes, replace_file
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
@@ -71,22 +70,6 @@ def read_kept(text: str | bytes) -> dict[str, Any]:
 
 def _checksum(values: Mapping[str, Any]) -> str:
     return key_digest({name: value for name, value in values.items() if name != CHECKSUM})
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return what the regular file at *path* holds; OSError for a pipe, a device or a large file.
-
-    Somebody else may have put anything there: a pipe is not waited for, nor a device read.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
-            msg = f"{path} is no regular file of at most {MOST_BYTES} bytes"
-            raise OSError(msg)
-        return os.read(descriptor, status.st_size)
-    finally:
-        os.close(descriptor)
 
 
 def write_kept(path: Path, values: Mapping[str, Any]) -> None:
@@ -154,7 +137,7 @@ class Store:
         if self._directory is None:
             return None
         try:
-            entry = read_kept(read_bytes(_path(self._directory, kind, key)))
+            entry = read_kept(read_bytes(_path(self._directory, kind, key), MOST_BYTES))
         except (OSError, ValueError):
             return None
         whole = entry.keys() == {"key", kind, CHECKSUM}

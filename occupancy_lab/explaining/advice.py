@@ -250,7 +250,8 @@ def what_instead(case: Case) -> Iterator[str]:
     if instead is not None:
         yield _instead(case, *instead)
     elif found.fastest is not None:
-        if not any(one.change for one in advice(case)):
+        known = _change(case, found.fastest) is not None
+        if not (known and any(one.change for one in advice(case))):
             yield _as_it_is(case, found.fastest)
     elif found.tuned > 1:
         yield (

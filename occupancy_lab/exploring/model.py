@@ -16,7 +16,7 @@ from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.explaining.formula import VERDICTS, term_reasons
 from occupancy_lab.explaining.limits import LACKING, SENTENCES
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
-from occupancy_lab.files import read_cell, read_json, read_text
+from occupancy_lab.files import read_cell, read_given, read_json
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import terms_of
@@ -122,7 +122,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
-    text = io.StringIO(read_text(path), newline="")
+    text = io.StringIO(read_given(str(path)), newline="")
     try:
         return [
             {name: read_cell(cell) for name, cell in row.items() if cell and name}
@@ -134,7 +134,7 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    rows = read_json(read_text(path), str(path))
+    rows = read_json(read_given(str(path)), str(path))
     if isinstance(rows, dict):  # what a scan writes has its rows beside what was not compiled
         rows = next((value for value in rows.values() if isinstance(value, list)), [])
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

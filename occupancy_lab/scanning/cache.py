@@ -29,7 +29,8 @@ from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
 from occupancy_lab.errors import BinaryError, quoted, refuse
-from occupancy_lab.values import Resources, Target
+from occupancy_lab.files import read_bytes
+from occupancy_lab.values import Resources, Status, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,6 +104,7 @@ class CachedKernel:
     resources: Resources
     num_stages: int | None
     maxnreg: int | None
+    waves_per_eu: int | None
     triton_version: str | None
     mix: Mix | None
     """None where the instructions of the target are not known."""
@@ -114,7 +116,7 @@ class Unreadable:
 
     entry: Entry
     status: str
-    """unreadable, or unknown target."""
+    """unreadable, not compiled, or unknown target."""
     reason: str
     name: str
     target: str | None = None
@@ -219,6 +221,8 @@ def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:
 def read_entry(entry: Entry) -> CachedKernel | Unreadable:
     """Return what the files of *entry* say of its kernel, or why they say nothing."""
     name, target = entry.name, None
+    if entry.suffixes <= {*TEXTS}:
+        return Unreadable(entry, Status.NOT_COMPILED, "its compile did not end", name)
     try:
         metadata = _metadata(entry)
         name = metadata["name"]
@@ -238,6 +242,7 @@ def read_entry(entry: Entry) -> CachedKernel | Unreadable:
         resources=resources,
         num_stages=metadata["num_stages"],
         maxnreg=metadata["maxnreg"],
+        waves_per_eu=metadata["waves_per_eu"] or None,
         triton_version=metadata["triton_version"],
         mix=mix,
     )
@@ -246,9 +251,8 @@ def read_entry(entry: Entry) -> CachedKernel | Unreadable:
 def _metadata(entry: Entry) -> dict[str, Any]:
     """Return the metadata with what is used of it checked; BinaryError where it is none."""
     if "json" not in entry.suffixes:
-        binary = next((one for one in BINARIES.values() if one in entry.suffixes), None)
-        why = f"its {binary} is without metadata" if binary else "its compile did not finish"
-        msg = f"there is no .json file: {why}"
+        binary = next(iter(entry.suffixes - {*TEXTS}))
+        msg = f"there is no .json file: its {binary} is without metadata"
         raise BinaryError(msg)
     text = _bytes(entry, "json")
     try:
@@ -267,7 +271,15 @@ def _metadata(entry: Entry) -> dict[str, Any]:
             raise BinaryError(msg)
     numbers = {
         key: _number(found, key, needed=key in {"num_warps", "shared"})
-        for key in ("num_warps", "shared", "num_stages", "num_ctas", "tmem_size", "maxnreg")
+        for key in (
+            "num_warps",
+            "shared",
+            "num_stages",
+            "num_ctas",
+            "tmem_size",
+            "maxnreg",
+            "waves_per_eu",
+        )
     }
     if not 1 <= (numbers["num_warps"] or 0) <= MOST_WARPS:
         msg = f"the .json file is damaged: num_warps is {numbers['num_warps']}"
@@ -302,20 +314,10 @@ def _bytes(entry: Entry, suffix: str) -> bytes:
         msg = f"the .{suffix} file is missing"
         raise BinaryError(msg)
     try:
-        # What may never be written to, a named pipe, is not waited for.
-        descriptor = os.open(entry.path(suffix), os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            size = os.fstat(descriptor).st_size
-            content = os.read(descriptor, min(size, MOST_BYTES))
-        finally:
-            os.close(descriptor)
+        return read_bytes(entry.path(suffix), MOST_BYTES)
     except OSError as error:
         msg = f"the .{suffix} file cannot be read: {error.strerror}"
         raise BinaryError(msg) from error
-    if size > MOST_BYTES:
-        msg = f"the .{suffix} file is larger than {MOST_BYTES >> 20} MiB"
-        raise BinaryError(msg)
-    return content
 
 
 def read_text(entry: Entry, suffix: str) -> str:

@@ -15,7 +15,7 @@ P resident programs a pass takes the multiprocessor the longest of the three, or
 P. Where the last is the longest, the kernel is short of programs: one more helps, by no more than
 the ratio of the programs and no further than to the longest of the others. Elsewhere more occupancy
 brings nothing, and the gain is 1. Spills are worth what a pass is shorter without their bytes and
-instructions.
+instructions. To a kernel that spills a step is worth nothing that is known: it may add to them.
 
 Latency, bandwidth and rates are the GPU's calibrated constants, or its data sheet's. Matrix
 multiplications on tensor cores take longer than their issue, which is not in these numbers. More
@@ -163,15 +163,21 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
         more = _of_tensor_kernel(work, speeds, programs, after, step)
     else:
         more = _of_programs(work, speeds, programs, after, step)
+    if not mix.local_loads + mix.local_stores:
+        return more
     spilled = _without_spills(mix, work, speeds, programs, spill_advice)
-    return spilled if (spilled.factor or 0) > max(more.factor or 0, LEAST) else more
+    if (spilled.factor or 0) > LEAST:
+        return spilled
+    if (more.factor or 0) > LEAST:
+        return Gain(1.0, f"not known to help, as it spills already: {more.by}", more.bound)
+    return more
 
 
 def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:
     accesses = mix.local_loads + mix.local_stores
     left = max(work.instructions - accesses, 1)
     rest = Pass(work.moved, 0, work.num_warps, left, work.ahead)
-    factor = work.us(speeds, programs) / rest.us(speeds, programs) if accesses else 1.0
+    factor = work.us(speeds, programs) / rest.us(speeds, programs)
     why = f"{accesses} loads and stores of local memory, {mix.global_accesses} of global"
     return Gain(factor, f"{advice}: {why}", LOCAL)
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.scanning.gains import LEAST
 from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.words import LIMITS, count, listed, percent
+from occupancy_lab.text.words import count, limiter_list, listed, percent
+from occupancy_lab.values import CAPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.scanning.scan import Scan, ScannedKernel
 
 TOP = 20
@@ -27,10 +29,12 @@ WHY_NOTHING = {
     "memory": "keep the memory busy",
     "issue": "keep the schedulers busy",
     "local memory": "keep the way to their local memory busy",
-    "programs": "are short of programs, and no step brings one",
+    "programs": "are short of programs, and no step is known to help",
     "tensor cores": "work on tensor cores",
 }
 """Why more occupancy brings nothing, by the bound of a kernel."""
+MOST_NAMES = 3
+"""The kernels that are named of those with one reason not to be worked out."""
 MOST_TARGETS = 3
 """The targets whose GPU a screen names."""
 
@@ -45,14 +49,14 @@ def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
     shown = [one for one in fine if every or (one.gain or 0) > LEAST]
     answer = (
         *_read(found, fine),
-        *_spilling(fine),
-        *_held_down(fine),
-        *_nearest(fine),
+        *_spilling(fine, found.gpus),
+        *_held_down(fine, found.gpus),
+        *_nearest(fine, found.gpus),
         *_worth_nothing(fine),
     )
     sections = []
     if shown:
-        sections.append(_kernels_section(shown, top))
+        sections.append(_kernels_section(shown, top, found.gpus))
     if rest:
         sections.append(_rest_section(rest))
     return Document("Kernels in Triton's cache", answer, tuple(sections))
@@ -77,7 +81,7 @@ def _read(found: Scan, fine: Sequence[ScannedKernel]) -> Iterator[str]:
         yield f"Taken are {listed(taken)}; --gpu chooses."
 
 
-def _spilling(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+def _spilling(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
     if not fine:
         return
     spilling = [one for one in fine if one.local_accesses]
@@ -87,18 +91,19 @@ def _spilling(fine: Sequence[ScannedKernel]) -> Iterator[str]:
         most = max(spilling, key=lambda one: one.local_bytes or 0)
         words = (
             f"**{len(spilling)}** spill{'s' * (len(spilling) == 1)}, which is to move data to and"
-            f" from local memory; {_named(most)} has most of it, {most.local_bytes} B per thread"
+            f" from local memory; {_named(most, gpus)} has most of it, {most.local_bytes} B per"
+            " thread"
         )
     if idle:
         words += f"; {idle} more have local memory that no instruction touches"
     yield f"{words}."
 
 
-def _held_down(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+def _held_down(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
     low = [one for one in fine if (one.occupancy or 0) < HALF]
-    limiters = Counter(one.limiter for one in low).most_common()
+    limiters = Counter(" with ".join(_limiters(one, gpus)) for one in low).most_common()
     if low:
-        by = listed([f"{n} by {_limiter(name)}" for name, n in limiters])
+        by = listed([f"{n} by {names}" for names, n in limiters])
         yield f"{_are(len(low))} below half occupancy: {by}."
     elif fine:
         yield f"{_are(0)} below half occupancy."
@@ -108,16 +113,21 @@ def _are(number: int) -> str:
     return "**None** is" if not number else f"**{number}** {'is' if number == 1 else 'are'}"
 
 
-def _limiter(names: str) -> str:
-    return " with ".join(LIMITS[name].nvidia for name in names.split("+"))
+def _limiters(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> list[str]:
+    return limiter_list(gpus[one.target].vendor, one.limiter)
 
 
-def _nearest(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+def _register(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:
+    return gpus[one.target].architecture.register_word
+
+
+def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
     """Name the step that takes least and brings most, and count those that take as little."""
     near = [
         one
         for one in fine
         if one.next_programs
+        and not one.local_accesses
         and (one.fewer_registers or one.fewer_shared)
         and (one.fewer_registers or 0) <= NEAR_REGISTERS
         and (one.fewer_shared or 0) <= NEAR_SHARED
@@ -132,13 +142,17 @@ def _nearest(fine: Sequence[ScannedKernel]) -> Iterator[str]:
     best = max(near, key=worth)
     takes = [
         count(number, word)
-        for number, word in ((best.fewer_registers, "register"), (best.fewer_shared, "byte"))
+        for number, word in (
+            (best.fewer_registers, _register(best, gpus)),
+            (best.fewer_shared, "byte"),
+        )
         if number
     ]
+    words = " or ".join(dict.fromkeys(f"{_register(one, gpus)}s" for one in near))
     gain = "" if (best.gain or 0) > LEAST else ", which makes it no faster"
     yield (
-        f"{_are(len(near))} within {NEAR_REGISTERS} registers or {NEAR_SHARED} B of a further"
-        f" program. Most is freed by {listed(takes)} fewer in {_named(best)}:"
+        f"{_are(len(near))} within {NEAR_REGISTERS} {words} or {NEAR_SHARED} B of a further"
+        f" program. Most is freed by {listed(takes)} fewer in {_named(best, gpus)}:"
         f" {best.programs_per_multiprocessor} to {count(best.next_programs or 0, 'program')}{gain}."
     )
 
@@ -158,12 +172,13 @@ def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
         )
 
 
-def _named(one: ScannedKernel) -> str:
+def _named(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:
     """Return what tells a kernel from its variants, as a sentence has it."""
+    registers = count(one.n_regs or 0, _register(one, gpus))
     constexprs = f", {one.constexprs_text}" if one.constexprs else ""
     return (
         f"{literal(_short(one.kernel))} ({one.target}{literal(constexprs)},"
-        f" num_warps {one.num_warps}, {one.n_regs} registers)"
+        f" num_warps {one.num_warps}, {registers})"
     )
 
 
@@ -171,28 +186,33 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
-def _kernels_section(kernels: Sequence[ScannedKernel], top: int) -> Section:
+def _kernels_section(
+    kernels: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]
+) -> Section:
     """Return the table of *kernels*, equal ones in one row, and how many it leaves out."""
     groups: dict[tuple[str, ...], int] = Counter()
     for one in kernels:
-        groups[_cells(one)] += 1
+        groups[_cells(one, gpus)] += 1
     rows = tuple(
         (gain, f"{kernel} x{number}" if number > 1 else kernel, *cells)
         for (gain, kernel, *cells), number in list(groups.items())[:top]
     )
-    headers = ("gain", "kernel", "warps", "regs", "%", "limiter", "what to try: why")
+    headers = ("gain", "kernel", "num_warps", "n_regs", "%", "limiter", "what to try: why")
     left = sum(list(groups.values())[top:])
     sentences = [
         "gain is how many times faster it gets at most, on a full GPU; % is the occupancy.",
-        "What maxnreg or waves_per_eu would spill is not known before a compile.",
     ]
+    steps = [one.gain_by or one.next_step for one in kernels]
+    asked = [cap for cap in CAPS if any(f"({cap}=" in step for step in steps)]
+    if asked:
+        sentences.append(f"What {' or '.join(asked)} would spill is not known before a compile.")
     if left:
         sentences.append(f"{left} more are not shown: --top shows more rows.")
     table = Table(headers, rows, prose=True)
     return Section("What there is to win", (table,), tuple(sentences))
 
 
-def _cells(one: ScannedKernel) -> tuple[str, ...]:
+def _cells(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> tuple[str, ...]:
     constexprs = f" {one.constexprs_text}" if one.constexprs else ""
     return (
         "-" if one.gain is None else f"{one.gain:.2f}",
@@ -200,16 +220,28 @@ def _cells(one: ScannedKernel) -> tuple[str, ...]:
         str(one.num_warps),
         str(one.n_regs),
         percent(one.occupancy or 0).removesuffix("%"),
-        one.limiter.replace("+", ", "),
+        ", ".join(_limiters(one, gpus)),
         literal(one.gain_by or one.next_step),
     )
 
 
 def _rest_section(rest: Sequence[ScannedKernel]) -> Section:
-    reasons = Counter((one.status, one.reason) for one in rest).most_common()
+    reasons: dict[tuple[str, str], list[ScannedKernel]] = {}
+    for one in rest:
+        reasons.setdefault((one.status, one.reason), []).append(one)
+    most = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
     rows = tuple(
-        (str(number), status, literal(why)) for (status, why), number in reasons[:MOST_REASONS]
+        (str(len(kernels)), status, literal(_some(kernels)), literal(why))
+        for (status, why), kernels in most[:MOST_REASONS]
     )
-    left = sum(number for _, number in reasons[MOST_REASONS:])
+    left = sum(len(kernels) for _, kernels in most[MOST_REASONS:])
     sentences = (f"{left} more: --where \"status != 'ok'\" --csv has all.",) if left else ()
-    return Section("Not worked out", (Table(("", "status", "why"), rows, prose=True),), sentences)
+    table = Table(("", "status", "kernels", "why"), rows, prose=True)
+    return Section("Not worked out", (table,), sentences)
+
+
+def _some(kernels: Sequence[ScannedKernel]) -> str:
+    """Return the names of the first of *kernels*, each once, and how many more there are."""
+    names = [*dict.fromkeys(_short(one.kernel) for one in kernels)]
+    more = len(names) - MOST_NAMES
+    return listed([*names[:MOST_NAMES], *([f"{more} more"] if more > 0 else [])])

@@ -12,14 +12,16 @@ What neither says is left out, and nothing is taken of a file that changed after
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
-import stat
 import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,9 +50,11 @@ class Recorded:
     """The types of its arguments with their divisibility: "*fp32:16, i32"."""
     source: str
     """The file of its function and the line: "softmax.py:24"."""
+    program: str
+    """A digest of the compiler's first text."""
 
 
-NOTHING = Recorded({}, "", "")
+NOTHING = Recorded({}, "", "", "")
 
 
 def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recorded:
@@ -59,13 +63,14 @@ def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recor
     *compiled* is when it was compiled, in seconds as `os.stat` counts them.
     """
     place = FIRST_PLACE.search(text)
+    program = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16] if text else ""
     if place is None:
-        return Recorded(dict(tuned), _arguments(text), "")
+        return Recorded(dict(tuned), _arguments(text), "", program)
     file, line = place[1], int(place[2])
     changed, names = _ranges_of(file, line)
     known = names and changed <= compiled
     found = dict(_constexprs(text, file, names, int(place[3]))) if known else {}
-    return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}")
+    return Recorded(found | dict(tuned), _arguments(text), f"{file}:{line}", program)
 
 
 def _arguments(text: str) -> str:
@@ -154,12 +159,10 @@ def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
     There are none where there is no such file, or it is no Python.
     """
     try:
-        found = Path(file).stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_FILE:
-            return 0.0, {}
+        changed = Path(file).stat().st_mtime
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(Path(file).read_bytes())
+            tree = ast.parse(read_bytes(file, LONGEST_FILE))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return 0.0, {}
     functions = {}
@@ -169,7 +172,7 @@ def _functions(file: str) -> tuple[float, Mapping[int, ast.FunctionDef]]:
         left += getattr(node, "body", ()) if isinstance(node, ast.stmt | ast.Module) else ()
         if isinstance(node, ast.FunctionDef):
             functions[node.lineno] = node
-    return found.st_mtime, functions
+    return changed, functions
 
 
 def _ranges(function: ast.FunctionDef) -> Iterator[tuple[tuple[int, int], str]]:
@@ -201,7 +204,7 @@ def read_tuned(files: Iterable[str]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for file in files:
         try:
-            best = json.loads(Path(file).read_bytes())
+            best = json.loads(read_bytes(file, LONGEST_FILE))
         except (OSError, ValueError, RecursionError):
             continue
         entry = best.get("triton_cache_hash") if isinstance(best, dict) else None

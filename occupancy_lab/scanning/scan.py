@@ -55,13 +55,17 @@ class ScannedKernel:
     gpu: str = ""
     """The key of the GPU that it was worked out for."""
     status: str = "ok"
-    """ok, unreadable, unknown target, other target or does not fit."""
+    """ok, unreadable, not compiled, unknown target, other target or does not fit."""
     reason: str = ""
     """Why it is not ok."""
     num_warps: int | None = None
     """Warps as launched."""
     num_stages: int | None = None
     num_ctas: int | None = None
+    maxnreg: int | None = None
+    """The cap on registers that was asked for; None for none."""
+    waves_per_eu: int | None = None
+    """The same of an AMD kernel."""
     constexprs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Those that are recorded."""
     arguments: str = ""
@@ -97,6 +101,8 @@ class ScannedKernel:
     triton_version: str = ""
     source: str = ""
     """The file and line of its function: softmax.py:24."""
+    program: str = ""
+    """A digest of the compiler's first text: equal ones compute the same, with other options."""
     entry: str = ""
     """Its folder in the cache."""
 
@@ -115,7 +121,16 @@ class ScannedKernel:
 COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
 NUMBERS = frozenset(
     {
-        *("num_warps", "num_stages", "num_ctas", "n_regs", "local_bytes", "local_accesses"),
+        *(
+            "num_warps",
+            "num_stages",
+            "num_ctas",
+            "maxnreg",
+            "waves_per_eu",
+            "n_regs",
+            "local_bytes",
+            "local_accesses",
+        ),
         *("static_shared", "shared", "programs_per_multiprocessor", "occupancy", "gain"),
         *("next_programs", "fewer_registers", "fewer_shared", "tensor_instructions"),
     }
@@ -260,6 +275,8 @@ def _scanned(
         num_warps=resources.num_warps,
         num_stages=kernel.num_stages,
         num_ctas=resources.num_ctas,
+        maxnreg=kernel.maxnreg,
+        waves_per_eu=kernel.waves_per_eu,
         constexprs=recorded.constexprs,
         arguments=recorded.arguments,
         n_regs=resources.n_regs,
@@ -272,6 +289,7 @@ def _scanned(
         tensor_instructions=None if kernel.mix is None else kernel.mix.tensor_instructions,
         triton_version=kernel.triton_version or "",
         source=recorded.source,
+        program=recorded.program,
         entry=entry.folder,
     )
     gpu = _gpu_for(kernel.target.name, asked)

@@ -18,6 +18,7 @@ from occupancy_lab.text.words import (
     conditions_sentence,
     count,
     difference,
+    limiter_list,
     listed,
 )
 from occupancy_lab.throughput.calibrations import calibration_for
@@ -36,8 +37,8 @@ SHOWN = {
     "cols": "cols",
     "dtype": "dtype",
     "BLOCK_SIZE": "BLOCK_SIZE",
-    "num_warps": "warps",
-    "num_stages": "stages",
+    "num_warps": "num_warps",
+    "num_stages": "num_stages",
     "n_regs": "n_regs",
     "shared": "shared",
     "programs_per_multiprocessor": "programs",
@@ -81,7 +82,7 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> str
     parts = [", ".join(shared)] if shared else []
     fine = table[table["status"] == "ok"]
     if len(fine):
-        shown = _shown(fine)
+        shown = _shown(fine, gpus or {})
         columns = [name for name in SHOWN if name in shown]
         columns = [name for name in columns if name in varying or name not in GRID]
         shown = _narrowed(shown[columns].rename(columns=SHOWN))
@@ -91,11 +92,13 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> str
     return "\n\n".join([*parts, *_time_sentences(fine, gpus or {})]) + "\n"
 
 
-def _shown(fine: pd.DataFrame) -> pd.DataFrame:
-    """Return rows that are ok with numbers as a screen shows them."""
+def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
+    """Return rows that are ok with numbers as a screen shows them, in the words of each vendor."""
+    vendors = {key: (gpus.get(key) or find_gpu(key)).vendor for key in fine["gpu"].unique()}
+    limiters = zip(fine["gpu"], fine["limiter"], strict=True)
     shown = fine.assign(
         occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
-        limiter=fine["limiter"].str.replace("+", ", "),
+        limiter=[", ".join(limiter_list(vendors[key], names)) for key, names in limiters],
         predicted_us=fine["predicted_us"].map(cell, na_action="ignore"),
     )
     if "us" not in fine:

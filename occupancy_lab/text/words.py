@@ -145,6 +145,11 @@ def resource_word(vendor: str, resource: str) -> str:
     return words.amd if vendor == "AMD" else words.nvidia
 
 
+def limiter_list(vendor: str, limiter: str) -> list[str]:
+    """Return the limiters of a row, "registers+warps", by the vendor's names."""
+    return [resource_word(vendor, resource) for resource in limiter.split("+")]
+
+
 def unit_words(case: Calculation, resource: str) -> str:
     """Return what an amount of a limit's resource counts: "registers per thread"."""
     return LIMITS[resource].unit.format(case.architecture)

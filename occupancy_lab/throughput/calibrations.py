@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.store import (
     CHECKSUM,
-    read_bytes,
+    MOST_BYTES,
     read_kept,
     store_directory,
     write_kept,
 )
+from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import find_device
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _all() -> Iterator[Calibration]:
             yield Calibration.read(entry.read_text(encoding="utf-8"))
     for path in sorted((store_directory() / "calibrations").glob("*.json")):
         try:
-            yield Calibration.read(read_bytes(path))
+            yield Calibration.read(read_bytes(path, MOST_BYTES))
         except (OSError, ValueError):
             continue
 

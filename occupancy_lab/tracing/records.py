@@ -6,6 +6,7 @@ made of it, which lie beside the records.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import operator
@@ -18,6 +19,7 @@ from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError, refuse
+from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.inputs import check_fits
 from occupancy_lab.occupancy.calculator import calculate
@@ -271,7 +273,7 @@ def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Return the lines of a record; the last may be cut off, as its process was killed."""
-    for line in path.read_text("utf-8", errors="replace").splitlines():
+    for line in read_bytes(path).decode(errors="replace").splitlines():
         try:
             yield json.loads(line)
         except ValueError:
@@ -413,9 +415,10 @@ def _unusual(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metadata(kept: Path) -> dict[str, Any]:
     for path in kept.glob("*.json"):
-        found = next(_lines(path), {})
-        if "target" in found:
-            return found
+        with contextlib.suppress(OSError):
+            found = next(_lines(path), {})
+            if "target" in found:
+                return found
     return {}
 
 
@@ -433,10 +436,10 @@ def _resources(
     asm: dict[str, Any] = {}
     for path in kept.glob("*"):
         kind = path.suffix[1:]
-        if kind in _BINARIES:
-            asm[kind] = path.read_bytes()
-        elif kind in _TEXTS:
-            asm[kind] = path.read_text("utf-8", errors="replace")
+        if kind in {*_BINARIES, *_TEXTS}:
+            with contextlib.suppress(OSError):  # the cache may have anything in a file's place
+                content = read_bytes(path)
+                asm[kind] = content if kind in _BINARIES else content.decode(errors="replace")
     backend = "cuda" if target is None else target.backend
     try:
         return read_resources(asm, SimpleNamespace(**metadata), backend)

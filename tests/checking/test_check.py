@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 from compiled_rows import compiled, failed
+from hostile_files import HOSTILE, put, within
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,21 @@ def test_what_failed_does_not_pass() -> None:
     assert done.exit_code == 1
     assert "no such thing" in done.output
     assert run("local_bytes == 0", path, "--failures", "ok").exit_code == 0
+
+
+def test_what_was_never_compiled_is_counted_and_not_checked(tmp_path: Path) -> None:
+    """Entries of a cache whose compile failed are no kernels: a gate says so and does not fail."""
+    for name in ("A", "B"):
+        (tmp_path / "cache" / name).mkdir(parents=True)
+        (tmp_path / "cache" / name / "failed.ttir").write_text("module {}", encoding="utf-8")
+    rows = written([compiled()])
+    done = run("local_bytes == 0", rows, "cache")
+    assert done.exit_code == 0, done.output
+    assert "2 entries are no kernels and not checked: their compile did not end" in done.output
+    assert json.loads(run("local_bytes == 0", rows, "cache", "--json").output)["not_compiled"] == 2
+    alone = run("local_bytes == 0", "cache")
+    assert alone.exit_code == 2
+    assert "there are no rows to check in cache" in alone.stderr
 
 
 def test_an_empty_gate_proves_nothing() -> None:
@@ -208,6 +224,25 @@ def test_a_wrong_pyproject_is_one_sentence(text: str, words: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("pyproject.toml", ["rows.json"]),
+        ("hostile.json", ["local_bytes == 0", "hostile.json"]),
+    ],
+)
+def test_what_is_no_file_is_not_waited_for(what: str, name: str, arguments: list[str]) -> None:
+    """A pipe, a device or a file of 2 GB in place of one that is read is refused in a sentence."""
+    written([compiled()])
+    put(what, Path(name))
+    with within(20):
+        done = run(*arguments)
+    assert done.exit_code == 2
+    assert re.search(r"regular file|larger than", done.stderr)
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_sources_of_every_kind_are_one_table() -> None:
     """Files, tables and lists are checked together; what one of them lacks is not known."""
     pandas = pytest.importorskip("pandas")
@@ -238,12 +273,14 @@ def test_read_checks_takes_a_folder(tmp_path: Path) -> None:
 
 
 def test_json_has_every_row_and_mend() -> None:
-    """--json has the rows that break it, all of them, with what was found and the mends."""
+    """--json has the rows that break it, all of them, with what was found and the mend."""
     rows = [compiled(n_regs=40 + number, num_stages=1 + number) for number in range(30)]
+    rows.append(compiled(n_regs=32, num_stages=1))
     done = run("occupancy > 0.99", written(rows), "--json")
     (found,) = json.loads(done.output)["checks"]
-    assert (done.exit_code, found["rows"], len(found["findings"])) == (1, 30, 30)
-    assert found["findings"][0]["mends"][0]["option"] == "maxnreg=32"
+    assert (done.exit_code, found["rows"], len(found["findings"])) == (1, 31, 30)
+    assert found["findings"][0]["mend"] is None
+    assert found["findings"][1]["mend"]["changes"] == {"num_stages": 1}
     page = run("occupancy > 0.99", "rows.json").output
     assert "10 more; --json has them all" in page
 

@@ -1,119 +1,121 @@
-"""What would mend a row that breaks a condition."""
+"""What would mend a row: a launch that was compiled, meets its checks and is worse in nothing."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from compiled_rows import compiled, failed
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking import check
-from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy import occupancy
-from occupancy_lab.values import Resources
+from occupancy_lab.checking.check import Check
+from occupancy_lab.checking.mending import Mender
+from occupancy_lab.checking.rows import make_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from occupancy_lab.checking.mending import Mend
+    from occupancy_lab.checking.rows import Row
 
 
-def mends(condition: str, *rows: dict[str, Any]) -> list[Mend]:
+def mend(condition: str, *rows: dict[str, Any]) -> Mend | None:
     """Return what would mend the first of *rows*."""
-    return check(condition, list(rows)).findings[0].mends
+    return check(condition, list(rows)).findings[0].mend
 
 
-def holds(row: Mapping[str, Any], least: float, most_local: int) -> bool:
-    """Return whether the occupancy, worked out here, and the local memory are as asked for."""
-    resources = Resources(row["n_regs"], row["num_warps"], row["shared"], row["static_shared"])
-    held = occupancy(resources, find_gpu(row["gpu"]).architecture)
-    return held.occupancy >= least and row["local_bytes"] <= most_local
-
-
-@given(
-    gpu=st.sampled_from(["h100", "a100", "rtx4090", "b200", "mi300x", "mi250x", "gfx1100"]),
-    n_regs=st.integers(25, 255),
-    shared=st.integers(0, 60000),
-    local_bytes=st.integers(0, 600),
+SLOW = compiled(num_warps=2, n_regs=56, shared=8)
+ROWS = st.builds(
+    compiled,
     num_warps=st.sampled_from([1, 2, 4, 8, 16]),
-    least=st.sampled_from([0.1, 0.25, 0.4, 0.5, 0.75, 1.0]),
-    most_local=st.sampled_from([0, 16, 100]),
+    num_stages=st.integers(1, 3),
+    BLOCK_SIZE=st.sampled_from([1024, 2048, None]),
+    maxnreg=st.sampled_from([None, 64]),
+    n_regs=st.sampled_from([32, 64, 128, 255]),
+    local_bytes=st.sampled_from([0, 0, 8, 400, None]),
+    shared=st.sampled_from([0, 40000]),
+    us=st.sampled_from([None, 10.0, 20.0, 30.0]),
+    predicted_us=st.sampled_from([None, 11.0, 21.0]),
 )
-def test_amounts_are_the_largest_that_do(
-    gpu: str, least: float, most_local: int, **amounts: int
-) -> None:
-    """With the amounts of a mend the condition holds, and with one more of any it does not."""
-    row = compiled(gpu=gpu, **amounts)
-    assume(row["programs_per_multiprocessor"] > 0 and not holds(row, least, most_local))
-    condition = f"occupancy >= {least} and local_bytes <= {most_local}"
-    found = mends(condition, row)
-    for one in found:
-        changes = dict(one.changes)
-        assert holds({**row, **changes}, least, most_local)
-        for name in changes.keys() - {"num_warps"}:
-            assert changes[name] < row[name]
-            more = {**changes, name: changes[name] + 1}
-            assert not holds({**row, **more}, least, most_local)
-    if not any(one.changes.keys() - {"num_warps"} for one in found):
-        lowest = {"n_regs": 32 if gpu == "mi250x" else 24, "shared": 0, "local_bytes": 0}
-        lowest = {name: min(row[name], amount) for name, amount in lowest.items()}
-        assert not holds({**row, **lowest}, least, most_local)
+CHECKS = ("occupancy >= 0.4", "local_bytes == 0", "n_regs <= 128")
+WHERE = ("num_warps >= 2", None, "num_stages > 1")
 
 
-def test_any_condition_is_evaluated_anew() -> None:
-    """The condition is evaluated with other amounts, whatever it says of them."""
-    row = compiled(n_regs=200, shared=50000)
-    (registers,) = mends("n_regs * num_warps <= 1000 or limiter == 'shared'", row)[:1]
-    assert registers.changes == {"n_regs": 125}
-    (shared,) = mends("cdiv(shared, 1024) <= 16 and shared % 2 in [0, 1]", row)
-    assert shared.changes == {"shared": 16384}
-    assert shared.option is None
+@given(rows=st.lists(ROWS, min_size=2, max_size=8))
+def test_no_mend_makes_anything_worse(rows: list[dict[str, Any]]) -> None:
+    """A mend is a row that meets every check of both, spills no more and is known to be no slower.
+
+    It names every knob that differs, and leaves out no constexpr.
+    """
+    checks = [Check.read(one, where=where) for one, where in zip(CHECKS, WHERE, strict=True)]
+    for finding in check(checks, rows, allow_empty=True).findings:
+        if finding.mend is None:
+            continue
+        row, new = dict[str, Any](finding.row.values), dict[str, Any](finding.mend.values)
+        assert new in rows
+        assert new["occupancy"] >= 0.4 or max(row["num_warps"], new["num_warps"]) < 2
+        assert new["local_bytes"] == 0
+        assert new["n_regs"] <= 128 or max(row["num_stages"], new["num_stages"]) == 1
+        times = [(row[one], new[one]) for one in ("us", "predicted_us")]
+        known = [pair for pair in times if None not in pair]
+        assert not known or known[0][1] <= known[0][0]
+        knobs = ("num_warps", "num_stages", "BLOCK_SIZE", "maxnreg")
+        assert finding.mend.changes.keys() == {one for one in knobs if row[one] != new[one]}
+        assert all(v is not None or one == "maxnreg" for one, v in finding.mend.changes.items())
 
 
-def test_both_limiters_are_named_where_one_alone_brings_nothing() -> None:
-    """Where registers and shared memory both limit, the mend has both."""
-    row = compiled("matmul", n_regs=202, shared=147456)
-    found = mends("occupancy >= 0.5", row)
-    assert found[0].changes == {"n_regs": 64, "shared": 57344}
-    assert found[0].option == "maxnreg=64"
+@pytest.mark.parametrize(
+    ("worse", "why"),
+    [
+        ({"local_bytes": 8}, "it has local memory that the row has not"),
+        ({"local_bytes": None}, "whether it has local memory is not known"),
+        ({"us": 12.0, "predicted_us": 9.0}, "it was measured to be slower"),
+        ({"predicted_us": 12.0}, "it is predicted to be slower"),
+        ({"status": "does not fit"}, "it cannot be launched"),
+        ({"BLOCK_SIZE": None}, "its BLOCK_SIZE is not known"),
+    ],
+)
+def test_a_launch_that_is_worse_is_no_mend(worse: dict[str, Any], why: str) -> None:
+    """A launch that meets the condition and harms otherwise is not named."""
+    times = {"us": 11.0 if "us" in worse else None, "predicted_us": 10.0}
+    row, good = SLOW | times, compiled(n_regs=32, shared=8)
+    assert mend("occupancy >= 0.8", row, good | times)
+    assert mend("occupancy >= 0.8", row, good | times | worse) is None, why
 
 
-@pytest.mark.parametrize(("share", "n_regs", "waves"), [(0.5, 128, 4), (0.375, 168, 3)])
-def test_registers_are_asked_for_by_the_vendors_option(
-    share: float, n_regs: int, waves: int
-) -> None:
-    """On AMD the option is waves_per_eu, as many as have registers enough."""
-    row = compiled(gpu="mi300x", n_regs=213, num_warps=4, shared=16)
-    (found,) = mends(f"occupancy >= {share}", row)[:1]
-    assert (found.changes, found.option) == ({"n_regs": n_regs}, f"waves_per_eu={waves}")
+def test_a_mend_meets_the_other_checks_of_the_run() -> None:
+    """Fewer warps that fill the GPU and spill mend no occupancy where spills are checked too.
+
+    A check that is for neither of the two asks nothing.
+    """
+    row = compiled(num_warps=4, n_regs=120, shared=40000, local_bytes=9000)
+    other = compiled(num_warps=2, n_regs=32, shared=0, local_bytes=6512)
+    checks = [Check.read("occupancy >= 0.8"), Check.read("local_bytes == 0")]
+    assert check(checks[0], [row, other]).findings[0].mend is not None
+    assert [one.mend for one in check(checks, [row, other]).findings] == [None] * 3
+    elsewhere = [checks[0], Check.read("local_bytes == 0", where="num_warps == 8")]
+    assert check(elsewhere, [row, other], allow_empty=True).findings[0].mend is not None
+    late = [checks[0], Check.read("local_bytes == 0", where="num_warps == 2")]
+    assert check(late, [row, other]).findings[0].mend is None
 
 
-def test_no_amount_is_proposed_that_cannot_be_had() -> None:
-    """Fewer registers than ptxas compiles for are no mend, nor is what no amount brings."""
-    assert mends("n_regs <= 20", compiled()) == []
-    assert mends("kernel == 'other'", compiled()) == []
-    finding = check("n_regs <= 20", [compiled()]).findings[0]
-    assert finding.advice == "Nothing that is known of it would mend it."
-
-
-def test_the_nearest_row_that_was_compiled_comes_first() -> None:
+def test_the_nearest_row_that_was_compiled_is_named() -> None:
     """Of rows of the same problem that meet it, that with the fewest other knobs is the mend."""
-    row = compiled(num_warps=2, n_regs=56, shared=8)
     far = compiled(num_warps=8, n_regs=32, num_stages=1, shared=8)
     near = compiled(num_warps=8, n_regs=32, shared=8)
-    found = mends("occupancy >= 0.8", row, far, near)[0]
-    assert found.compiled
+    found = mend("occupancy >= 0.8", SLOW, far, near)
+    assert found is not None
     assert found.changes == {"num_warps": 8}
     assert found.words == "num_warps 8 instead of 2"
 
 
-def test_a_launch_that_failed_is_no_mend() -> None:
-    """What did not compile is not proposed, though its knobs meet the condition."""
-    row = compiled(num_warps=4)
-    assert not any(one.compiled for one in mends("num_warps >= 8", row, failed(num_warps=8)))
-    assert mends("num_warps >= 8", row, compiled(num_warps=8))[0].compiled
+def test_what_no_compile_has_shown_is_no_mend() -> None:
+    """Fewer registers or less memory are not named, as what they cost is not known."""
+    finding = check("occupancy >= 0.5", [compiled(n_regs=202, shared=147456)]).findings[0]
+    assert finding.mend is None
+    assert finding.advice == "Nothing that was compiled would mend it."
+    assert mend("num_warps >= 8", compiled(num_warps=4), failed(num_warps=8)) is None
 
 
 @pytest.mark.parametrize(
@@ -125,40 +127,70 @@ def test_a_launch_that_failed_is_no_mend() -> None:
         {"HEAD_DIM": 64},
         {"arguments": "*fp16"},
         {"triton_version": "3.6.0"},
+        {"program": "b"},
     ],
 )
 def test_another_problem_is_no_mend(other: dict[str, Any]) -> None:
-    """A row of another kernel, GPU, problem or compiler is not proposed."""
+    """A row of another kernel, GPU, problem, code or compiler is not proposed."""
     own = {"cols": 781, "HEAD_DIM": 128, "arguments": "*fp32", "triton_version": "3.7.1"}
-    row = compiled(num_warps=2, n_regs=56, **own)
-    found = mends("occupancy >= 0.8", row, compiled(num_warps=8, n_regs=32, **{**own, **other}))
-    assert not any(one.compiled for one in found)
+    own |= {"program": "a"}
+    row = SLOW | own
+    assert mend("occupancy >= 0.8", row, compiled(n_regs=32, **own)) is not None
+    assert mend("occupancy >= 0.8", row, compiled(n_regs=32, **{**own, **other})) is None
+
+
+def test_entries_that_do_not_say_what_they_compute_are_no_mends() -> None:
+    """A cache keeps no constexprs: two entries are alike where their code is known and equal."""
+    row, other = SLOW | {"entry": "A"}, compiled(n_regs=32) | {"entry": "B"}
+    assert mend("occupancy >= 0.8", row, other) is None
+    assert mend("occupancy >= 0.8", row | {"program": "a"}, other | {"program": "a"}) is not None
+
+
+def test_a_cap_on_registers_may_be_left_out() -> None:
+    """What says nothing of maxnreg was launched without."""
+    row = compiled(n_regs=48, maxnreg=48, local_bytes=96)
+    found = mend("local_bytes == 0", row, compiled(n_regs=64))
+    assert found is not None
+    assert found.words == "without maxnreg 48"
 
 
 def test_another_block_is_proposed_with_a_doubt() -> None:
     """A constexpr is not the launch's to choose in every kernel, and the words say so."""
     row = compiled(BLOCK_SIZE=4096, n_regs=128)
-    found = mends("occupancy >= 0.8", row, compiled(n_regs=32))
-    assert found[0].words == "BLOCK_SIZE 1024 instead of 4096, if the kernel may be launched so"
+    found = mend("occupancy >= 0.8", row, compiled(n_regs=32))
+    assert found is not None
+    assert found.words == "BLOCK_SIZE 1024 instead of 4096, if the kernel may be launched so"
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"n_regs": 255}, "more warps per program or a smaller block"),
-        ({"n_regs": 64, "num_warps": 32}, "fewer num_warps allow more registers"),
-        ({"n_regs": 32, "maxnreg": 32}, "maxnreg=32 caps its registers"),
-        ({"n_regs": 32}, "more than these 32 registers"),
-    ],
-)
-def test_spills_say_where_registers_could_come_from(changes: dict[str, Any], words: str) -> None:
-    """What a spill is blamed on depends on what keeps the registers from being more."""
-    (found,) = mends("local_bytes == 0", compiled(local_bytes=96, shared=16, **changes))
-    assert found.changes == {"local_bytes": 0}
-    assert words in found.words
+def test_one_knob_is_named_where_one_does() -> None:
+    """A launch that is compiled to see and differs in one knob comes before a row with two."""
+    rows = make_rows([SLOW, compiled(num_warps=8, num_stages=1, n_regs=32)], "rows")
+    tried = make_rows([compiled(num_warps=4, n_regs=80), compiled(n_regs=32)], "tried")
+
+    def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
+        return frozenset({0}), frozenset({0} if row.values["occupancy"] >= 0.8 else ())
+
+    mender = Mender(rows, judge)
+    for others, changed in ((), {"num_warps", "num_stages"}), (tried, {"num_warps"}):
+        found = mender.mend(rows[0], others)
+        assert found is not None
+        assert found.changes.keys() == changed
 
 
-def test_a_row_that_does_not_say_all_is_not_worked_out_anew() -> None:
-    """Where a row's occupancy is not that of its columns, no amount is proposed."""
-    row = compiled(n_regs=80) | {"programs_per_multiprocessor": 1, "occupancy": 0.125}
-    assert mends("occupancy >= 0.5", row) == []
+@pytest.mark.slow
+def test_mends_of_a_function_are_compiled_and_shown() -> None:
+    """What is proposed for a launch gives what is said when it is launched so."""
+    launch: dict[str, Any] = {
+        "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,8192,8192,1e-5",
+        "constexprs": "BLOCK_SIZE=8192",
+    }
+    checks = [Check.read("occupancy >= 0.5"), Check.read("local_bytes == 0")]
+    source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
+    found = check(checks, source, gpu="h100,mi300x", num_warps=4, **launch).findings
+    named = [(one.row.values["gpu"], one.mend) for one in found if one.mend is not None]
+    assert named
+    for gpu, one in named:
+        changes = dict(one.changes)
+        launch["num_warps"] = changes.pop("num_warps", 4)
+        options = [f"{name}={value}" for name, value in changes.items()]
+        assert check(checks, source, gpu=str(gpu), options=options, **launch).status == 0

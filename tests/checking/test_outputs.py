@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 from compiled_rows import compiled, failed
+from hostile_files import put
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -143,7 +144,8 @@ def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
     for name, text in texts.items():
         (repository / name).write_text(text, encoding="utf-8")
     subprocess.run([git, "init", "-q", repository], check=True)
-    known = [name for name in texts if name != "unknown.py"]
+    put("a device", repository / "endless.py")
+    known = [*(name for name in texts if name != "unknown.py"), "endless.py"]
     subprocess.run([git, "-C", repository, "add", *known], check=True)
     kernels = ["spilling", "lab", "inner", "plain", "twice", "unknown"]
     rows = [compiled(one, local_bytes=8) for one in kernels]

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = {"gpu", "target", "kernel", "rows", "cols", "dtype", "BLOCK_SIZE"}
-NAMES |= {"num_warps", "num_stages", "num_ctas", "constexprs", "arguments"}
+NAMES |= {
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "constexprs",
+    "arguments",
+    "maxnreg",
+    "waves_per_eu",
+}
 
 
 def test_every_result_of_a_table_is_known_as_one() -> None:
@@ -30,6 +38,47 @@ def test_every_result_of_a_table_is_known_as_one() -> None:
     columns = {*SWEEP_COLUMNS, *MEASURED_COLUMNS, *scanning.COLUMNS}
     assert columns - NAMES <= RESULTS
     assert not RESULTS & NAMES
+
+
+LONG = "*fp16:16, *fp16:16, *fp16:16, *fp16:16, i32"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ({"num_warps": 4}, {"num_warps": 8}, ["num_warps 4", "num_warps 8"]),
+        ({"n_regs": 40}, {"n_regs": 48}, ["n_regs 40", "n_regs 48"]),
+        ({"arguments": LONG}, {"arguments": f"{LONG}:16"}, ["entry AAAAAAAA", "entry BBBBBBBB"]),
+        ({"source": "a.py:3"}, {"source": "b.py:3"}, ["source a.py:3", "source b.py:3"]),
+        ({}, {}, ["entry AAAAAAAA", "entry BBBBBBBB"]),
+    ],
+)
+def test_rows_are_told_apart(
+    first: dict[str, Any], second: dict[str, Any], told: list[str]
+) -> None:
+    """Of rows with one name, what differs is in their labels; at last that is where they are."""
+    pair = [
+        compiled(entry=f"/cache/{letter * 52}", source="k.py:3") | row
+        for letter, row in (("A", first), ("B", second))
+    ]
+    rows = make_rows(pair, "cache")
+    labels = Table.of(rows).labels(rows)
+    assert [label.rpartition(", ")[2] for label in labels] == told
+
+
+def test_rows_without_anything_that_differs_have_their_place() -> None:
+    """Equal rows of a file are told apart by their numbers."""
+    rows = make_rows([compiled(), compiled()], "rows.json")
+    labels = Table.of(rows).labels(rows)
+    assert labels == ("softmax on h100, rows.json, row 1", "softmax on h100, rows.json, row 2")
+
+
+@given(rows=st.lists(st.builds(compiled, n_regs=st.integers(30, 32)), max_size=5))
+def test_no_two_rows_of_a_table_are_called_the_same(rows: list[dict[str, Any]]) -> None:
+    """However many rows are alike, each has a label of its own."""
+    found = make_rows(rows, "rows.json")
+    labels = Table.of(found).labels(found)
+    assert len(set(labels)) == len(rows)
 
 
 def write(path: Path, text: str) -> Path:

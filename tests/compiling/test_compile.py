@@ -442,6 +442,31 @@ def test_without_a_store_tritons_cache_is_left_alone(
     assert os.environ["TRITON_CACHE_DIR"] == str(trustless)
 
 
+def entries(cache: Path) -> set[str]:
+    """Return the kernels of which a cache of Triton's has any file, and its empty folders."""
+    # The smallest kernel compiles, where another fails, to see whether any does.
+    folders = [[file.name for file in folder.iterdir()] for folder in cache.iterdir()]
+    names = {min(names).partition(".")[0] if names else "nothing" for names in folders}
+    return names - {"__grp__smallest_kernel"}
+
+
+@pytest.mark.parametrize("target", [SM_90, GFX9999], ids=lambda target: target.name)
+@pytest.mark.parametrize("function", [unknown_name, no_instruction])
+def test_what_fails_leaves_nothing_in_tritons_cache(
+    trustless: Path, tmp_path: Path, function: Any, target: Target
+) -> None:
+    """Of a compile that fails no file stays in Triton's cache, and of others all do."""
+    store = Store(tmp_path / "store")
+    compile_resources(SOFTMAX, PROBLEM, CONFIG, SM_90, store)
+    assert entries(trustless) == {"__grp__softmax_kernel"}
+    with pytest.raises(CompileError):
+        compile_resources(kernel_of(function), PROBLEM, CONFIG, target, store)
+    launch = kernel_of(function).launch(PROBLEM, CONFIG)
+    (failure,) = compile_together([(function, launch)], target, store)
+    assert isinstance(failure, CompileError)
+    assert entries(trustless) == {"__grp__softmax_kernel"}
+
+
 def test_torch_operations_are_not_compiled() -> None:
     """A kernel without a Triton function has no resources, and the message says why."""
     with pytest.raises(InputError, match="softmax_naive is made of torch operations"):

@@ -174,11 +174,15 @@ def test_a_file_that_cannot_be_imported_is_told(tmp_path: Path, source: str, rea
         check_files([file], tmp_path / "store", 1.5 if "while" in source else 60)
 
 
-def test_a_native_abort_is_told_in_the_compilers_words(compiler: Compiler, tmp_path: Path) -> None:
-    """Where LLVM ends the process, the error has the line that LLVM printed."""
+def test_a_native_abort_is_told_in_the_compilers_words(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where LLVM ends the process, the error has what LLVM printed, and Triton's cache no file."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     file = write(tmp_path / "bits.py", ASSEMBLY)
     with pytest.raises(CompileError, match="couldn't allocate output register for constraint 'f'"):
         compiler.resources(named(file, "gfx942"))
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
 def test_an_abort_while_compiling_is_told(compiler: Compiler, tmp_path: Path) -> None:

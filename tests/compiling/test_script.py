@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from hostile_files import HOSTILE, put, within
 from processes import is_running
 
 from occupancy_lab.compiling.script import Ran, Run, Script, device_of, names_script
@@ -424,6 +425,14 @@ def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> Non
         assert run.resources(2).n_regs > 0
         with pytest.raises(InputError, match="no_option is neither a parameter of add"):
             run.resources(2, {"no_option": 1})
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_is_no_file_is_no_script(tmp_path: Path, what: str) -> None:
+    """A pipe, a device or a file of 2 GB in place of a script is not read to tell what it is."""
+    path = put(what, tmp_path / "script.py")
+    with within(5):
+        assert not names_script(f"{path}:main")
 
 
 def test_scripts_are_told_from_kernels(script: Path) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from hostile_files import put, within
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 KEY = {"triton": "3.7.1", "arguments": ["*fp32", "i32"], "keywords": {"num_warps": 8}}
 KEPT = Resources(32, 8, 12320, local_bytes=0, barriers=1, pipeline_shared=12288)
@@ -59,38 +58,10 @@ def replaced(content: bytes) -> Callable[[Path], object]:
     return lambda file: file.write_bytes(content)
 
 
-@contextlib.contextmanager
-def within(seconds: int) -> Iterator[None]:
-    """Fail a block that hangs."""
-
-    def fail(*_arguments: object) -> None:
-        pytest.fail(f"it took longer than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def folder_in_place(file: Path) -> None:
     """Put a folder where the entry is."""
     file.unlink()
     file.mkdir()
-
-
-def pipe_in_place(file: Path) -> None:
-    """Put a pipe that nobody writes to where the entry is."""
-    file.unlink()
-    os.mkfifo(file)
-
-
-def device_in_place(file: Path) -> None:
-    """Put what has no end where the entry is."""
-    file.unlink()
-    file.symlink_to("/dev/zero")
 
 
 def link_to_itself(file: Path) -> None:
@@ -134,8 +105,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
         json.dumps({"key": KEY, "resources": WHOLE, "sha256": checksum({})})
     ),
     "too many bytes": lambda file: file.write_bytes(file.read_bytes() + b" " * 2**20),
-    "a pipe in its place": pipe_in_place,
-    "a device in its place": device_in_place,
+    "a pipe in its place": lambda file: put("a pipe", file),
+    "a device in its place": lambda file: put("a device", file),
     "a folder in its place": folder_in_place,
     "a link to itself": link_to_itself,
 }

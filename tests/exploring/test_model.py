@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from hostile_files import HOSTILE, put, within
 
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
@@ -72,6 +73,14 @@ def test_rows_of_json_are_read_with_targets(tmp_path: Path) -> None:
     for rows in ([row], {"compiled": [row], "skipped": []}):
         (found,) = read_rows(write(tmp_path / "rows.json", rows))
         assert found == {"gpu": "sm_90", "kernel": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("name", ["rows.json", "rows.csv"])
+def test_rows_that_are_no_file_are_refused(tmp_path: Path, name: str, what: str) -> None:
+    """A pipe, a device or a file of 2 GB in place of a file of rows is refused, and not read."""
+    with within(10), pytest.raises(InputError, match=r"regular file|larger than"):
+        read_rows(put(what, tmp_path / name))
 
 
 def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,22 @@ def test_nothing_is_named_that_cannot_be_had(mix: Mix, programs: int) -> None:
     """Where nothing brings a further program, only spills have something to win."""
     found = gain_of(mix, programs, None)
     assert found.factor == 1 or found.by.startswith("the advice: ")
+
+
+@given(mix=MIXES, programs=st.integers(1, 16), more=st.integers(1, 16))
+def test_a_step_of_a_kernel_that_spills_is_no_gain(mix: Mix, programs: int, more: int) -> None:
+    """What a step adds to spills is not known: such a kernel gains by what spares them alone."""
+    found = gain_of(mix, programs, programs + more)
+    if mix.local_loads + mix.local_stores:
+        assert found.factor == 1 or found.by.startswith("the advice: ")
+
+
+def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
+    """A kernel short of programs that spills a little says why its next step is no gain."""
+    little = dataclasses.replace(STREAMING, local_loads=1, local_stores=1)
+    found = gain_of(little, 1, 2)
+    assert found.factor == 1
+    assert found.by.startswith("not known to help, as it spills already: the step: ")
 
 
 def test_few_bytes_in_flight_are_short_by_littles_law() -> None:

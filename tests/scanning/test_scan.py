@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hostile_files import HOSTILE, put, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +128,21 @@ def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
     assert rows[cache.entry("product").name]["constexprs"] == {"BLOCK_SIZE": 64}
 
 
+def test_equal_code_has_one_program(cache: Cache) -> None:
+    """What a kernel computes is told by its code: another block is another, another target not."""
+    rows = rows_by_entry(cache.folder)
+    first, block, target = (rows[cache.entry("scale", place).name] for place in range(3))
+    assert first["program"] == target["program"] != block["program"]
+
+
+def test_caps_on_registers_are_columns(cache: Cache) -> None:
+    """A kernel that was compiled with maxnreg says so, and others have none."""
+    rows = rows_by_entry(cache.folder)
+    assert rows[cache.entry("row_softmax").name]["maxnreg"] == 48
+    assert {row["maxnreg"] for row in rows.values()} == {None, 48}
+    assert {row["waves_per_eu"] for row in rows.values()} == {None}
+
+
 def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
     """Nothing is taken of a file that was written after the compile, even with the same text."""
     before = cache.source.stat()
@@ -156,6 +172,31 @@ def test_torchinductors_blocks_are_found_by_the_entry(cache: Cache, copied: Path
     assert rows[name]["constexprs"]["XBLOCK"] == 64
     assert "num_warps" not in rows[name]["constexprs"]
     assert "XBLOCK" not in rows[cache.entry("scale", 1).name]["constexprs"]
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("name", ["cabc.best_config", "scale.ttir", "scale.source"])
+def test_what_is_no_file_of_a_cache_is_passed_over(
+    cache: Cache, tmp_path: Path, name: str, what: str
+) -> None:
+    """A scan waits for no pipe, reads no device and takes no file of 2 GB for one of Triton's."""
+    shutil.copytree(cache.entry("scale"), tmp_path / "A")
+    put(what, tmp_path / "A" / name)
+    with within(10):
+        (row,) = scan(tmp_path).rows()
+    assert row["status"] == "ok"
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_source_that_is_no_file_is_passed_over(cache: Cache, tmp_path: Path, what: str) -> None:
+    """The source that an entry names may be anything by now; then nothing is taken of it."""
+    entry = Path(shutil.copytree(cache.entry("scale"), tmp_path / "A"))
+    source = put(what, tmp_path / "kernel.py")
+    for text in (entry / "scale.source", entry / "scale.ttir"):
+        text.write_text(text.read_text("utf-8").replace(str(cache.source), str(source)), "utf-8")
+    with within(10):
+        (row,) = scan(entry).rows()
+    assert row["constexprs"] == {}
 
 
 def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
@@ -229,8 +270,16 @@ BREAKS = {
         "cannot be read",
     ),
     "a pipe": (
-        lambda at: ((at / "scale.cubin").unlink(), os.mkfifo(at / "scale.cubin")),
-        "not a cubin",
+        lambda at: put("a pipe", at / "scale.cubin"),
+        "cannot be read: it is no regular file",
+    ),
+    "a device": (
+        lambda at: put("a device", at / "scale.cubin"),
+        "cannot be read: it is no regular file",
+    ),
+    "a large file": (
+        lambda at: put("a large file", at / "scale.cubin"),
+        "cannot be read: it is larger than 64 MiB",
     ),
     "a folder": (
         lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").mkdir()),
@@ -250,6 +299,19 @@ def test_a_broken_entry_is_a_row_that_says_so(cache: Cache, copied: Path, broken
     others = [one for one in scan(copied).rows() if one["entry"] != row["entry"]]
     assert {one["status"] for one in others} == {"ok"}
     assert len(others) == len(cache.compiled) - 1
+
+
+def test_a_compile_that_did_not_end_is_a_row_of_its_own_kind(cache: Cache, copied: Path) -> None:
+    """Texts of the compiler alone are no kernel that cannot be read: nothing was compiled."""
+    row = damaged(copied, cache.entry("scale").name, unfinished)
+    assert (row["status"], row["reason"]) == ("not compiled", "its compile did not end")
+    assert (row["kernel"], row["n_regs"]) == ("scale", None)
+
+
+def unfinished(entry: Path) -> None:
+    """Leave of an entry what is there where its compile fails in the last step."""
+    for suffix in ("json", "cubin"):
+        (entry / f"scale.{suffix}").unlink()
 
 
 def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:

@@ -52,6 +52,18 @@ def test_where_sort_and_top(table: pd.DataFrame) -> None:
     assert chosen["n_regs"].is_monotonic_decreasing
 
 
+def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
+    """A screen calls a limiter as explain does: waves and VGPRs of AMD, warps of NVIDIA."""
+    strange = table.assign(limiter="warps+registers+shared+programs")
+    for gpu, words in (
+        ("h100", "warps, registers, shared memory, program slots"),
+        ("mi300x", "waves, VGPRs, LDS, program slots"),
+    ):
+        text = to_screen(strange[strange["gpu"] == gpu])
+        assert words in re.sub(" +", " ", text)
+        assert "num_warps" in text
+
+
 def test_equal_rows_are_said_to_be_equal() -> None:
     """A kernel without a loop is alike for all num_stages, and the screen says so."""
     flat = sweep(781, gpu="h100", kernel="softmax_row", num_warps=(4,), num_stages=(1, 2))

@@ -1,0 +1,46 @@
+"""What somebody may have put where a file is expected, and what fails a test that it hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def put(what: str, path: Path) -> Path:
+    """Put a pipe that nobody writes to, a device without end or a file of 2 GB at *path*."""
+    path.unlink(missing_ok=True)
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, 2 << 30)
+    return path
+
+
+HOSTILE = ("a pipe", "a device", "a large file")
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Fail a block that hangs."""
+
+    def fail(*_arguments: object) -> None:
+        pytest.fail(f"it took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
