@@ -201,9 +201,11 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 
     A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
     Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
-    launches are explained. The file's code is run on import; nothing is launched.
+    launches are explained. The file's code is run on import; nothing is launched. The exit status
+    is 1 where none of these launches compiles.
     """
     from occupancy_lab.explaining import explain as explain_kernel
+    from occupancy_lab.explaining.script_runs import ScriptExplanation
 
     one_of = ("num_warps", "num_stages")
     given = of_matrix(asked, one_of) if launch is None else of_launch(launch, asked)
@@ -211,6 +213,8 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
     print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
+    if isinstance(explanation, ScriptExplanation) and not explanation.runs:
+        sys.exit(1)
 
 
 @main.command(

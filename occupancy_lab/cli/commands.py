@@ -360,8 +360,9 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     check_outputs({"--output": output})
     if dry_run:
-        write(dry_trace(program, gpu=gpu))
-        return
+        found = dry_trace(program, gpu=gpu)
+        write(found)
+        end_as(0 if found.outcome is None else found.outcome.status)
     ended: list[int] = []
     try:
         write(

@@ -58,6 +58,8 @@ class Outcome:
     """Whether it was run on fake tensors, and nothing was launched."""
     stopped: str | None = None
     """Why a dry run did not come to its end, as a sentence."""
+    faults: tuple[str, ...] = ()
+    """Why a dry run may lack launches of threads and further processes, as sentences."""
 
 
 class Trace(Answer):
@@ -203,7 +205,9 @@ def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
     The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
     values. *gpu* None is the GPU at hand, or the H100.
 
-    Raises InputError, with the line of the file, for what cannot be done so before any launch.
+    The outcome's status is the program's, or 1 where none of its launches compiles.
+
+    Raises InputError where *command* names no file, or the file does not end in time.
     """
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.script import Script
@@ -212,7 +216,15 @@ def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
     asked = _gpu(gpu) or chosen_gpus(None)[0][0]
     with Script(file, asked, store_directory(), arguments=arguments) as script:
         found = Traced(dry_kernels(script), ())
-        outcome = Outcome(tuple(command), 0, started=True, dry=True, stopped=script.stopped)
+        nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
+        outcome = Outcome(
+            tuple(command),
+            script.status or int(bool(nothing_compiled)),
+            started=True,
+            dry=True,
+            stopped=script.stopped,
+            faults=script.faults,
+        )
     return Trace(found, outcome)
 
 
@@ -302,8 +314,8 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         kind = "dry run" if outcome.dry else "trace"
         title = f"{kind} of {literal(shlex.join(outcome.command))}"
     if not found.kernels:
-        faults = tuple(_faults(found))
-        sections = (Section("", (), faults),) if faults else ()
+        sentences = (*_dry_sentences(found, outcome), *_faults(found))
+        sections = (Section("", (), sentences),) if sentences else ()
         return Document(title, (f"{_nothing(outcome)}.",), sections)
     timed = any(one.total_us is not None for one in found.kernels)
     total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
@@ -467,6 +479,7 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
             f"The program went no further: {literal(outcome.stopped)}; launches after that are not"
             " here."
         )
+    yield from (f"Launches may be missing: {literal(fault)}." for fault in outcome.faults)
 
 
 def _faults(found: Traced) -> Iterator[str]:

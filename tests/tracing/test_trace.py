@@ -350,6 +350,162 @@ def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
     assert f"{script.name}:19: float needs the values" in str(found)
 
 
+KERNEL = (
+    SCRIPT.partition("if __name__")[0]
+    + """
+
+def launch(blocks):
+    add[(blocks,)](torch.zeros(blocks * 512, device="cuda"), blocks * 512, BLOCK=512)
+
+
+"""
+)
+WHEREVER = {
+    "threads": """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+thread = threading.Thread(target=launch, args=(1,))
+thread.start()
+threading.Thread(target=lambda: (time.sleep(0.3), launch(2))).start()
+ThreadPoolExecutor(1).submit(launch, 3)
+""",
+    "forks": """
+import os
+
+launch(1)
+if os.fork() == 0:
+    launch(2)
+    sys.exit()
+if os.fork() == 0:
+    launch(3)
+    os._exit(0)
+""",
+    "fork": """
+import multiprocessing
+
+context = multiprocessing.get_context("fork")
+context.Process(target=launch, args=(1,)).start()
+with context.Pool(2) as pool:  # which kills its processes
+    pool.map(launch, [2, 3])
+""",
+    "atexit": """
+import atexit
+
+atexit.register(launch, 2)
+atexit.register(launch, blocks=1)
+never = atexit.register(lambda: launch(9))
+atexit.unregister(never)
+launch(3)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", WHEREVER)
+def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path, where: str) -> None:
+    """In threads, forks, processes of multiprocessing and at the program's end."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + WHEREVER[where], encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert {grid: one for kernel in found.kernels for grid, one in grids(kernel).items()} == {
+        (1,): 1,
+        (2,): 1,
+        (3,): 1,
+    }
+    assert all(one.calculation is not None for one in found.kernels)
+    assert "Launches may be missing" not in str(found)
+    assert found.outcome is not None
+    assert found.outcome.status == 0
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
+    """A thread that fails and a process that goes on may lack launches, which is said."""
+    script = tmp_path / "train.py"
+    text = """
+import os, threading, time
+
+if os.fork() == 0:
+    launch(2)
+    time.sleep(60)
+threading.Thread(target=lambda: torch.zeros(1, device="cuda").item()).start()
+launch(1)
+"""
+    script.write_text(KERNEL + text, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert grids(found.kernels[0]) == {(1,): 1, (2,): 1}
+    page = str(found)
+    assert f"a thread ended early: {script.name}:" in page.replace(f"{tmp_path}/", "")
+    assert "item needs the values" in page
+    assert "had not ended: what it launches later is not here" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "end", "status", "said"),
+    [
+        ("launch(1)", "sys.exit(3)", 3, "ends the script with status 3"),
+        ("", "sys.exit('no')", 1, "ends the script with status no"),
+        ("launch(1)", "torch.zeros(1, device='cuda').item()", 1, "item needs the values"),
+        ("", "raise KeyError('own')", 1, "KeyError: 'own'"),
+    ],
+)
+def test_the_status_of_a_dry_run_is_the_programs(
+    tmp_path: Path, before: str, end: str, status: int, said: str
+) -> None:
+    """What it exits with, and 1 after an error, whether anything was launched before or not."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}{before}\n{end}\n", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100"], COLUMNS="200")
+    assert (found.returncode, found.stderr) == (status, b"")
+    page = found.stdout.decode()
+    assert said in page
+    assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in page
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
+    """The table has the reason, and the status is 1; one that compiles is enough for 0."""
+    script = tmp_path / "train.py"
+    broken = KERNEL.replace("    where =", "    tl.static_assert(BLOCK < 512)\n    where =")
+    script.write_text(f"{broken}launch(1)\n", encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert found.outcome is not None
+    assert found.outcome.status == 1
+    assert "cannot compile add" in str(found)
+    wide = "add[(1,)](torch.zeros(1, device='cuda'), 1, BLOCK=256)\n"
+    script.write_text(f"{broken}launch(1)\n{wide}", encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert found.outcome is not None
+    assert found.outcome.status == 0
+
+
+TUNED = """
+@triton.autotune([triton.Config({"BLOCK": size}) for size in (64, 1024)], key=[])
+@triton.jit
+def multiply(x, BLOCK: tl.constexpr):
+    rows, cols = tl.arange(0, BLOCK)[:, None], tl.arange(0, 128)[None, :]
+    a, b = tl.load(x + rows * 128 + cols), tl.load(x + cols.trans() * 128 + cols)
+    tl.store(x + rows * 128 + cols, tl.dot(a, b))
+
+
+multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
+"""
+
+
+@pytest.mark.slow
+def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
+    """It is a row without waves that says why, beside the one that fits."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + TUNED, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    rows = {one.constexprs["BLOCK"]: one.row() for one in found.kernels}
+    assert rows["64"]["waves"] == 8 / 528
+    assert rows["1024"]["waves"] is None
+    assert "shared memory" in rows["1024"]["reason"]
+
+
 def test_a_dry_run_takes_a_file() -> None:
     """Other commands are refused."""
     with pytest.raises(InputError, match=r"names no FILE\.py"):
