@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -23,6 +22,7 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
 from occupancy_lab.tracing import hook, noted, sitecustomize
+from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.records import Traced, dry_kernels, read_records
 from occupancy_lab.workers import signals
 
@@ -65,7 +65,7 @@ class Outcome:
 class Trace(Answer):
     """The kernels of Triton that a program, or a block of one, launched: a row each."""
 
-    __slots__ = ("_asked", "_finder", "_folder", "_found", "_session", "outcome")
+    __slots__ = ("_asked", "_finder", "_folder", "_found", "_records", "_session", "outcome")
 
     def __init__(
         self, found: Traced | None = None, outcome: Outcome | None = None, asked: Any = None
@@ -77,13 +77,15 @@ class Trace(Answer):
         self._session: Any = None
         self._finder: Any = None
         self._folder: Any = None
+        self._records: Any = None
 
     def __enter__(self) -> Self:
         if self._session is not None or self._found is not None:
             refuse("this trace was used already; make another with trace()")
         self._asked, settings = self._asked
-        self._folder = tempfile.TemporaryDirectory(prefix="occupancy-lab-trace-")
-        self._session = hook.Session(self._folder.name, **settings)
+        self._folder = contextlib.ExitStack()
+        self._records = self._folder.enter_context(folder_of_records())
+        self._session = hook.Session(str(self._records), **settings)
         self._session.install(sitecustomize.imported())
         self._finder = sitecustomize.Finder(self._session.patch)
         sys.meta_path.insert(0, self._finder)
@@ -94,9 +96,9 @@ class Trace(Answer):
             sys.meta_path.remove(self._finder)
         self._session.close()
         try:
-            self._found = read_records(Path(self._folder.name), self._asked)
+            self._found = read_records(self._records, self._asked)
         finally:
-            self._folder.cleanup()
+            self._folder.close()
 
     @property
     def found(self) -> Traced:
@@ -181,10 +183,7 @@ def trace_program(
     Raises InputError where the GPU is not known or the command cannot be run.
     """
     asked, settings = _gpu(gpu), _settings(times=times, sample=sample)
-    with tempfile.TemporaryDirectory(
-        prefix="occupancy-lab-trace-", ignore_cleanup_errors=True
-    ) as name:
-        folder = Path(name)
+    with folder_of_records() as folder:
         start = folder / "start"
         start.mkdir()
         for module in (hook, noted, sitecustomize):

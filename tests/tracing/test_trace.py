@@ -141,6 +141,24 @@ def test_the_programs_own_sitecustomize_is_run(tmp_path: Path) -> None:
     assert found.stdout.decode().splitlines()[-2:] == [f"own sitecustomize {own}", f"{own} {own}"]
 
 
+@pytest.mark.parametrize("text", ["from . import part\nprint(__package__, __path__)", None])
+def test_a_sitecustomize_may_be_a_package(tmp_path: Path, text: str | None) -> None:
+    """It imports what is in it, and is in sys.modules as it is without the tool."""
+    package = tmp_path / "sitecustomize"
+    package.mkdir()
+    (package / "part.py").write_text("print('part')", encoding="utf-8")
+    if text is not None:
+        (package / "__init__.py").write_text(text, encoding="utf-8")
+    code = "import sitecustomize as s; print(vars(s).get('__file__'), s.__spec__.name, *s.__path__)"
+    asked = [sys.executable, "-c", code]
+    own = os.environ | {"PYTHONPATH": str(tmp_path)}
+    plain = subprocess.run(asked, capture_output=True, check=True, env=own)
+    # The tool's own Python runs it as well, first.
+    found = run(asked, PYTHONPATH=str(tmp_path))
+    assert found.stdout.endswith(plain.stdout)
+    assert found.stdout.count(b"part\n") == (0 if text is None else 2)
+
+
 @pytest.mark.slow
 def test_configurations_and_grids_are_told_apart() -> None:
     """A row for each configuration, and of the grids the most frequent first."""
