@@ -140,13 +140,15 @@ class Script:
         directory: Path | None,
         *,
         arguments: tuple[str, ...] | None = None,
+        python: str = sys.executable,
         timeout: float = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
         progress: Callable[[str], None] = lambda _said: None,
     ) -> None:
         """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
 
-        With *arguments*, *name* is a file, which is run as a program that is given them.
+        With *arguments*, *name* is a file, which is run as a program that is given them. *python*
+        runs it, and compiles with its own Triton.
 
         The store at *directory* keeps what is compiled. What the script prints goes to standard
         error. *progress* is told what is done, and "" when that is done.
@@ -159,7 +161,7 @@ class Script:
         self._request = Run(name, device_of(gpu), store, arguments)
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
-        self._child = Child("occupancy_lab.compiling.script")
+        self._child = Child("occupancy_lab.compiling.script", python=python)
         self._ran = False
         self._last_words = ""
         self.stopped: str | None = None

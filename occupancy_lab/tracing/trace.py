@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,6 +26,7 @@ from occupancy_lab.tracing import hook, noted, sitecustomize
 from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.records import Traced, dry_kernels, read_records
 from occupancy_lab.workers import signals
+from occupancy_lab.workers.child import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +43,7 @@ FORWARDED = (
 )
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 """What a terminal sends to the program too."""
+_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 MOST_NAMED = 5
 """Processes that are named each."""
 
@@ -202,18 +205,20 @@ def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
     """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
 
     The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
-    values. *gpu* None is the GPU at hand, or the H100.
+    values, by the Python that is named. *gpu* None is the GPU at hand, or the H100.
 
     The outcome's status is the program's, or 1 where none of its launches compiles.
 
-    Raises InputError where *command* names no file, or the file does not end in time.
+    Raises InputError where *command* names no file, or no Python that has torch and Triton, or the
+    file does not end in time.
     """
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.script import Script
 
     file, arguments = _script(command)
     asked = _gpu(gpu) or chosen_gpus(None)[0][0]
-    with Script(file, asked, store_directory(), arguments=arguments) as script:
+    python = _python(command[0])
+    with Script(file, asked, store_directory(), arguments=arguments, python=python) as script:
         found = Traced(dry_kernels(script), ())
         nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
         outcome = Outcome(
@@ -237,6 +242,35 @@ def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return refuse(
         f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
     )
+
+
+def _python(word: str) -> str:
+    """Return the Python that the first *word* of a command stands for, as a shell finds it.
+
+    It is the one that runs this where the word names none, and where `python` without a path is one
+    without torch or Triton.
+
+    Raises InputError where a path leads to no Python, or to one without them.
+    """
+    from occupancy_lab.compiling.environment import ANSWERING, find_environment
+
+    if not re.fullmatch(r"python[\d.]*", Path(word).name):
+        return sys.executable
+    found = shutil.which(word)
+    if found is not None and Path(found).absolute().parent == Path(sys.executable).parent:
+        return sys.executable
+    try:
+        if found is None:
+            refuse(f"there is no Python {quoted(word)}")
+        python = find_environment(found).python
+        if run([python, "-c", _HAS_TORCH], ANSWERING).returncode:
+            refuse(f"{word} has no torch that it can import")
+    except InputError as error:
+        if "/" not in word:
+            return sys.executable
+        msg = f"{error}; give one that has torch and Triton, such as {sys.executable}"
+        raise InputError(msg) from error
+    return python
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:

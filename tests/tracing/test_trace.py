@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -522,6 +523,34 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
     assert rows["64"]["waves"] == 8 / 528
     assert rows["1024"]["waves"] is None
     assert "shared memory" in rows["1024"]["reason"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
+    """The interpreter that is named runs the program, with the modules that it has alone."""
+    own = tmp_path / ".venv"
+    venv.create(own, symlinks=True)
+    (packages,) = own.glob("lib/*/site-packages")
+    paths = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "paths.pth").write_text("\n".join(paths), encoding="utf-8")
+    (packages / "own_module.py").touch()
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}import own_module\nprint(sys.prefix)\nlaunch(1)", encoding="utf-8")
+    found = run([f"{own}/bin/python", "-u", str(script)], ["--dry-run", "--gpu", "h100"])
+    assert (found.returncode, found.stderr.decode()) == (0, f"{own}\n")
+    assert b"1 launch of 1 kernel" in found.stdout
+
+
+@pytest.mark.parametrize("name", ["python", "python3.11"])
+def test_a_python_without_triton_is_refused_with_what_would_do(tmp_path: Path, name: str) -> None:
+    """One that is named by its path says what it lacks; none is found at another path."""
+    (tmp_path / "train.py").touch()
+    venv.create(tmp_path / "bare", symlinks=True)
+    bare = f"{tmp_path}/bare/bin/python"
+    with pytest.raises(InputError, match=r"without a Triton .* such as /"):
+        dry_trace([bare, str(tmp_path / "train.py")], gpu="h100")
+    with pytest.raises(InputError, match=r"there is no Python .* such as /"):
+        dry_trace([f"{tmp_path}/none/{name}", str(tmp_path / "train.py")], gpu="h100")
 
 
 def test_a_dry_run_takes_a_file() -> None:
