@@ -44,6 +44,8 @@ FORWARDED = (
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 """What a terminal sends to the program too."""
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+LONGEST_NAME = 26
+"""Characters of a kernel's name in the table: with these it fits 80 columns, times among them."""
 MOST_NAMED = 5
 """Processes that are named each."""
 
@@ -354,17 +356,24 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
     times = () if total is None else ("us", "share")
-    headers = ("kernel", "launches", *times, "programs", "waves", "%", "limiter", "local B")
-    rows = tuple(
-        (f"{number} {literal(one.kernel)}", *_row(one, total))
-        for number, one in enumerate(found.kernels, 1)
+    numbered = [(str(number), one) for number, one in enumerate(found.kernels, 1)]
+    # What is wide is in a table of its own, as names are to be whole where 80 columns are all.
+    headers = ("kernel", "launches", *times, "waves", "%", "local B")
+    rows = tuple((f"{number} {_name(one)}", *_row(one, total)) for number, one in numbered)
+    further = tuple((number, *_further_row(one)) for number, one in numbered)
+    tables = (
+        Table(headers, rows),
+        Table(("", "programs", "limiter", "configuration"), further, prose=True),
     )
-    configurations = tuple(
-        (str(number), literal(configuration(one))) for number, one in enumerate(found.kernels, 1)
-    )
-    tables = (Table(headers, rows), Table(("", "configuration"), configurations, prose=True))
+    whole = [
+        f"Kernel {number} is {literal(one.kernel)}."
+        for number, one in numbered
+        if len(one.kernel) > LONGEST_NAME
+    ]
     sentences = (
+        *whole,
         *_legend(gpus),
+        *_tuning_sentences(found),
         *_gpu_sentences(found),
         *_grid_sentences(found),
         *_dry_sentences(found, outcome),
@@ -386,6 +395,11 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
         )
 
 
+def _tuning_sentences(found: Traced) -> Iterator[str]:
+    if any(one.tuning for one in found.kernels):
+        yield "Launches after a + are those of an autotuner's benchmarks."
+
+
 def _nothing(outcome: Outcome | None) -> str:
     if outcome is None or outcome.started:
         return NOTHING
@@ -402,31 +416,50 @@ def configuration(kernel: TracedKernel) -> str:
     )
 
 
+def _name(kernel: TracedKernel) -> str:
+    """Return a kernel's name, the middle of a long one left out."""
+    name, half = kernel.kernel, LONGEST_NAME // 2
+    short = name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}"
+    return literal(short)
+
+
 def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
-    tuning = f" + {kernel.tuning} tuning" if kernel.tuning else ""
+    tuning = f" + {kernel.tuning}" if kernel.tuning else ""
     times = [] if total is None else [cell(kernel.us), _share(kernel.total_us, total)]
     found = kernel.calculation
-    sits = ("-", "-", "-")
+    sits = ("-", "-")
     if found is not None:
-        held, local = found.occupancy, found.resources.local_bytes
-        sits = (f"{100 * held.occupancy:.0f}", limiter_words(found), formatted(local))
+        sits = (f"{100 * found.occupancy.occupancy:.0f}", formatted(found.resources.local_bytes))
     launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
-    return (launches, *times, *_programs(kernel), *sits)
+    plan = kernel.plan(_usual_grid(kernel))
+    waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
+    return (launches, *times, waves, *sits)
+
+
+def _further_row(kernel: TracedKernel) -> tuple[str, ...]:
+    """Return programs, limiter and configuration."""
+    found = kernel.calculation
+    limiter = "-" if found is None else limiter_words(found)
+    return _programs(kernel), limiter, literal(configuration(kernel))
 
 
 def _share(part: float | None, total: float) -> str:
     return "-" if part is None or not total else percent(part / total)
 
 
-def _programs(kernel: TracedKernel) -> tuple[str, str]:
-    """Return the programs of the usual grid and how many run at once, and their waves."""
-    usual = kernel.grids[0].grid if kernel.grids else None
+def _usual_grid(kernel: TracedKernel) -> tuple[int, ...] | None:
+    return kernel.grids[0].grid if kernel.grids else None
+
+
+def _programs(kernel: TracedKernel) -> str:
+    """Return the programs of the usual grid, and of how many that run at once."""
+    usual = _usual_grid(kernel)
     plan = kernel.plan(usual)
     if usual is None:
-        return "-", "-"
+        return "-"
     if plan is None or plan.waves is None:
-        return str(math.prod(usual)), "-"
-    return f"{plan.num_programs} of {plan.resident_programs}", f"{plan.waves:.2f}"
+        return str(math.prod(usual))
+    return f"{plan.num_programs} of {plan.resident_programs}"
 
 
 def _summary(found: Traced) -> str:
