@@ -20,6 +20,7 @@ import threading
 import traceback
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -29,6 +30,7 @@ from occupancy_lab.compiling.notes import ENDING, ScriptLaunch
 from occupancy_lab.compiling.offline import Device
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder
+from occupancy_lab.compiling.spawned import recording_all
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import (
     CompileError,
@@ -267,7 +269,8 @@ def _run(asked: Run) -> Ran:
     def failed(what: str, raised: BaseException) -> None:
         recorder.note_fault(f"{what} ended early: {_sentence(raised, asked.script, path)}")
 
-    with captured() as printed, recorder.recording(), _ending(failed) as end:
+    everywhere = recording_all(recorder, asked.device, asked.store, folder)
+    with captured() as printed, everywhere, _ending(failed) as end:
         try:
             if asked.arguments is None:
                 _function(load_file(kernel_file(asked.script)), asked.script, entry)()
@@ -329,6 +332,8 @@ def _ending(
                 traceback.print_exc()
                 failed("what atexit called", error)
         multiprocessing.util._exit_function()  # type: ignore[attr-defined] # noqa: SLF001
+        with contextlib.suppress(OSError):  # its socket is gone already
+            forkserver._forkserver._stop()  # type: ignore[attr-defined] # noqa: SLF001
 
     def end(error: BaseException | None) -> None:
         if error is None or isinstance(error, SystemExit):

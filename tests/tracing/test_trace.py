@@ -413,6 +413,23 @@ context.Process(target=launch, args=(1,)).start()
 with context.Pool(2) as pool:  # which kills its processes
     pool.map(launch, [2, 3])
 """,
+    "spawn": """
+import multiprocessing
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    context.Process(target=launch, args=(1,)).start()
+    with context.Pool(2) as pool:
+        pool.map(launch, [2, 3])
+""",
+    "forkserver": """
+import multiprocessing
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    with context.Pool(2) as pool:
+        pool.map(launch, [1, 2, 3])
+""",
     "atexit": """
 import atexit
 
@@ -445,16 +462,17 @@ def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path, where: st
 
 @pytest.mark.slow
 def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
-    """A thread that fails and a process that goes on may lack launches, which is said."""
+    """A thread that fails, a process that goes on and another Python may lack launches."""
     script = tmp_path / "train.py"
     text = """
-import os, threading, time
+import os, subprocess, threading, time
 
 if os.fork() == 0:
     launch(2)
     time.sleep(60)
 threading.Thread(target=lambda: torch.zeros(1, device="cuda").item()).start()
 launch(1)
+subprocess.run([sys.executable, "-c", ""])
 """
     script.write_text(KERNEL + text, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
@@ -463,6 +481,7 @@ launch(1)
     assert f"a thread ended early: {script.name}:" in page.replace(f"{tmp_path}/", "")
     assert "item needs the values" in page
     assert "had not ended: what it launches later is not here" in page
+    assert "was started as a program of its own, which is not run dry" in page
 
 
 @pytest.mark.slow
