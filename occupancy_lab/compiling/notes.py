@@ -54,19 +54,26 @@ class Compiled:
     outcome: Resources | Failure
 
 
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The process whose file it is."""
+
+    pid: int
+
+
 class Notes:
-    """The file of this process."""
+    """The file of a process, or of one that is to be forked: the fork has the lock too."""
 
     def __init__(self, folder: Path) -> None:
-        self._file, _ = tempfile.mkstemp(SUFFIX, f"{os.getpid()}-", folder)
+        self._file, _ = tempfile.mkstemp(SUFFIX, dir=folder)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
-    def write(self, noted: ScriptLaunch | Compiled | int | str) -> None:
+    def write(self, noted: Began | ScriptLaunch | Compiled | int | str) -> None:
         """Note a new launch, what it compiles to, a launch by its index, or what went wrong."""
         os.write(self._file, to_line(noted).encode() + b"\n")
 
     def close(self) -> None:
-        """Close the file, which another process may have locked."""
+        """Leave the file to the process that was forked, if any."""
         os.close(self._file)
 
 
@@ -74,7 +81,8 @@ class Notes:
 class Noted:
     """What a further process launched."""
 
-    pid: int
+    pid: int | None
+    """None where it ended before it could say so."""
     has_ended: bool
     calls: tuple[tuple[tuple[ScriptLaunch, Resources | Failure], ...], ...]
     """What each launch line launched, of an autotuner several."""
@@ -91,18 +99,20 @@ def read_notes(folder: Path) -> Iterator[Noted]:
         times: dict[int, int] = {}
         outcomes: dict[int, Resources | Failure] = {}
         faults = []
+        pid = None
         for line in path.read_text("utf-8").splitlines():
             with contextlib.suppress(ValueError):  # the process was killed at this line
-                match from_line(int | str | ScriptLaunch | Compiled, line):
+                match from_line(int | str | ScriptLaunch | Compiled | Began, line):
                     case int() as index:
                         times[index] = times.get(index, 0) + 1
                     case str() as fault:
                         faults.append(fault)
                     case Compiled(index, outcome):
                         outcomes[index] = outcome
+                    case Began(number):
+                        pid = number
                     case launch:
                         launches.append(launch)
-        pid = int(path.name.partition("-")[0])
         gone = Failure("compile failed", f"process {pid} ended before it had compiled it")
         found = [
             (dataclasses.replace(one, times=times.get(index, 0)), outcomes.get(index, gone))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import compile_launch, would_fail_again
-from occupancy_lab.compiling.notes import Compiled, Notes, ScriptLaunch, read_notes
+from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, read_notes
 from occupancy_lab.compiling.offline import offline, offline_torch
 from occupancy_lab.errors import CompileError, EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, variants
@@ -78,6 +78,7 @@ class _Thread(threading.local):
     """What each thread of the script is doing."""
 
     compiling = False
+    forking: Notes | None = None
 
 
 class Recorder:
@@ -101,12 +102,13 @@ class Recorder:
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
         self._faults: list[str] = []
 
-    def begin_process(self) -> None:
-        """Begin anew in a further process of the script, and keep notes."""
+    def begin_process(self, notes: Notes | None = None) -> None:
+        """Begin anew in a further process of the script, and keep notes in *notes*, or new ones."""
         if self._notes is not None:
             self._notes.close()
         self._begin()
-        self._notes = Notes(self._folder)
+        self._notes = notes or Notes(self._folder)
+        self._notes.write(Began(os.getpid()))
 
     def note(self, *variants: Variant) -> None:
         """Count a launch, or all that an autotuner would try for it.
@@ -234,6 +236,22 @@ class Recorder:
         self.note(*found)
         return _Compiled(self, found[0])
 
+    def _follow_forks(self, recording: Callable[[], bool]) -> None:
+        """Have the forks of this process keep notes, in files that are there before they are."""
+
+        def before() -> None:
+            self._thread.forking = Notes(self._folder) if recording() else None
+
+        def in_parent() -> None:
+            if self._thread.forking is not None:
+                self._thread.forking.close()
+
+        def in_child() -> None:
+            if self._thread.forking is not None:
+                self.begin_process(self._thread.forking)
+
+        os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Note launches in the block instead of making them, as if the device were here.
@@ -262,11 +280,7 @@ class Recorder:
                 self._pruned[key] = prune(tuner, kwargs)
             return self._pruned[key]
 
-        def forked() -> None:
-            if recording:
-                self.begin_process()
-
-        os.register_at_fork(after_in_child=forked)
+        self._follow_forks(lambda: recording)
         with (
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),

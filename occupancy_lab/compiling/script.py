@@ -324,7 +324,7 @@ def _ending(
             failed("a thread", thread.exc_value)
 
     def end_all() -> None:
-        threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - as Python calls it
+        _wait_for_threads()
         while hooks:
             try:
                 hooks.pop()()
@@ -350,6 +350,15 @@ def _ending(
         mock.patch.object(threading, "excepthook", thread_failed),
     ):
         yield end
+
+
+def _wait_for_threads() -> None:
+    """Wait for all threads that Python waits for, as threading._shutdown does in the main one."""
+    for call in reversed(threading._threading_atexits):  # type: ignore[attr-defined] # noqa: SLF001
+        call()
+    own = {threading.main_thread(), threading.current_thread()}
+    while threads := [one for one in threading.enumerate() if not one.daemon and one not in own]:
+        threads[0].join()
 
 
 def _end_fork(

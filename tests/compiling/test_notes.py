@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling import notes
-from occupancy_lab.compiling.notes import Compiled, Notes, ScriptLaunch, read_notes
+from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, read_notes
 from occupancy_lab.launch import BoundLaunch, Launch, Pointer
 from occupancy_lab.values import Failure, Resources
 
@@ -27,31 +27,43 @@ THIRD = dataclasses.replace(FIRST, call=2, tuned={})
 def test_notes_are_read_after_the_end(tmp_path: Path) -> None:
     """Launches are counted, with what they compile to, the configurations of a call together."""
     own = Notes(tmp_path)
-    for noted in (FIRST, 0, Compiled(0, Resources(32, 4, 0)), SECOND, 1, THIRD, 2, 0, "a fault"):
+    for noted in (
+        Began(7),
+        FIRST,
+        0,
+        Compiled(0, Resources(32, 4, 0)),
+        SECOND,
+        1,
+        THIRD,
+        2,
+        0,
+        "a fault",
+    ):
         own.write(noted)
     own.close()
     (found,) = read_notes(tmp_path)
-    assert (found.pid, found.has_ended, found.faults) == (os.getpid(), True, ("a fault",))
+    assert (found.pid, found.has_ended, found.faults) == (7, True, ("a fault",))
     first, second, third = [
         dataclasses.replace(one, times=times)
         for one, times in ((FIRST, 2), (SECOND, 1), (THIRD, 1))
     ]
-    gone = Failure("compile failed", f"process {os.getpid()} ended before it had compiled it")
+    gone = Failure("compile failed", "process 7 ended before it had compiled it")
     assert found.calls == (((first, Resources(32, 4, 0)), (second, gone)), ((third, gone),))
 
 
 def test_a_process_that_is_killed_leaves_what_it_wrote(tmp_path: Path) -> None:
     """Its lock is gone with it, and a line that is cut off is left out."""
+    own = Notes(tmp_path)
     pid = os.fork()
     if pid == 0:
-        own = Notes(tmp_path)
         own.write(FIRST)
         own.write(0)
         os.write(own._file, b'{"bound": {"ker')
         os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(pid, 0)
+    own.close()
     (found,) = read_notes(tmp_path)
-    assert (found.pid, found.has_ended) == (pid, True)
+    os.waitpid(pid, 0)
+    assert found.has_ended
     assert [[one.times for one, _ in call] for call in found.calls] == [[1]]
 
 
