@@ -205,7 +205,6 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     is 1 where none of these launches compiles.
     """
     from occupancy_lab.explaining import explain as explain_kernel
-    from occupancy_lab.explaining.script_runs import ScriptExplanation
 
     one_of = ("num_warps", "num_stages")
     given = of_matrix(asked, one_of) if launch is None else of_launch(launch, asked)
@@ -213,7 +212,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
     print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
-    if isinstance(explanation, ScriptExplanation) and not explanation.runs:
+    if getattr(explanation, "runs", None) == ():  # a script's launches, none of which compiles
         sys.exit(1)
 
 

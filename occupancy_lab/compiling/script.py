@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import functools
 import inspect
-import multiprocessing.util
 import os
 import sys
 import tempfile
@@ -20,17 +19,14 @@ import threading
 import traceback
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
-from unittest import mock
 
 from occupancy_lab.compiling.notes import ENDING, ScriptLaunch
 from occupancy_lab.compiling.offline import Device
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder
-from occupancy_lab.compiling.spawned import recording_all
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import (
     CompileError,
@@ -254,6 +250,8 @@ def answer_line(line: str) -> str:
 
 
 def _run(asked: Run) -> Ran:
+    from occupancy_lab.compiling.spawned import recording_all
+
     name, _, entry = asked.script.partition(".py:")
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
@@ -309,6 +307,9 @@ def _ending(
     It waits for threads and processes, and calls what is registered with atexit in the block.
     *failed* is told what ended early, and why.
     """
+    from multiprocessing import forkserver, util
+    from unittest import mock
+
     hooks: list[functools.partial[object]] = []
 
     def register(hook: Any, *args: Any, **keywords: Any) -> Any:
@@ -331,7 +332,7 @@ def _ending(
             except BaseException as error:  # noqa: BLE001 - whatever a hook raises, Python goes on
                 traceback.print_exc()
                 failed("what atexit called", error)
-        multiprocessing.util._exit_function()  # type: ignore[attr-defined] # noqa: SLF001
+        util._exit_function()  # type: ignore[attr-defined] # noqa: SLF001
         with contextlib.suppress(OSError):  # its socket is gone already
             forkserver._forkserver._stop()  # type: ignore[attr-defined] # noqa: SLF001
 
