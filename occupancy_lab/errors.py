@@ -2,6 +2,7 @@
 
     OccupancyLabError              anything a user can act on; the command line prints it, exit 2
     ├── InputError                 what was asked for cannot be asked: a bad number, name or file
+    │   └── EmptyGridError         a grid without programs, where a launch is asked for
     ├── DoesNotFitError            one program needs more than the GPU gives one program
     ├── CompileError               Triton could not compile the kernel for this target
     │   ├── TargetError            the installed Triton has no compiler for this target
@@ -44,6 +45,10 @@ class OccupancyLabError(Exception):
 
 class InputError(OccupancyLabError):
     """What was asked for cannot be asked."""
+
+
+class EmptyGridError(InputError):
+    """A grid has no programs: Triton launches nothing, and there is nothing to explain."""
 
 
 def refuse(sentence: str) -> NoReturn:

@@ -14,7 +14,7 @@ from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the field
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from occupancy_lab.errors import InputError, listed, quoted, refuse
+from occupancy_lab.errors import EmptyGridError, InputError, listed, quoted, refuse
 from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
@@ -568,7 +568,10 @@ def _called(grid: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) ->
 
 
 def checked_grid(grid: Any) -> tuple[int, ...]:
-    """Return *grid* as a tuple of 1 to 3 whole numbers; InputError where it is none."""
+    """Return *grid* as a tuple of 1 to 3 whole numbers; InputError where it is none.
+
+    It is an EmptyGridError where a number is 0.
+    """
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= MOST_DIMENSIONS:
         refuse(f"a grid has 1 to {MOST_DIMENSIONS} dimensions, and this one has {len(sizes)}")
@@ -576,9 +579,10 @@ def checked_grid(grid: Any) -> tuple[int, ...]:
     for place, size in enumerate(sizes):
         number = _plain_number(size)
         if type(number) is not int or not 0 < number <= GRID_LIMITS[place]:
-            refuse(
+            msg = (
                 f"dimension {place} of the grid is {quoted(size)}; give a whole number from 1 to"
                 f" {GRID_LIMITS[place]}"
             )
+            raise (EmptyGridError if type(number) is int and not number else InputError)(msg)
         numbers.append(number)
     return tuple(numbers)

@@ -327,8 +327,8 @@ class LaunchPlan:
 
     @property
     def waves(self) -> float | None:
-        """Programs launched over programs that the GPU holds at once."""
-        if self.num_programs is None or self.resident_programs is None:
+        """Programs launched over programs that the GPU holds at once; None where it holds none."""
+        if self.num_programs is None or not self.resident_programs:
             return None
         return self.num_programs / self.resident_programs
 

@@ -205,7 +205,8 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 
     A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
     Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
-    launches are explained. The file's code is run on import; nothing is launched.
+    launches are explained. The file's code is run on import; nothing is launched. The exit status
+    is 1 where none of these launches compiles.
     """
     from occupancy_lab.explaining import explain as explain_kernel
 
@@ -215,6 +216,8 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
     print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
+    if getattr(explanation, "runs", None) == ():  # a script's launches, none of which compiles
+        sys.exit(1)
 
 
 @main.command(

@@ -353,7 +353,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     Its streams, its arguments, its signals and its exit status are its own. At its end a table is
     printed on standard error, of a dry run on standard output: launches, programs against what
-    fits, occupancy, limiter, and the time of each kernel.
+    fits, occupancy, limiter, and the time of each kernel. A dry run of which nothing compiles exits
+    with 1.
     """
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.tracing.trace import dry_trace, end_as, trace_program
@@ -368,8 +369,9 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     check_outputs({"--output": output})
     if dry_run:
-        write(dry_trace(program, gpu=gpu))
-        return
+        found = dry_trace(program, gpu=gpu)
+        write(found)
+        end_as(0 if found.outcome is None else found.outcome.status)
     ended: list[int] = []
     try:
         write(

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
+import threading
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -167,6 +169,8 @@ def _holding_back(folders: list[str]) -> type[Any]:
 
 NAN = float("nan")
 """What a dry run answers where a time is asked for: it passes through arithmetic, and 0 may not."""
+_MIXED = re.compile(r"meta .*expected device|expected device meta|device type, .*meta")
+"""What torch says where tensors of "meta" and of the CPU meet."""
 VERSIONS = {"cuda": "12.8", "hip": "6.4"}
 """What torch.version answers: scripts only ask whether it is None."""
 
@@ -402,13 +406,23 @@ def _mode() -> Any:
 
     tensor: Any = torch.Tensor
     here = torch.device("cuda", 0)
+    pinned: set[int] = set()
+
+    def pin(made: Any) -> Any:
+        if isinstance(made, tensor) and made.is_cpu:
+            pinned.add(made.untyped_storage().data_ptr())
+        return made
+
+    moves: dict[Any, Callable[[Any], Any]] = {
+        tensor.cuda: lambda own: own.to("meta"),
+        tensor.pin_memory: lambda own: pin(own.clone()),
+        tensor.is_pinned: lambda own: own.is_cpu and own.untyped_storage().data_ptr() in pinned,
+    }
     answers: dict[Any, Callable[..., Any]] = {
         tensor.device.__get__: _answer(here),
         tensor.is_cuda.__get__: _answer(value=True),
         tensor.get_device: _answer(0),
         tensor.data_ptr: lambda own: own.storage_offset() * own.element_size(),
-        tensor.cuda: lambda own, *_, **__: own,
-        tensor.pin_memory: lambda own, *_, **__: own,
         tensor.record_stream: _answer(),
         tensor.__format__: lambda own, _spec: repr(own) if own.dim() else "...",
         **dict.fromkeys(
@@ -427,25 +441,41 @@ def _mode() -> Any:
                 return function(*args, **(kwargs or {}))
             kwargs = {name: _moved(value, name) for name, value in (kwargs or {}).items()}
             first = args[0] if args else None
-            if function in {tensor.cuda, tensor.pin_memory} and isinstance(first, tensor):
-                return first.to("meta") if function == tensor.cuda else first
+            if function in moves and isinstance(first, tensor):
+                return moves[function](first)
             absent = [one for one in args if isinstance(one, tensor) and one.is_meta]
             if absent and function in answers:
                 return answers[function](*args, **kwargs)
             args = tuple(_moved(one, "to" if function == tensor.to else "") for one in args)
             if str(kwargs.get("device")) == "meta":
                 kwargs.pop("generator", None)
-            kwargs.pop("pin_memory", None)
+            pins = kwargs.pop("pin_memory", None)
             try:
-                return function(*args, **kwargs)
+                made = function(*args, **kwargs)
             except (NotImplementedError, RuntimeError, TypeError) as error:
-                if absent and "meta" in str(error):
-                    name = getattr(function, "__name__", "this").strip("_")
-                    msg = f"{name} needs the values of a tensor, and a dry run computes none"
-                    raise InputError(msg) from error
-                raise
+                name = getattr(function, "__name__", "this").strip("_")
+                meant = _meant(error, name, absent=bool(absent))
+                if meant is None:
+                    raise
+                raise meant from error
+            return pin(made) if pins else made
 
     return Mode()
+
+
+def _meant(error: Exception, name: str, *, absent: bool) -> Exception | None:
+    """Return the error that a function of torch called *name* raises instead; None for this one.
+
+    *absent* is whether a tensor without values was among its arguments.
+    """
+    if _MIXED.search(str(error)):
+        return RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0"
+            f" and cpu! (in {name})"
+        )
+    if absent and "meta" in str(error):
+        return InputError(f"{name} needs the values of a tensor, and a dry run computes none")
+    return None
 
 
 def _moved(value: Any, name: str) -> Any:
@@ -480,12 +510,17 @@ def offline_torch(device: Device) -> Iterator[None]:
     def move(self: Any, place: Any) -> None:
         context(self, _moved(torch.device(place), "device"))
 
+    def bootstrap(thread: Any) -> None:
+        with mode:  # torch has it for one thread
+            bootstrapped(thread)
+
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         with mode:  # torch leaves it while it runs Tensor.backward
             return ran_backward(*args, **kwargs)
 
     mode = _mode()
     entered: Any = autocast.__enter__
+    bootstrapped: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined] # noqa: SLF001
     ran_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined] # noqa: SLF001
     driver = triton.runtime.driver
     before = driver._active  # noqa: SLF001 - as in offline
@@ -504,6 +539,7 @@ def offline_torch(device: Device) -> Iterator[None]:
         torch.autograd: {"_engine_run_backward": run_backward},
         autocast: {"__enter__": enter},
         DeviceContext: {"__init__": move},
+        threading.Thread: {"_bootstrap_inner": bootstrap},
     }
     with contextlib.ExitStack() as stack:
         for place, names in stand_ins.items():

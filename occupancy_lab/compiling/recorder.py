@@ -1,22 +1,23 @@
 """Launches that are noted instead of made, as if the GPU were here.
 
-An autotuned launch stands for one launch of each configuration that is left after pruning; later
-launches with the same tuning key count as further launches of these, as which of them Triton would
-take, only times tell.
+An autotuned launch stands for one launch of each configuration that is left after pruning, which is
+done once for a tuning key: which of them Triton would take, only times tell.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
-from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
-from dataclasses import dataclass
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.compile import compile_launch
+from occupancy_lab.compiling.compile import compile_launch, failure_of
+from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, read_notes
 from occupancy_lab.compiling.offline import offline, offline_torch
+from occupancy_lab.errors import EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, variants
 from occupancy_lab.launch import (
     BoundLaunch,
@@ -26,28 +27,13 @@ from occupancy_lab.launch import (
     is_plain,
     launch_of,
 )
+from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from occupancy_lab.compiling.offline import Device
     from occupancy_lab.compiling.store import Store
-    from occupancy_lab.values import Resources
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptLaunch:
-    """A launch that a script makes; what is no plain value in it is its text."""
-
-    bound: BoundLaunch
-    place: str
-    """The file and line of the launch line that made it first: bench.py:12."""
-    call: int
-    """Which launch line that was: the configurations of an autotuner are of one."""
-    times: int
-    """How often it is made."""
-    tuned: Mapping[str, Plain]
-    """What the autotuner's configuration sets, by name; empty where nothing is tuned."""
 
 
 class _Compiled:
@@ -73,10 +59,12 @@ class _Compiled:
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """Return what notes a launch of the kernel as it was compiled."""
 
-        def launch(*_: object, **__: object) -> None:
+        def launch(*arguments: object, **_: object) -> None:
+            _check_reachable(arguments)
             function, found = self._variant.function, self._variant.launch
-            again = launch_of(function, found.arguments, found.keywords, grid)
-            self._recorder.note(Variant(function, again))
+            with contextlib.suppress(EmptyGridError):
+                again = launch_of(function, found.arguments, found.keywords, grid)
+                self._recorder.note(Variant(function, again))
 
         return launch
 
@@ -86,33 +74,74 @@ class _Compiled:
         return getattr(self._recorder.compiled(self._variant), name)
 
 
-class Recorder:
-    """Notes the launches that are made while it is `recording`."""
+class _Thread(threading.local):
+    """What each thread of the script is doing."""
 
-    def __init__(self, device: Device, store: Store) -> None:
+    compiling = False
+    forking: Notes | None = None
+
+
+class Recorder:
+    """Notes the launches that are made while it is `recording`, in all threads and processes."""
+
+    def __init__(self, device: Device, store: Store, folder: Path) -> None:
+        """Let the further processes of the script keep their notes in *folder*."""
         self._device = device
         self._store = store
-        self._compiling = False
-        self._found: dict[str, Variant] = {}
+        self._folder = folder
+        self._notes: Notes | None = None
+        self._thread = _Thread()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.RLock()
+        self._found: dict[str, Variant | Resources | Failure] = {}
         self._plain: dict[str, ScriptLaunch] = {}
         self._calls = 0
         self._times: dict[str, int] = {}
-        self._tuned: dict[tuple[Any, ...], list[Variant]] = {}
+        self._pruned: dict[tuple[Any, ...], list[Any]] = {}
+        self._faults: list[str] = []
+
+    def begin_process(self, notes: Notes | None = None) -> None:
+        """Begin anew in a further process of the script, and keep notes in *notes*, or new ones."""
+        if self._notes is not None:
+            self._notes.close()
+        self._begin()
+        self._notes = notes or Notes(self._folder)
+        self._notes.write(Began(os.getpid()))
 
     def note(self, *variants: Variant) -> None:
         """Count a launch, or all that an autotuner would try for it.
 
         Raises InputError where an argument is missing.
         """
-        self._calls += 1
-        for variant in variants:
-            key = repr((id(variant.function), variant.launch, variant.tuned))
-            if key not in self._found:
-                self._plain[key] = ScriptLaunch(
-                    _in_plain(variant), _place(), self._calls, 0, _texts(variant.tuned)
-                )
-                self._found[key] = variant
-            self._times[key] = self._times.get(key, 0) + 1
+        with self._lock:
+            self._calls += 1
+            for variant in variants:
+                key = repr((id(variant.function), variant.launch, variant.tuned))
+                is_new = key not in self._found
+                if is_new:
+                    self._plain[key] = ScriptLaunch(
+                        _in_plain(variant), _place(), self._calls, 0, _texts(variant.tuned)
+                    )
+                    self._found[key] = variant
+                self._times[key] = self._times.get(key, 0) + 1
+                if self._notes is not None:
+                    self._write(self._notes, key, is_new=is_new)
+
+    def _write(self, notes: Notes, key: str, *, is_new: bool) -> None:
+        index = list(self._found).index(key)
+        if is_new:
+            notes.write(self._plain[key])
+        notes.write(index)
+        if is_new:
+            notes.write(Compiled(index, self.outcome(index, {})))
+
+    def note_fault(self, sentence: str) -> None:
+        """Note why a thread or a further process of the script did not come to its end."""
+        self._faults.append(sentence)
+        if self._notes is not None:
+            self._notes.write(sentence)
 
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
@@ -121,12 +150,42 @@ class Recorder:
             dataclasses.replace(one, times=self._times[key]) for key, one in self._plain.items()
         )
 
-    def resources(self, index: int, changes: Mapping[str, Plain]) -> Resources:
-        """Return what a program of the launch that is *index* takes, with *changes* of keywords."""
-        variant = list(self._found.values())[index]
-        keywords = {**variant.launch.keywords, **changes}
-        launch = dataclasses.replace(variant.launch, keywords=keywords)
-        return self.resources_of(dataclasses.replace(variant, launch=launch))
+    def gather(self) -> tuple[str, ...]:
+        """Take in what further processes launched, and return what went wrong there or in threads.
+
+        The order is that of what is launched: which process was first is chance.
+        """
+        processes = list(read_notes(self._folder))
+        own = {_identity(one): key for key, one in self._plain.items()}
+        calls = (call for process in processes for call in process.calls)
+        for call in sorted(calls, key=lambda call: _identity(call[0][0])):
+            self._calls += 1
+            for one, outcome in call:
+                key = own.setdefault(_identity(one), _identity(one))
+                if key not in self._found:
+                    self._found[key] = outcome
+                    self._plain[key] = dataclasses.replace(one, call=self._calls)
+                self._times[key] = self._times.get(key, 0) + one.times
+        running = [
+            f"process {process.pid} had not ended: what it launches later is not here"
+            for process in processes
+            if not process.has_ended
+        ]
+        faults = [fault for process in processes for fault in process.faults]
+        return tuple(dict.fromkeys((*self._faults, *faults, *running)))
+
+    def outcome(self, index: int, changes: Mapping[str, Plain]) -> Resources | Failure:
+        """Return what the launch that is *index* takes with *changes* of keywords, or why not."""
+        found = list(self._found.values())[index]
+        if not isinstance(found, Variant):
+            gone = "it was launched by another process, which has ended"
+            return Failure(Status.COMPILE_FAILED, gone) if changes else found
+        keywords = {**found.launch.keywords, **changes}
+        launch = dataclasses.replace(found.launch, keywords=keywords)
+        try:
+            return self.resources_of(dataclasses.replace(found, launch=launch))
+        except OccupancyLabError as error:
+            return failure_of(error)
 
     def resources_of(self, variant: Variant) -> Resources:
         """Return what a program of a launch takes."""
@@ -142,47 +201,111 @@ class Recorder:
     @contextlib.contextmanager
     def _untouched(self) -> Iterator[None]:
         """Let Triton itself run in the block."""
-        before, self._compiling = self._compiling, True
+        with self._lock:  # the driver that it asks is one for all threads
+            before, self._thread.compiling = self._thread.compiling, True
+            try:
+                yield
+            finally:
+                self._thread.compiling = before
+
+    def _launched(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Stand for JITFunction.run."""
+        grid = kwargs.pop("grid")
+        if kwargs.pop("warmup"):
+            return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
+        _check_reachable((*args, *kwargs.values()))
         try:
-            yield
-        finally:
-            self._compiling = before
+            variant = Variant(function, launch_of(function, args, kwargs, grid))
+        except EmptyGridError:  # Triton compiles the kernel, and launches nothing
+            return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
+        self.note(variant)
+        return _Compiled(self, variant)
+
+    def _launched_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Stand for Autotuner.run."""
+        grid = kwargs.pop("grid")
+        kwargs.pop("warmup", None)
+        _check_reachable((*args, *kwargs.values()))
+        tuner.best_config = tuner.configs[0]
+        try:
+            found = list(variants(tuner, args, kwargs, grid))
+        except EmptyGridError:
+            return _Compiled(self, next(variants(tuner, args, kwargs)))
+        self.note(*found)
+        return _Compiled(self, found[0])
+
+    def _follow_forks(self, recording: Callable[[], bool]) -> None:
+        """Have the forks of this process keep notes, in files that are there before they are."""
+
+        def before() -> None:
+            self._thread.forking = Notes(self._folder) if recording() else None
+
+        def in_parent() -> None:
+            if self._thread.forking is not None:
+                self._thread.forking.close()
+
+        def in_child() -> None:
+            if self._thread.forking is not None:
+                self.begin_process(self._thread.forking)
+
+        os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Note launches in the block instead of making them, as if the device were here."""
+        """Note launches in the block instead of making them, as if the device were here.
+
+        A fork of the process keeps notes.
+        """
         from unittest import mock
 
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
-        run = JITFunction.run
+        run, prune = JITFunction.run, Autotuner.prune_configs
+        recording = True
 
-        def note_run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if self._compiling:
-                return run(function, *args, grid=grid, warmup=warmup, **kwargs)
-            launch = launch_of(function, args, kwargs, None if warmup else grid)
-            variant = Variant(function, launch)
-            if not warmup:
-                self.note(variant)
-            return _Compiled(self, variant)
+        def note_run(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._thread.compiling:
+                return run(function, *args, **kwargs)
+            return self._launched(function, args, kwargs)
 
         def note_tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            grid = kwargs.pop("grid")
-            kwargs.pop("warmup", None)
-            key = (id(tuner), *_tuning_key(tuner, args, kwargs))
-            if key not in self._tuned:
-                self._tuned[key] = list(variants(tuner, args, kwargs, grid))
-            self.note(*self._tuned[key])
-            tuner.best_config = tuner.configs[0]
-            return _Compiled(self, self._tuned[key][0])
+            return self._launched_tuned(tuner, args, kwargs)
 
+        def prune_once(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
+            key = (id(tuner), *_tuning_key(tuner, tuple(tuner.nargs.values()), kwargs))
+            if key not in self._pruned:
+                self._pruned[key] = prune(tuner, kwargs)
+            return self._pruned[key]
+
+        self._follow_forks(lambda: recording)
         with (
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),
+            mock.patch.object(Autotuner, "prune_configs", prune_once),
             offline_torch(self._device),
         ):
-            yield
+            try:
+                yield
+            finally:
+                recording = False
+
+
+def _identity(launch: ScriptLaunch) -> str:
+    """Return a text that is the same for the same launch in two processes."""
+    return repr((launch.place, launch.bound, launch.tuned))
+
+
+def _check_reachable(arguments: Iterable[Any]) -> None:
+    """Raise what Triton's launcher raises where a tensor of the CPU is among *arguments*."""
+    for one in arguments:
+        if isinstance(one, tuple):
+            _check_reachable(one)
+            continue
+        tensor = getattr(one, "base", one)  # of a descriptor, or what triton.reinterpret wraps
+        if getattr(tensor, "is_cpu", False) and tensor.data_ptr() and not tensor.is_pinned():
+            msg = "Pointer argument cannot be accessed from Triton (cpu tensor?)"
+            raise ValueError(msg)
 
 
 def _place() -> str:

@@ -8,20 +8,25 @@ that is asked for.
 from __future__ import annotations
 
 import ast
+import atexit
+import contextlib
+import functools
 import inspect
 import os
-import runpy
 import sys
+import tempfile
+import threading
 import traceback
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from occupancy_lab.compiling.compile import failure_of
+from occupancy_lab.compiling.notes import ENDING, ScriptLaunch
 from occupancy_lab.compiling.offline import Device
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.recorder import Recorder, ScriptLaunch
+from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import (
     CompileError,
@@ -35,10 +40,10 @@ from occupancy_lab.files import read_bytes
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
 from occupancy_lab.values import Failure, Resources, Status
-from occupancy_lab.workers.child import Child, Printed, captured, from_line, serve, to_line
+from occupancy_lab.workers.child import Child, captured, from_line, serve, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from occupancy_lab.gpus import Gpu
 
@@ -68,6 +73,10 @@ class Ran:
     printed: str
     failure: str | None
     """Why it did not come to its end, as a sentence; None where it did."""
+    status: int
+    """The exit status of Python after it."""
+    faults: tuple[str, ...]
+    """Why launches of threads and of further processes may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,30 +137,36 @@ class Script:
         directory: Path | None,
         *,
         arguments: tuple[str, ...] | None = None,
+        python: str = sys.executable,
         timeout: float = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
         progress: Callable[[str], None] = lambda _said: None,
     ) -> None:
         """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
 
-        With *arguments*, *name* is a file, which is run as a program that is given them.
+        With *arguments*, *name* is a file, which is run as a program that is given them. *python*
+        runs it, and compiles with its own Triton.
 
         The store at *directory* keeps what is compiled. What the script prints goes to standard
         error. *progress* is told what is done, and "" when that is done.
 
-        Raises InputError, with the line of the script, for what it cannot do in a dry run before it
-        has launched anything; `stopped` says what came after.
+        Raises InputError, with the line of the script, where a function fails or ends before it has
+        launched anything; of a program, and after that, `stopped` says why it went no further.
         """
         store = None if directory is None else str(directory)
         self._name, self.gpu = name, gpu
         self._request = Run(name, device_of(gpu), store, arguments)
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
-        self._child = Child("occupancy_lab.compiling.script")
+        self._child = Child("occupancy_lab.compiling.script", python=python)
         self._ran = False
         self._last_words = ""
         self.stopped: str | None = None
-        """Why the script ended early, after launches, as a sentence; None where it did not."""
+        """Why the script ended early, as a sentence; None where it did not."""
+        self.status = 0
+        """The exit status of the script as a program."""
+        self.faults: tuple[str, ...] = ()
+        """Why launches of its threads and of further processes may be missing."""
         try:
             self.launches = self._run()
         except BaseException:
@@ -181,9 +196,9 @@ class Script:
         ran: Ran = from_line(Ran, line)
         if ran.printed and not self._ran:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
-        if ran.failure is not None and not ran.launches:
+        if ran.failure is not None and not ran.launches and self._request.arguments is None:
             raise InputError(ran.failure)
-        self.stopped = ran.failure
+        self.stopped, self.status, self.faults = ran.failure, ran.status, ran.faults
         self._ran = True
         return ran.launches
 
@@ -229,43 +244,148 @@ _recorders: list[Recorder] = []
 def answer_line(line: str) -> str:
     """Return the answer to a line that is a Run or a Compile."""
     asked: Run | Compile = from_line(Run | Compile, line)
-    return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
-
-
-def _compile(asked: Compile) -> Resources | Failure:
-    """Return what a launch compiles to, or why it does not."""
-    try:
-        return _recorders[0].resources(asked.index, asked.changes)
-    except OccupancyLabError as error:
-        return failure_of(error)
+    if isinstance(asked, Compile):
+        return to_line(_recorders[0].outcome(asked.index, asked.changes))
+    return to_line(_run(asked))
 
 
 def _run(asked: Run) -> Ran:
+    from occupancy_lab.compiling.spawned import recording_all
+
     name, _, entry = asked.script.partition(".py:")
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
-    recorder = Recorder(asked.device, Store(None if asked.store is None else Path(asked.store)))
+    folder = Path(tempfile.mkdtemp(prefix="notes-"))
+    store = Store(None if asked.store is None else Path(asked.store))
+    recorder = Recorder(asked.device, store, folder)
     _recorders[:] = [recorder]
-    failure, printed = None, Printed()
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
-    try:
-        sys.path.insert(0, str(path.resolve().parent))
-        if asked.arguments is None:
-            file = kernel_file(asked.script)
-            with captured() as printed, recorder.recording():
-                _function(load_file(file), asked.script, entry)()
-        else:
-            with captured() as printed, recorder.recording():
-                runpy.run_path(str(path.resolve()), run_name="__main__")
-    except BaseException as error:  # noqa: BLE001 - whatever a script raises, it raised it
-        # A program that has done all that it was to do may end itself so.
-        ended = isinstance(error, SystemExit) and error.code in {None, 0}
-        if asked.arguments is None or not ended:
-            failure = _sentence(error, asked.script, path)
-    launches = recorder.launches
-    if failure is None and not launches:
-        failure = f"{asked.script} launches no kernel of Triton"
-    return Ran(launches, printed.text[-MOST_PRINTED:], failure)
+    sys.path.insert(0, str(path.resolve().parent))
+    error: BaseException | None = None
+    own = os.getpid()
+
+    def failed(what: str, raised: BaseException) -> None:
+        recorder.note_fault(f"{what} ended early: {_sentence(raised, asked.script, path)}")
+
+    everywhere = recording_all(recorder, asked.device, asked.store, folder)
+    with captured() as printed, everywhere, _ending(failed) as end:
+        try:
+            if asked.arguments is None:
+                _function(load_file(kernel_file(asked.script)), asked.script, entry)()
+            else:
+                _run_program(path)
+        except BaseException as raised:  # noqa: BLE001 - whatever a script raises, it raised it
+            error = raised
+        if os.getpid() != own:
+            _end_fork(error, end, failed)
+        end(error)
+    faults = recorder.gather()
+    launches, reason = recorder.launches, None
+    # A program that has done all that it was to do may end itself with 0.
+    if error is not None and (asked.arguments is None or _status(error)):
+        reason = _sentence(error, asked.script, path)
+    elif asked.arguments is None and not launches:
+        reason = f"{asked.script} launches no kernel of Triton"
+    return Ran(launches, printed.text[-MOST_PRINTED:], reason, _status(error), faults)
+
+
+def _run_program(path: Path) -> None:
+    """Run the file at *path* as Python runs a program, which stays the module `__main__`."""
+    program = ModuleType("__main__")
+    program.__file__ = str(path.resolve())
+    sys.modules["__main__"] = program
+    code = compile(path.read_bytes(), program.__file__, "exec")
+    exec(code, vars(program))  # noqa: S102 - the user's own program
+
+
+@contextlib.contextmanager
+def _ending(
+    failed: Callable[[str, BaseException], None],
+) -> Iterator[Callable[[BaseException | None], None]]:
+    """Return what ends a script that came to its end or to an error, as Python itself would.
+
+    It waits for threads and processes, and calls what is registered with atexit in the block.
+    *failed* is told what ended early, and why.
+    """
+    from multiprocessing import forkserver, util
+    from unittest import mock
+
+    hooks: list[functools.partial[object]] = []
+
+    def register(hook: Any, *args: Any, **keywords: Any) -> Any:
+        hooks.append(functools.partial(hook, *args, **keywords))
+        return hook
+
+    def unregister(hook: object) -> None:
+        hooks[:] = [one for one in hooks if one.func != hook]
+
+    def thread_failed(thread: Any) -> None:
+        threading.__excepthook__(thread)
+        if thread.exc_value is not None and thread.exc_type is not SystemExit:
+            failed("a thread", thread.exc_value)
+
+    def end_all() -> None:
+        _wait_for_threads()
+        while hooks:
+            try:
+                hooks.pop()()
+            except BaseException as error:  # noqa: BLE001 - whatever a hook raises, Python goes on
+                traceback.print_exc()
+                failed("what atexit called", error)
+        util._exit_function()  # type: ignore[attr-defined] # noqa: SLF001
+        with contextlib.suppress(OSError):  # its socket is gone already
+            forkserver._forkserver._stop()  # type: ignore[attr-defined] # noqa: SLF001
+
+    def end(error: BaseException | None) -> None:
+        if error is None or isinstance(error, SystemExit):
+            end_all()
+            return
+        # Threads and processes may wait for ever for what the script did not come to.
+        ending = threading.Thread(target=end_all, daemon=True)
+        ending.start()
+        ending.join(ENDING)
+
+    with (
+        mock.patch.object(atexit, "register", register),
+        mock.patch.object(atexit, "unregister", unregister),
+        mock.patch.object(threading, "excepthook", thread_failed),
+    ):
+        yield end
+
+
+def _wait_for_threads() -> None:
+    """Wait for all threads that Python waits for, as threading._shutdown does in the main one."""
+    for call in reversed(threading._threading_atexits):  # type: ignore[attr-defined] # noqa: SLF001
+        call()
+    own = {threading.main_thread(), threading.current_thread()}
+    while threads := [one for one in threading.enumerate() if not one.daemon and one not in own]:
+        threads[0].join()
+
+
+def _end_fork(
+    error: BaseException | None,
+    end: Callable[[BaseException | None], None],
+    failed: Callable[[str, BaseException], None],
+) -> NoReturn:
+    """End a fork of the script that came to the script's end, or to *error*."""
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # noqa: T201 - as Python does
+    elif error is not None:
+        failed(f"process {os.getpid()}", error)
+        traceback.print_exception(error)
+    end(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_status(error))
+
+
+def _status(error: BaseException | None) -> int:
+    """Return the exit status of Python after *error*."""
+    code = error.code if isinstance(error, SystemExit) else error and 1
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
 
 
 def _function(module: Any, script: str, entry: str) -> Callable[[], object]:

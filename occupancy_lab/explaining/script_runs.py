@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.compiling.compiler import Compilation
-    from occupancy_lab.compiling.recorder import ScriptLaunch
+    from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch
@@ -129,6 +129,8 @@ class ScriptExplanation(Answer):
     """Why the script did not come to its end, where it did not."""
     pages: tuple[Document, ...]
     """The explanation of each line that compiles, in the same order."""
+    faults: tuple[str, ...] = ()
+    """Why launches of its threads and of further processes may be missing."""
 
     @property
     def runs(self) -> tuple[DryRun, ...]:
@@ -159,6 +161,7 @@ class ScriptExplanation(Answer):
             f"The script went no further: {literal(reason)}; launches after that are not here."
             for reason in self.stopped
         ]
+        sentences += [f"Launches may be missing: {literal(fault)}." for fault in self.faults]
         sections = [Section("", (Table(headers, rows),), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
             for page in self.pages:
@@ -178,6 +181,7 @@ class ScriptExplanation(Answer):
         return {
             "script": self.name,
             "stopped": list(self.stopped),
+            "faults": list(self.faults),
             "lines": [
                 {
                     "kernel": line.first.bound.kernel,
@@ -260,13 +264,15 @@ def explain_script(
     directory = store_directory() if cache else None
     lines, pages = [], []
     stopped: dict[str, None] = {}
+    faults: dict[str, None] = {}
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         with Script(name, one, directory, **options) as script:
             if script.stopped is not None:
                 stopped[script.stopped] = None
+            faults |= dict.fromkeys(script.faults)
             for first, run in script_runs(script):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, DryRun):
                     pages.append(run.to_document())
-    return ScriptExplanation(name, tuple(lines), tuple(stopped), tuple(pages))
+    return ScriptExplanation(name, tuple(lines), tuple(stopped), tuple(pages), tuple(faults))

@@ -91,16 +91,9 @@ def _start() -> None:
         except OSError:
             pass
     sys.path[:] = [one for one in sys.path if one != here]
-    from importlib.machinery import PathFinder
-
-    spec: Any = PathFinder.find_spec(__name__)
-    if spec is None:
-        # As where there is none: Python goes on, and the module is not among those imported.
-        raise ImportError(name=__name__)
-    module: Any = sys.modules[__name__]
-    module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
-    module.__cached__ = spec.cached
-    spec.loader.exec_module(module)
+    # What is in sys.modules at the end is what is imported; nothing, where there is none.
+    del sys.modules[__name__]
+    __import__(__name__)
 
 
 if __name__ == "sitecustomize":

@@ -7,12 +7,12 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -23,8 +23,10 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
 from occupancy_lab.tracing import hook, noted, sitecustomize
+from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.records import Traced, dry_kernels, read_records
 from occupancy_lab.workers import signals
+from occupancy_lab.workers.child import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +43,9 @@ FORWARDED = (
 )
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 """What a terminal sends to the program too."""
+_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+LONGEST_NAME = 26
+"""Characters of a kernel's name in the table: with these it fits 80 columns, times among them."""
 MOST_NAMED = 5
 """Processes that are named each."""
 
@@ -58,12 +63,14 @@ class Outcome:
     """Whether it was run on fake tensors, and nothing was launched."""
     stopped: str | None = None
     """Why a dry run did not come to its end, as a sentence."""
+    faults: tuple[str, ...] = ()
+    """Why a dry run may lack launches of threads and further processes, as sentences."""
 
 
 class Trace(Answer):
     """The kernels of Triton that a program, or a block of one, launched: a row each."""
 
-    __slots__ = ("_asked", "_finder", "_folder", "_found", "_session", "outcome")
+    __slots__ = ("_asked", "_finder", "_folder", "_found", "_records", "_session", "outcome")
 
     def __init__(
         self, found: Traced | None = None, outcome: Outcome | None = None, asked: Any = None
@@ -75,13 +82,15 @@ class Trace(Answer):
         self._session: Any = None
         self._finder: Any = None
         self._folder: Any = None
+        self._records: Any = None
 
     def __enter__(self) -> Self:
         if self._session is not None or self._found is not None:
             refuse("this trace was used already; make another with trace()")
         self._asked, settings = self._asked
-        self._folder = tempfile.TemporaryDirectory(prefix="occupancy-lab-trace-")
-        self._session = hook.Session(self._folder.name, **settings)
+        self._folder = contextlib.ExitStack()
+        self._records = self._folder.enter_context(folder_of_records())
+        self._session = hook.Session(str(self._records), **settings)
         self._session.install(sitecustomize.imported())
         self._finder = sitecustomize.Finder(self._session.patch)
         sys.meta_path.insert(0, self._finder)
@@ -92,9 +101,9 @@ class Trace(Answer):
             sys.meta_path.remove(self._finder)
         self._session.close()
         try:
-            self._found = read_records(Path(self._folder.name), self._asked)
+            self._found = read_records(self._records, self._asked)
         finally:
-            self._folder.cleanup()
+            self._folder.close()
 
     @property
     def found(self) -> Traced:
@@ -179,10 +188,7 @@ def trace_program(
     Raises InputError where the GPU is not known or the command cannot be run.
     """
     asked, settings = _gpu(gpu), _settings(times=times, sample=sample)
-    with tempfile.TemporaryDirectory(
-        prefix="occupancy-lab-trace-", ignore_cleanup_errors=True
-    ) as name:
-        folder = Path(name)
+    with folder_of_records() as folder:
         start = folder / "start"
         start.mkdir()
         for module in (hook, noted, sitecustomize):
@@ -201,18 +207,30 @@ def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
     """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
 
     The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
-    values. *gpu* None is the GPU at hand, or the H100.
+    values, by the Python that is named. *gpu* None is the GPU at hand, or the H100.
 
-    Raises InputError, with the line of the file, for what cannot be done so before any launch.
+    The outcome's status is the program's, or 1 where none of its launches compiles.
+
+    Raises InputError where *command* names no file, or no Python that has torch and Triton, or the
+    file does not end in time.
     """
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.script import Script
 
     file, arguments = _script(command)
     asked = _gpu(gpu) or chosen_gpus(None)[0][0]
-    with Script(file, asked, store_directory(), arguments=arguments) as script:
+    python = _python(command[0])
+    with Script(file, asked, store_directory(), arguments=arguments, python=python) as script:
         found = Traced(dry_kernels(script), ())
-        outcome = Outcome(tuple(command), 0, started=True, dry=True, stopped=script.stopped)
+        nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
+        outcome = Outcome(
+            tuple(command),
+            script.status or int(bool(nothing_compiled)),
+            started=True,
+            dry=True,
+            stopped=script.stopped,
+            faults=script.faults,
+        )
     return Trace(found, outcome)
 
 
@@ -226,6 +244,35 @@ def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return refuse(
         f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
     )
+
+
+def _python(word: str) -> str:
+    """Return the Python that the first *word* of a command stands for, as a shell finds it.
+
+    It is the one that runs this where the word names none, and where `python` without a path is one
+    without torch or Triton.
+
+    Raises InputError where a path leads to no Python, or to one without them.
+    """
+    from occupancy_lab.compiling.environment import ANSWERING, find_environment
+
+    if not re.fullmatch(r"python[\d.]*", Path(word).name):
+        return sys.executable
+    found = shutil.which(word)
+    if found is not None and Path(found).absolute().parent == Path(sys.executable).parent:
+        return sys.executable
+    try:
+        if found is None:
+            refuse(f"there is no Python {quoted(word)}")
+        python = find_environment(found).python
+        if run([python, "-c", _HAS_TORCH], ANSWERING).returncode:
+            refuse(f"{word} has no torch that it can import")
+    except InputError as error:
+        if "/" not in word:
+            return sys.executable
+        msg = f"{error}; give one that has torch and Triton, such as {sys.executable}"
+        raise InputError(msg) from error
+    return python
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
@@ -302,24 +349,31 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         kind = "dry run" if outcome.dry else "trace"
         title = f"{kind} of {literal(shlex.join(outcome.command))}"
     if not found.kernels:
-        faults = tuple(_faults(found))
-        sections = (Section("", (), faults),) if faults else ()
+        sentences = (*_dry_sentences(found, outcome), *_faults(found))
+        sections = (Section("", (), sentences),) if sentences else ()
         return Document(title, (f"{_nothing(outcome)}.",), sections)
     timed = any(one.total_us is not None for one in found.kernels)
     total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
     times = () if total is None else ("us", "share")
-    headers = ("kernel", "launches", *times, "programs", "waves", "%", "limiter", "local B")
-    rows = tuple(
-        (f"{number} {literal(one.kernel)}", *_row(one, total))
-        for number, one in enumerate(found.kernels, 1)
+    numbered = [(str(number), one) for number, one in enumerate(found.kernels, 1)]
+    # What is wide is in a table of its own, as names are to be whole where 80 columns are all.
+    headers = ("kernel", "launches", *times, "waves", "%", "local B")
+    rows = tuple((f"{number} {_name(one)}", *_row(one, total)) for number, one in numbered)
+    further = tuple((number, *_further_row(one)) for number, one in numbered)
+    tables = (
+        Table(headers, rows),
+        Table(("", "programs", "limiter", "configuration"), further, prose=True),
     )
-    configurations = tuple(
-        (str(number), literal(configuration(one))) for number, one in enumerate(found.kernels, 1)
-    )
-    tables = (Table(headers, rows), Table(("", "configuration"), configurations, prose=True))
+    whole = [
+        f"Kernel {number} is {literal(one.kernel)}."
+        for number, one in numbered
+        if len(one.kernel) > LONGEST_NAME
+    ]
     sentences = (
+        *whole,
         *_legend(gpus),
+        *_tuning_sentences(found),
         *_gpu_sentences(found),
         *_grid_sentences(found),
         *_dry_sentences(found, outcome),
@@ -341,6 +395,11 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
         )
 
 
+def _tuning_sentences(found: Traced) -> Iterator[str]:
+    if any(one.tuning for one in found.kernels):
+        yield "Launches after a + are those of an autotuner's benchmarks."
+
+
 def _nothing(outcome: Outcome | None) -> str:
     if outcome is None or outcome.started:
         return NOTHING
@@ -357,31 +416,50 @@ def configuration(kernel: TracedKernel) -> str:
     )
 
 
+def _name(kernel: TracedKernel) -> str:
+    """Return a kernel's name, the middle of a long one left out."""
+    name, half = kernel.kernel, LONGEST_NAME // 2
+    short = name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}"
+    return literal(short)
+
+
 def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
-    tuning = f" + {kernel.tuning} tuning" if kernel.tuning else ""
+    tuning = f" + {kernel.tuning}" if kernel.tuning else ""
     times = [] if total is None else [cell(kernel.us), _share(kernel.total_us, total)]
     found = kernel.calculation
-    sits = ("-", "-", "-")
+    sits = ("-", "-")
     if found is not None:
-        held, local = found.occupancy, found.resources.local_bytes
-        sits = (f"{100 * held.occupancy:.0f}", limiter_words(found), formatted(local))
+        sits = (f"{100 * found.occupancy.occupancy:.0f}", formatted(found.resources.local_bytes))
     launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
-    return (launches, *times, *_programs(kernel), *sits)
+    plan = kernel.plan(_usual_grid(kernel))
+    waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
+    return (launches, *times, waves, *sits)
+
+
+def _further_row(kernel: TracedKernel) -> tuple[str, ...]:
+    """Return programs, limiter and configuration."""
+    found = kernel.calculation
+    limiter = "-" if found is None else limiter_words(found)
+    return _programs(kernel), limiter, literal(configuration(kernel))
 
 
 def _share(part: float | None, total: float) -> str:
     return "-" if part is None or not total else percent(part / total)
 
 
-def _programs(kernel: TracedKernel) -> tuple[str, str]:
-    """Return the programs of the usual grid and how many run at once, and their waves."""
-    usual = kernel.grids[0].grid if kernel.grids else None
+def _usual_grid(kernel: TracedKernel) -> tuple[int, ...] | None:
+    return kernel.grids[0].grid if kernel.grids else None
+
+
+def _programs(kernel: TracedKernel) -> str:
+    """Return the programs of the usual grid, and of how many that run at once."""
+    usual = _usual_grid(kernel)
     plan = kernel.plan(usual)
     if usual is None:
-        return "-", "-"
+        return "-"
     if plan is None or plan.waves is None:
-        return str(math.prod(usual)), "-"
-    return f"{plan.num_programs} of {plan.resident_programs}", f"{plan.waves:.2f}"
+        return str(math.prod(usual))
+    return f"{plan.num_programs} of {plan.resident_programs}"
 
 
 def _summary(found: Traced) -> str:
@@ -467,6 +545,7 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
             f"The program went no further: {literal(outcome.stopped)}; launches after that are not"
             " here."
         )
+    yield from (f"Launches may be missing: {literal(fault)}." for fault in outcome.faults)
 
 
 def _faults(found: Traced) -> Iterator[str]:

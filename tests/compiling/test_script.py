@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from occupancy_lab.compiling.recorder import ScriptLaunch
+    from occupancy_lab.compiling.notes import ScriptLaunch
 
 KERNELS = """
 import os
@@ -152,6 +152,16 @@ def curve(n, by):
     return triton.testing.do_bench(lambda: add[(1,)](x, x, x, n, BLOCK=n))
 
 
+def unusual():
+    x, host = torch.rand(512, device="cuda"), torch.rand(512)
+    add[(0,)](x, x, x, 0, BLOCK=128)
+    double[lambda named: (triton.cdiv(0, named["BLOCK"]),)](x, 1024)
+    double[(3,)](x, 1024)
+    double[(5,)](x, 1024)
+    add[(1,)](x, host.pin_memory(), torch.empty(9, pin_memory=True), 9, BLOCK=128)
+    assert not host.is_pinned() and host.pin_memory().is_pinned()
+
+
 def linear():
     layer = torch.nn.Linear(64, 32, device="cuda").half()
     with torch.device("cuda"), torch.cuda.stream(torch.cuda.Stream()):
@@ -199,7 +209,21 @@ FAILING = {
     "stdin": ("input()", "EOFError: EOF when reading a line"),
     "error": ("{}['key']", "KeyError: 'key'"),
     "missing": ("add[(1,)](x, x, BLOCK=128)", "add is not given out, n"),
-    "grid": ("add[(0, 1)](x, x, x, 3, BLOCK=128)", "dimension 0 of the grid is '0'"),
+    "grid": ("add[(-1, 1)](x, x, x, 3, BLOCK=128)", "dimension 0 of the grid is '-1'"),
+    "host tensor": (
+        "add[(1,)](x, torch.rand(512), x, 3, BLOCK=128)",
+        "ValueError: Pointer argument cannot be accessed from Triton (cpu tensor?)",
+    ),
+    "host pair": (
+        "copy[(1, 1)]((x, torch.rand(512)), 3, 3, BLOCK=128)",
+        "ValueError: Pointer argument cannot be accessed from Triton (cpu tensor?)",
+    ),
+    "tuned on host": (
+        "double[(1,)](torch.rand(512), 512)",
+        "ValueError: Pointer argument cannot be accessed from Triton (cpu tensor?)",
+    ),
+    "mixed": ("x + torch.rand(512)", "at least two devices, cuda:0 and cpu! (in add)"),
+    "mixed list": ("torch.cat([torch.rand(5), x])", "be on the same device, but found at least"),
     "tuned": ("double[(1,)](x, 512, BLOCK=128)", "BLOCK is tuned, and given too"),
 }
 
@@ -209,7 +233,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file of kernels and of functions that launch them."""
     folder = tmp_path_factory.mktemp("script")
     failing = "".join(
-        f"\n\ndef {name}():\n    x = torch.rand(512, device='cuda')\n    {line}\n"
+        f"\n\ndef {name.replace(' ', '_')}():\n    x = torch.rand(512, device='cuda')\n    {line}\n"
         for name, (line, _) in FAILING.items()
     )
     path = folder / "bench.py"
@@ -335,6 +359,19 @@ def test_a_benchmark_of_triton_is_run_whole(ask: Callable[..., Ran]) -> None:
     assert [one.bound.arguments["n"] for one in ran.launches] == [128, 256]
 
 
+def test_an_empty_grid_launches_nothing(ask: Callable[..., Ran]) -> None:
+    """A grid of 0 is skipped, as Triton skips it; pinned memory is in reach; each grid counts."""
+    ran = ask("unusual")
+    assert ran.failure is None
+    assert kernels(ran.launches) == [
+        ("double", (3,), 1, 128),
+        ("double", (3,), 1, 512),
+        ("double", (5,), 1, 128),
+        ("double", (5,), 1, 512),
+        ("add", (1,), 1, None),
+    ]
+
+
 def test_modules_and_contexts_are_on_the_device(ask: Callable[..., Ran]) -> None:
     """Modules, torch.device blocks and streams put tensors on "cuda"."""
     ran = ask("linear")
@@ -349,7 +386,7 @@ def test_what_cannot_run_dry_is_named_with_its_line(
     """What a script does that a dry run cannot is one sentence with the line of the script."""
     line, message = FAILING[name]
     number = script.read_text().splitlines().index(f"    {line}") + 1
-    failure = ask(name).failure
+    failure = ask(name.replace(" ", "_")).failure
     assert failure is not None
     assert failure.startswith(f"{script}:{number}")
     assert message in failure

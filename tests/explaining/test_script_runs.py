@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from in_process import run
+
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.explaining.script_runs import explain_script, script_runs
 from occupancy_lab.gpus import find_gpu
@@ -45,6 +47,17 @@ def test_each_launch_line_has_a_dry_run(tmp_path: Path) -> None:
     assert (first.place, second.place) == (f"{path}:16", f"{path}:17")
     assert "# double, grid 4, on H100 SXM" in text
     assert "num_warps 8" in text
+
+
+def test_nothing_that_compiles_is_a_failure(tmp_path: Path) -> None:
+    """`explain` exits with 1 where it compiles no launch, and with 0 where it compiles one."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT.replace("BLOCK=256", "BLOCK=250"), encoding="utf-8")
+    assert run("explain", f"{path}:main", "--gpu", "h100").returncode == 0
+    path.write_text(path.read_text().replace("(64, 128)", "(60,)"), encoding="utf-8")
+    done = run("explain", f"{path}:main", "--gpu", "h100")
+    assert done.returncode == 1
+    assert "cannot compile double" in " ".join(done.stdout.split())
 
 
 def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:

@@ -159,6 +159,11 @@ def test_a_grid_on_an_unknown_gpu() -> None:
     assert (plan.num_programs, plan.waves, plan.rounds, plan.last_round) == (7, None, None, None)
 
 
+def test_a_gpu_that_holds_no_program_has_no_waves() -> None:
+    """A program that does not fit leaves the number of waves open, and is no error."""
+    assert plan_grid((7,), 0).waves is None
+
+
 @pytest.mark.parametrize("grid", [(), (1, 2, 3, 4), (4, -1)])
 def test_a_grid_that_no_launch_takes(grid: tuple[int, ...]) -> None:
     """A grid of no or of four dimensions, or with a negative size, is refused as it is."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from hostile_files import HOSTILE, put, within
@@ -19,14 +23,22 @@ from hypothesis import strategies as st
 import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.text.printing import print_markdown
 from occupancy_lab.tracing import hook, sitecustomize
-from occupancy_lab.tracing.records import GridLaunches, merged, read_records
-from occupancy_lab.tracing.trace import dry_trace, trace_program
+from occupancy_lab.tracing.records import (
+    GridLaunches,
+    Traced,
+    TracedKernel,
+    merged,
+    read_records,
+)
+from occupancy_lab.tracing.trace import dry_trace, trace_program, write_trace
+from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.tracing.records import TracedKernel
     from occupancy_lab.tracing.trace import Trace
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
@@ -140,6 +152,24 @@ def test_the_programs_own_sitecustomize_is_run(tmp_path: Path) -> None:
     found = run([sys.executable, "-c", code], PYTHONPATH=str(tmp_path))
     # The tool's own Python runs it as well, first.
     assert found.stdout.decode().splitlines()[-2:] == [f"own sitecustomize {own}", f"{own} {own}"]
+
+
+@pytest.mark.parametrize("text", ["from . import part\nprint(__package__, __path__)", None])
+def test_a_sitecustomize_may_be_a_package(tmp_path: Path, text: str | None) -> None:
+    """It imports what is in it, and is in sys.modules as it is without the tool."""
+    package = tmp_path / "sitecustomize"
+    package.mkdir()
+    (package / "part.py").write_text("print('part')", encoding="utf-8")
+    if text is not None:
+        (package / "__init__.py").write_text(text, encoding="utf-8")
+    code = "import sitecustomize as s; print(vars(s).get('__file__'), s.__spec__.name, *s.__path__)"
+    asked = [sys.executable, "-c", code]
+    own = os.environ | {"PYTHONPATH": str(tmp_path)}
+    plain = subprocess.run(asked, capture_output=True, check=True, env=own)
+    # The tool's own Python runs it as well, first.
+    found = run(asked, PYTHONPATH=str(tmp_path))
+    assert found.stdout.endswith(plain.stdout)
+    assert found.stdout.count(b"part\n") == (0 if text is None else 2)
 
 
 @pytest.mark.slow
@@ -351,6 +381,209 @@ def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
     assert f"{script.name}:19: float needs the values" in str(found)
 
 
+KERNEL = (
+    SCRIPT.partition("if __name__")[0]
+    + """
+
+def launch(blocks):
+    add[(blocks,)](torch.zeros(blocks * 512, device="cuda"), blocks * 512, BLOCK=512)
+
+
+"""
+)
+WHEREVER = {
+    "threads": """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+thread = threading.Thread(target=launch, args=(1,))
+thread.start()
+threading.Thread(target=lambda: (time.sleep(0.3), launch(2))).start()
+ThreadPoolExecutor(1).submit(launch, 3)
+""",
+    "forks": """
+import os
+
+launch(1)
+if os.fork() == 0:
+    launch(2)
+    sys.exit()
+if os.fork() == 0:
+    launch(3)
+    os._exit(0)
+""",
+    "fork": """
+import multiprocessing
+
+context = multiprocessing.get_context("fork")
+context.Process(target=launch, args=(1,)).start()
+with context.Pool(2) as pool:  # which kills its processes
+    pool.map(launch, [2, 3])
+""",
+    "spawn": """
+import multiprocessing
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    context.Process(target=launch, args=(1,)).start()
+    with context.Pool(2) as pool:
+        pool.map(launch, [2, 3])
+""",
+    "forkserver": """
+import multiprocessing
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    with context.Pool(2) as pool:
+        pool.map(launch, [1, 2, 3])
+""",
+    "atexit": """
+import atexit
+
+atexit.register(launch, 2)
+atexit.register(launch, blocks=1)
+never = atexit.register(lambda: launch(9))
+atexit.unregister(never)
+launch(3)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", WHEREVER)
+def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path, where: str) -> None:
+    """In threads, forks, processes of multiprocessing and at the program's end."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + WHEREVER[where], encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert {grid: one for kernel in found.kernels for grid, one in grids(kernel).items()} == {
+        (1,): 1,
+        (2,): 1,
+        (3,): 1,
+    }
+    assert all(one.calculation is not None for one in found.kernels)
+    assert "Launches may be missing" not in str(found)
+    assert found.outcome is not None
+    assert found.outcome.status == 0
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
+    """A thread that fails, a process that goes on and another Python may lack launches."""
+    script = tmp_path / "train.py"
+    text = """
+import os, subprocess, threading, time
+
+if os.fork() == 0:
+    launch(2)
+    time.sleep(60)
+threading.Thread(target=lambda: torch.zeros(1, device="cuda").item()).start()
+launch(1)
+subprocess.run([sys.executable, "-c", ""])
+"""
+    script.write_text(KERNEL + text, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert grids(found.kernels[0]) == {(1,): 1, (2,): 1}
+    page = str(found)
+    assert f"a thread ended early: {script.name}:" in page.replace(f"{tmp_path}/", "")
+    assert "item needs the values" in page
+    assert "had not ended: what it launches later is not here" in page
+    assert "was started as a program of its own, which is not run dry" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "end", "status", "said"),
+    [
+        ("launch(1)", "sys.exit(3)", 3, "ends the script with status 3"),
+        ("", "sys.exit('no')", 1, "ends the script with status no"),
+        ("launch(1)", "torch.zeros(1, device='cuda').item()", 1, "item needs the values"),
+        ("", "raise KeyError('own')", 1, "KeyError: 'own'"),
+    ],
+)
+def test_the_status_of_a_dry_run_is_the_programs(
+    tmp_path: Path, before: str, end: str, status: int, said: str
+) -> None:
+    """What it exits with, and 1 after an error, whether anything was launched before or not."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}{before}\n{end}\n", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100"], COLUMNS="200")
+    assert (found.returncode, found.stderr) == (status, b"")
+    page = found.stdout.decode()
+    assert said in page
+    assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in page
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
+    """The table has the reason, and the status is 1; one that compiles is enough for 0."""
+    script = tmp_path / "train.py"
+    broken = KERNEL.replace("    where =", "    tl.static_assert(BLOCK < 512)\n    where =")
+    script.write_text(f"{broken}launch(1)\n", encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert found.outcome is not None
+    assert found.outcome.status == 1
+    assert "cannot compile add" in str(found)
+    wide = "add[(1,)](torch.zeros(1, device='cuda'), 1, BLOCK=256)\n"
+    script.write_text(f"{broken}launch(1)\n{wide}", encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert found.outcome is not None
+    assert found.outcome.status == 0
+
+
+TUNED = """
+@triton.autotune([triton.Config({"BLOCK": size}) for size in (64, 1024)], key=[])
+@triton.jit
+def multiply(x, BLOCK: tl.constexpr):
+    rows, cols = tl.arange(0, BLOCK)[:, None], tl.arange(0, 128)[None, :]
+    a, b = tl.load(x + rows * 128 + cols), tl.load(x + cols.trans() * 128 + cols)
+    tl.store(x + rows * 128 + cols, tl.dot(a, b))
+
+
+multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
+"""
+
+
+@pytest.mark.slow
+def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
+    """It is a row without waves that says why, beside the one that fits."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + TUNED, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    rows = {one.constexprs["BLOCK"]: one.row() for one in found.kernels}
+    assert rows["64"]["waves"] == 8 / 528
+    assert rows["1024"]["waves"] is None
+    assert "shared memory" in rows["1024"]["reason"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
+    """The interpreter that is named runs the program, with the modules that it has alone."""
+    own = tmp_path / ".venv"
+    venv.create(own, symlinks=True)
+    (packages,) = own.glob("lib/*/site-packages")
+    paths = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "paths.pth").write_text("\n".join(paths), encoding="utf-8")
+    (packages / "own_module.py").touch()
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}import own_module\nprint(sys.prefix)\nlaunch(1)", encoding="utf-8")
+    found = run([f"{own}/bin/python", "-u", str(script)], ["--dry-run", "--gpu", "h100"])
+    assert (found.returncode, found.stderr.decode()) == (0, f"{own}\n")
+    assert b"1 launch of 1 kernel" in found.stdout
+
+
+@pytest.mark.parametrize("name", ["python", "python3.11"])
+def test_a_python_without_triton_is_refused_with_what_would_do(tmp_path: Path, name: str) -> None:
+    """One that is named by its path says what it lacks; none is found at another path."""
+    (tmp_path / "train.py").touch()
+    venv.create(tmp_path / "bare", symlinks=True)
+    bare = f"{tmp_path}/bare/bin/python"
+    with pytest.raises(InputError, match=r"without a Triton .* such as /"):
+        dry_trace([bare, str(tmp_path / "train.py")], gpu="h100")
+    with pytest.raises(InputError, match=r"there is no Python .* such as /"):
+        dry_trace([f"{tmp_path}/none/{name}", str(tmp_path / "train.py")], gpu="h100")
+
+
 def test_a_dry_run_takes_a_file() -> None:
     """Other commands are refused."""
     with pytest.raises(InputError, match=r"names no FILE\.py"):
@@ -388,6 +621,61 @@ def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
         parts = [other.us or 0.0 for other in found if other.grid == one.grid]
         assert one.us is not None
         assert min(parts) * 0.999999 <= one.us <= max(parts) * 1.000001
+
+
+def traced_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:
+    """Return a kernel with times, a benchmark and two limiters."""
+    gpu = find_gpu("h100")
+    calculation = calculate(Resources(40, 8, 48 * 1024, local_bytes=12288), gpu)
+    return TracedKernel(
+        kernel=name,
+        hash="",
+        launched_by="triton",
+        options={"num_warps": 8, "num_stages": 3},
+        constexprs=constexprs,
+        target=gpu.target,
+        calculation=calculation,
+        reason=None,
+        gpu_source="as asked",
+        grids=(GridLaunches((131072,), 21000, 1200, samples=9, us=12345.6),),
+        parts=(),
+    )
+
+
+def printed_table(kernels: Sequence[TracedKernel], columns: int) -> str:
+    """Return the table of *kernels* as a terminal of so many *columns* shows it."""
+    process = SimpleNamespace(
+        launches=21000, overhead_ns=0.0, seconds=1.0, samples=9, replays=0, held=0, hot_ns=None
+    )
+    everything: Any = SimpleNamespace(**vars(process), empty_us=2.0, ended=True, errors=())
+    page = write_trace(Traced(tuple(kernels), (everything,)), None)
+    out = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": str(columns)}),
+        contextlib.redirect_stdout(out),
+    ):
+        print_markdown(page.to_markdown())
+    return out.getvalue()
+
+
+NAMES = (
+    *("add", "liger_cross_entropy_kernel", "_layer_norm_fwd_1pass", "rms_norm_kernel"),
+    "chunk_gated_delta_rule_fwd_kernel_h_blockdim64",
+    "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_native_layer_norm_7",
+)
+
+
+def test_no_name_is_broken_in_a_terminal_of_80_columns() -> None:
+    """Each kernel's name is in one line, as are the headers and each number."""
+    constexprs = {"BLOCK_SIZE": "4096", "HAS_WEIGHT": "False", "softcap": "None"}
+    found = printed_table([traced_kernel(name, constexprs) for name in NAMES], 80)
+    assert max(map(len, found.splitlines())) <= 80
+    for name in NAMES:
+        assert name in found
+    for words in ("kernel  ", "launches", "share", "waves", "local B", "programs", "limiter"):
+        assert words in found
+    for cell in ("2 liger_cross_entropy_kernel", "21000 + 1200", "12346", "12288", "4096,"):
+        assert cell in found
 
 
 class Kernel:

@@ -1,0 +1,82 @@
+"""Pythons that a script starts: those of multiprocessing note launches, others are named."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+from multiprocessing import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import occupancy_lab
+from occupancy_lab.compiling.offline import Device
+from occupancy_lab.compiling.recorder import Recorder
+from occupancy_lab.compiling.store import Store
+from occupancy_lab.errors import shortened
+from occupancy_lab.workers.child import from_line, to_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+BEGIN = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location(
+    "occupancy_lab", {folders[0]!r} + "/__init__.py", submodule_search_locations={folders!r}
+)
+package = sys.modules["occupancy_lab"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+from occupancy_lab.compiling.spawned import begin
+begin({device!r}, {store!r}, {folder!r})
+"""
+"""Comes before what a process of multiprocessing is to run."""
+STARTS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
+"""How that begins."""
+_process = contextlib.ExitStack()
+"""What lasts as long as a spawned process."""
+
+
+@contextlib.contextmanager
+def recording_all(
+    recorder: Recorder, device: Device, store: str | None, folder: Path
+) -> Iterator[None]:
+    """Have *recorder* record in the block, and every process that multiprocessing spawns there."""
+    begin = BEGIN.format(
+        folders=[str(Path(one)) for one in occupancy_lab.__path__],
+        device=to_line(device),
+        store=store,
+        folder=str(folder),
+    )
+    spawn, start = util.spawnv_passfds, subprocess.Popen.__init__
+
+    def spawn_noting(path: Any, command: Sequence[Any], *others: Any) -> int:
+        words = [
+            f"{begin}{word}" if isinstance(word, str) and word.startswith(STARTS) else word
+            for word in command
+        ]
+        return spawn(path, words, *others)
+
+    def start_named(process: Any, command: Any, *args: Any, **keywords: Any) -> None:
+        words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
+        if Path(os.fsdecode(words[0])).name.startswith("python"):
+            said = shortened(shlex.join(map(os.fsdecode, words)))
+            recorder.note_fault(f"{said} was started as a program of its own, which is not run dry")
+        start(process, command, *args, **keywords)
+
+    with (
+        mock.patch.object(util, "spawnv_passfds", spawn_noting),
+        mock.patch.object(subprocess.Popen, "__init__", start_named),
+        recorder.recording(),
+    ):
+        yield
+
+
+def begin(device: str, store: str | None, folder: str) -> None:
+    """Note the launches of this process, for as long as it lives."""
+    kept = Store(None if store is None else Path(store))
+    read: Device = from_line(Device, device)
+    recorder = Recorder(read, kept, Path(folder))
+    recorder.begin_process()
+    _process.enter_context(recording_all(recorder, read, store, Path(folder)))
