@@ -1,4 +1,4 @@
-"""Files that the tool writes: whole or not at all, none over another, and safe in a spreadsheet."""
+"""Files: read where they have an end, written whole or not at all, and safe in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import contextlib
 import csv
 import io
 import itertools
+import json
 import os
 import re
 import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import InputError, quoted, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +26,53 @@ PICTURES = (".svg", ".png")
 """What the names of pictures end in."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """How a text begins that a spreadsheet would work out, or that was quoted because of that."""
+OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
+"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
+MOST_MIB = 1024
+"""The MiB of the largest file of rows that is read: some millions of them."""
+
+
+def read_text(path: Path | str) -> str:
+    """Return the text of the file at *path*; "-" is standard input.
+
+    Raises InputError where it cannot be read: a named pipe, which may be waited for without end, a
+    device, and what is larger than MOST_MIB among them.
+    """
+    if str(path) == "-":
+        return _decoded(sys.stdin.buffer.read(), "standard input")
+    try:
+        found = Path(path).stat()
+        if not str(path).startswith(OPEN_FILES):
+            if not stat.S_ISREG(found.st_mode):
+                refuse(f"{quoted(path)} cannot be read: it is no regular file")
+            if found.st_size > MOST_MIB << 20:
+                refuse(f"{quoted(path)} cannot be read: it is larger than {MOST_MIB} MiB")
+        content = Path(path).read_bytes()
+    except OSError as error:
+        msg = f"{quoted(path)} cannot be read: {error.strerror}"
+        raise InputError(msg) from error
+    return _decoded(content, quoted(path))
+
+
+def _decoded(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        msg = f"{name} cannot be read: it is no text in UTF-8"
+        raise InputError(msg) from error
+
+
+def read_json(text: str, name: str) -> Any:
+    """Return the values of *text*, which *name* holds; InputError where it is no JSON."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        why = "it is nested too deeply"
+    except json.JSONDecodeError as error:
+        why = str(error)
+    except ValueError:
+        why = "a number in it has thousands of digits"
+    return refuse(f"{quoted(name)} is no JSON: {why}")
 
 
 def write_file(path: Path, content: bytes) -> None:

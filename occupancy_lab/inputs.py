@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
+from occupancy_lab.text.words import count
 from occupancy_lab.values import ITEM_BYTES, MAX_STAGES, Problem
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
     if "registers" in occupancy.limiters:
         steps = {step.resource: step.most_for_one_more for step in calculation.next_steps}
         available = steps["registers"] or 0
-        warps = f"{resources.num_warps} {architecture.warp_word}s"
+        warps = count(resources.num_warps, architecture.warp_word)
         msg = (
             f"{title} cannot hold one program of {warps} with {resources.n_regs} registers a"
             f" thread; with {warps} a thread may have {available}"
@@ -194,8 +195,8 @@ def check_together(
     needed = 0 if kernel.together is None else kernel.together(problem, config)
     if resident is not None and resident < needed:
         msg = (
-            f"{gpu.title} holds {resident} programs of this kernel at once, and {needed} wait for"
-            " each other: all of them must be resident"
+            f"{gpu.title} holds {count(resident, 'program')} of this kernel at once, and {needed}"
+            " wait for each other: all of them must be resident"
         )
         raise DoesNotFitError(msg, needed=needed, available=resident)
 

@@ -241,9 +241,13 @@ def load_kernel(name: str) -> Kernel:
     found = getattr(module, "KERNELS", {}).get(entry) if suffix else getattr(module, "KERNEL", None)
     if not isinstance(found, Kernel):
         missing = f"kernel {quoted(entry)} in KERNELS" if suffix else "KERNEL"
-        refuse(
-            f"{name} has no {missing}, an occupancy_lab.kernel.Kernel that says how it is launched"
+        functions = _triton_functions(module)
+        what = (
+            f"; give one of its functions of Triton as FILE.py:FUNCTION: {listed(functions)}"
+            if functions
+            else ", an occupancy_lab.kernel.Kernel that says how it is launched"
         )
+        refuse(f"{name} has no {missing}{what}")
     if not re.fullmatch(r"\w[\w .:-]*", str(found.name)):
         refuse(f"{name} calls its kernel {found.name!r}; a name has letters, digits, _, - and .")
     return found
@@ -262,13 +266,17 @@ def load_function(name: str) -> tuple[Any, str]:
     if module is not None and entry not in getattr(module, "KERNELS", {}):
         found = getattr(module, entry, None)
         if not is_triton_function(found):
-            there = [one for one, value in vars(module).items() if is_triton_function(value)]
-            refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {listed(there)}")
+            there = listed(_triton_functions(module))
+            refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {there}")
         return found, entry
     kernel = load_kernel(name)
     if kernel.function is None:
         refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
     return kernel.function, kernel.name
+
+
+def _triton_functions(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if is_triton_function(value)]
 
 
 def innermost(function: Any) -> Any:

@@ -132,7 +132,12 @@ def split(text: str, of: str) -> list[str]:
 
 
 def literal(text: str) -> Any:
-    """Return the value that *text* has in Python; raises ValueError where it is no literal."""
+    """Return the value that *text* has in Python.
+
+    Raises ValueError where it is no literal, or longer than MOST_CHARACTERS.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -334,6 +339,8 @@ class Parameters:
 
     def check_setting(self, option: str, name: str) -> None:
         """Raise InputError unless *option* of a command line may set *name*."""
+        if self.setters.get(name) == "autotuner":
+            return
         self._check_not_set(name)
         if name in self.by_name and not self.is_constexpr(name):
             refuse(

@@ -6,24 +6,24 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import Store, compile_resources, triton_version
-from occupancy_lab.compiling.environment import running_environment
+from occupancy_lab.compiling import Store, compile_resources, kernel_launch, triton_version
+from occupancy_lab.compiling.compile import failure_of
+from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.errors import CompileTimeoutError, DoesNotFitError, InputError
 from occupancy_lab.inputs import check_fits, check_launch, check_problem, check_together
 from occupancy_lab.launch import BoundLaunch, Dtype
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import kernel_traffic, plan_grid, plan_launch
 from occupancy_lab.throughput.predict import predict, predict_launch
-from occupancy_lab.values import Traffic
+from occupancy_lab.values import Status, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from occupancy_lab.compiling.environment import Environment
-    from occupancy_lab.compiling.process import Compiler
+    from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.errors import OccupancyLabError
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.launch import Launch
     from occupancy_lab.values import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Prediction,
         Problem,
         Resources,
+        Target,
         TutorialOccupancy,
     )
 
@@ -203,6 +204,7 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
         "parts": {part.name: part.us for part in prediction.parts},
         "basis": prediction.basis,
         "calibrated": prediction.calibrated,
+        "error": prediction.error,
     }
 
 
@@ -228,31 +230,26 @@ def make_record(  # noqa: PLR0913 - the values that a record starts from
     return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 
 
-def compile_record(  # noqa: PLR0913 - the values that a record starts from
-    name: str | None,
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    gpu: Gpu,
-    *,
-    compiler: Compiler,
-    present: bool = False,
-    environment: Environment | None = None,
-) -> Record:
-    """Return the record of *kernel* as *compiler* compiles it; `load_kernel` finds it by *name*.
+def compilation(
+    named: NamedKernel, problem: Problem, config: Config, target: Target
+) -> Compilation:
+    """Return what a kernel is compiled as for *problem*, as *config* sets it."""
+    name, kernel = named
+    launch = kernel_launch(kernel, problem, config, target)
+    return Compilation(kernel.function, launch, target, name, kernel.name)
 
-    Without a *name* this process compiles it. With *present* the GPU is here and Triton's own
-    driver is used. The Triton is that of *environment*, None is this process's. Raises as
-    `make_record` does.
+
+def compile_record(
+    named: NamedKernel, problem: Problem, config: Config, gpu: Gpu, compiler: Compiler
+) -> Record:
+    """Return the record of a kernel as *compiler* compiles it.
+
+    Raises as `make_record` does.
     """
-    environment = environment or running_environment()
-    check_launch(kernel, problem, config, gpu)
-    resources = compiler.resources(
-        *(name, kernel, problem, config, gpu.target),
-        present=present and environment.is_running,
-        python=environment.python,
-    )
-    return record_of(kernel, problem, config, gpu, resources, triton=environment.triton)
+    check_launch(named.kernel, problem, config, gpu)
+    resources = compiler.resources(compilation(named, problem, config, gpu.target))
+    triton = compiler.environment.triton
+    return record_of(named.kernel, problem, config, gpu, resources, triton=triton)
 
 
 def record_of(  # noqa: PLR0913 - the values that a record is made of
@@ -352,7 +349,7 @@ class LaunchRecord(BoundLaunch):
             "local_bytes": resources.local_bytes,
             "shared": resources.shared,
             "static_shared": resources.static_shared,
-            "status": "ok",
+            "status": Status.OK.value,
             "launched_warps": resources.num_warps,
             "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
             "limiter": "+".join(occupancy.limiters),
@@ -383,14 +380,13 @@ class Untried(BoundLaunch):
     """A launch on a GPU that has no record, and why."""
 
     gpu: Gpu
-    status: str
-    """compile failed, timed out or does not fit."""
+    status: Status
     reason: str
 
     def row(self) -> dict[str, Any]:
         """Return the columns that name the launch, and why there are no others."""
         named = _launch_columns(self, self.gpu)
-        return {**named, "status": self.status, "reason": self.reason}
+        return {**named, "status": self.status.value, "reason": self.reason}
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
@@ -407,14 +403,8 @@ def _json_value(value: Any) -> Any:
 
 def untried(function: Any, launch: Launch, gpu: Gpu, error: OccupancyLabError) -> Untried:
     """Return *launch* of *function* as one that has no record on *gpu* because of *error*."""
-    return Untried.of(function, launch, gpu=gpu, status=failure_status(error), reason=str(error))
-
-
-def failure_status(error: OccupancyLabError) -> str:
-    """Return in a word or two why there is no record."""
-    if isinstance(error, DoesNotFitError | InputError):
-        return "does not fit" if isinstance(error, DoesNotFitError) else "skipped"
-    return "timed out" if isinstance(error, CompileTimeoutError) else "compile failed"
+    failure = failure_of(error)
+    return Untried.of(function, launch, gpu=gpu, status=failure.status, reason=failure.reason)
 
 
 def launch_record(

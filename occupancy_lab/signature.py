@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from occupancy_lab.errors import quoted, refuse, shortened
+from occupancy_lab.errors import listed, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
-from occupancy_lab.launch import INT64_MAX, checked_grid, plain
+from occupancy_lab.launch import INT64_MAX, checked_grid, constant_text, plain
 from occupancy_lab.notation import (
     KNOBS,
     Parameters,
@@ -31,6 +31,9 @@ from occupancy_lab.notation import (
     whole_numbers,
 )
 from occupancy_lab.values import MAX_STAGES
+
+if TYPE_CHECKING:
+    from occupancy_lab.kernel import Variant
 
 Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 """NAME=VALUE texts of a command line, or values by name, where a list is several."""
@@ -67,6 +70,30 @@ class LaunchLine:
     typical: Mapping[str, str]
     """What the signature says of each argument that it gives a type and no value: {"N": "i32:16"}.
     Any number of the type stands for it in the launch, which is to be shown nowhere."""
+    chosen: Mapping[str, tuple[Any, ...]]
+    """What the autotuner's configurations are to have, by name: one of these values."""
+
+    def choose(self, found: Sequence[Variant]) -> list[Variant]:
+        """Return those of *found* whose configuration is chosen; InputError where none is."""
+        settings = [{name: plain(one.tuned.get(name)) for name in self.chosen} for one in found]
+        kept = [
+            one
+            for one, setting in zip(found, settings, strict=True)
+            if all(
+                constant_text(setting[name]) in map(constant_text, self.chosen[name])
+                for name in setting
+            )
+        ]
+        if not kept:
+            there = [" ".join(f"{name}={value}" for name, value in one.items()) for one in settings]
+            asked = " ".join(
+                f"{name}={','.join(map(str, values))}" for name, values in self.chosen.items()
+            )
+            refuse(
+                f"the autotuner has no configuration with {quoted(asked)}; there are"
+                f" {listed(list(dict.fromkeys(there)))}"
+            )
+        return kept
 
 
 def read_launches(  # noqa: PLR0913 - a command line's options
@@ -87,7 +114,8 @@ def read_launches(  # noqa: PLR0913 - a command line's options
         function: A function of Triton, with or without autotune and heuristics.
         signature: The arguments, as the module says.
         constexprs: NAME=VALUE of each constexpr: a literal of Python, a dtype as tl.float16, or a
-            text. Several values, with commas between them, give a launch each.
+            text. Several values, with commas between them, give a launch each; of what an
+            autotuner sets they choose its configurations, as those of the next three do.
         num_warps: Warps of a program; "4,8" or a list are several.
         num_stages: Stages of a pipelined loop; several as num_warps.
         options: NAME=VALUE of further compiler options; several as constexprs.
@@ -99,9 +127,11 @@ def read_launches(  # noqa: PLR0913 - a command line's options
         InputError: Something is missing or wrong; the error names it and shows what would do.
     """
     kernel = Parameters.of(function)
-    settings = _settings(
+    given = _settings(
         kernel, constexprs, options, {"num_warps": num_warps, "num_stages": num_stages}
     )
+    chosen = {name: values for name, values in given.items() if name in kernel.setters}
+    settings = {name: values for name, values in given.items() if name not in chosen}
     texts = _entries(kernel, signature or "", settings)
     arguments = {
         name: read_argument(name, text, kernel.by_name[name].annotation_type)
@@ -114,7 +144,7 @@ def read_launches(  # noqa: PLR0913 - a command line's options
         if kernel.is_constexpr(name)
     }
     for name in KNOBS:
-        _check_knob(name, settings.get(name, ()))
+        _check_knob(name, {**settings, **chosen}.get(name, ()))
     kernel.check_complete(texts, settings)
     if math.prod(map(len, settings.values())) > MOST_LAUNCHES:
         refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
@@ -123,16 +153,17 @@ def read_launches(  # noqa: PLR0913 - a command line's options
     typical = {name: texts[name] for name, value in arguments.items() if is_typical(value)}
     lines = []
     for values in itertools.product(*settings.values()):
-        chosen = dict(zip(settings, values, strict=True))
-        known = {**kernel.defaults, **arguments, **chosen}
+        own = dict(zip(settings, values, strict=True))
+        known = {**kernel.defaults, **arguments, **own}
         lines.append(
             LaunchLine(
                 tuple(arguments[name] for name in first),
-                others | chosen,
+                others | own,
                 _read_grid(kernel, grid, known),
                 _read_bytes(kernel, "--bytes-read", bytes_read, known),
                 _read_bytes(kernel, "--bytes-written", bytes_written, known),
                 typical,
+                chosen,
             )
         )
     return tuple(lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -182,12 +183,26 @@ Where there is no loop, a pass is the whole kernel.
 """
 
 
+class Status(StrEnum):
+    """What became of a launch that was to be compiled."""
+
+    OK = "ok"
+    DOES_NOT_FIT = "does not fit"
+    """The GPU holds not one program of it."""
+    COMPILE_FAILED = "compile failed"
+    TIMED_OUT = "timed out"
+    """Its compile took longer than it may."""
+    SKIPPED = "skipped"
+    """It cannot be asked for, so nothing was compiled."""
+    INTERRUPTED = "interrupted"
+    """A signal came before it was compiled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a kernel has no Resources."""
+    """Why a launch has no Resources, or does not fit."""
 
-    status: str
-    """compile failed, or timed out."""
+    status: Status
     reason: str
     seconds: float | None = None
     """The time that was given to a compile that took longer."""
@@ -420,6 +435,10 @@ class Part:
     """The time that it would take if nothing else took any; parts overlap."""
 
 
+NOTICEABLE = 0.02
+"""Changes of a time below this are called none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """How long a launch should take, and why."""
@@ -436,6 +455,14 @@ class Prediction:
     """Where the model's constants are from, in words."""
     calibrated: bool
     """Whether they were measured on a GPU of this kind."""
+    error: float | None = None
+    """How far off a time may be at the least, as a share, where no GPU of this kind was measured;
+    None where one was."""
+
+    @property
+    def noticeable(self) -> float:
+        """The share by which another predicted time must differ to be called another."""
+        return NOTICEABLE if self.error is None else self.error
 
     @property
     def bound(self) -> str:

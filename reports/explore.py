@@ -22,7 +22,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.sweeping.recorded import read_rows, recorded_as_compiled
-from occupancy_lab.sweeping.rows import RESOURCES
+from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features
 from occupancy_lab.throughput.model import launch_times, overfull_us, row_rates

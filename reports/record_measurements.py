@@ -23,15 +23,16 @@ import numpy as np
 import pandas as pd
 
 from occupancy_lab.calibrating.calibrate import OWN_BLOCKS, calibration_of, time_calibration
-from occupancy_lab.compiling import kernel_launch
+from occupancy_lab.compiling import kernel_launch, store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.measuring.measure import PROVIDERS, provider
 from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
-from occupancy_lab.sweeping.measured import MEASURED_INTEGERS, add_columns, measured_row
-from occupancy_lab.sweeping.rows import INTEGERS
+from occupancy_lab.sweeping.measured import add_columns, measured_row
+from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.values import ITEM_BYTES, Config, Problem
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def warm_up(name: str, problem: Problem, config: Config) -> None:
 
 def measured(tasks: Sequence[Task]) -> pd.DataFrame:
     """Return a row for each of *tasks*, and one more where the tutorial launches more programs."""
-    table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT)
+    with contextlib.closing(Compiler(store_directory(), timeout=COMPILE_TIMEOUT)) as compiler:
+        table = run_tasks(tasks, compiler)
     compiled = [task for task, status in zip(tasks, table["status"], strict=True) if status == "ok"]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         asked = [(task.kernel.name, task.problem, task.config) for task in compiled]
@@ -155,7 +157,7 @@ def write(table: pd.DataFrame, name: str) -> None:
     """Write *table* into reports/data, times to 1 ns."""
     times = table[["us", "us_low", "us_high"]].astype("Float64").round(3)
     errors = table["relative_error"].astype(float).map("{:.2g}".format).replace("nan", None)
-    whole = {one: "Int64" for one in (*INTEGERS, *MEASURED_INTEGERS) if one in table}
+    whole = {str(one): "Int64" for one in table if str(one) in COLUMNS and COLUMNS[str(one)].whole}
     table = table.assign(**times, relative_error=errors).astype(whole)
     table.to_csv(DATA / name, index=False, lineterminator="\n")
     print(f"{len(table)} rows in {name}", flush=True)

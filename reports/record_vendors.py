@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from occupancy_lab import sweep
-from occupancy_lab.sweeping.rows import RESOURCES
+from occupancy_lab.table.columns import RESOURCES
 
 DATA = Path(__file__).with_name("data") / "vendors.csv"
 GPUS = ("mi300x", "mi350x", "rx7900xtx", "h100", "b200", "rtx5090")

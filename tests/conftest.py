@@ -38,6 +38,7 @@ SLOW = (
     "cli/test_cli.py",
     *("cli/test_scan.py", "scanning"),
     *("cli/test_command_lines.py", "cli/test_commands.py", "cli/test_doctor.py"),
+    "cli/test_drawn_files.py",
     *("cli/test_faults.py", "cli/test_fence.py", "evaluating/test_score.py"),
     *("explaining/test_explanation.py", "measuring/test_journal.py", "measuring/test_ncu.py"),
     *("measuring/test_process.py", "measuring/test_verify.py", "occupancy/test_cuda.py"),

@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
+from stand_ins import values_of
 
-from occupancy_lab.cli import main
+from occupancy_lab.cli import NAME, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SECONDS = 120
+"""What one command line may take: it hangs that takes longer."""
 
 
 def run(*words: str, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -31,3 +40,44 @@ def run(*words: str, text: str = "", **environment: str) -> subprocess.Completed
         main(list(words))
     status = int(raised.value.code or 0)
     return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def within_time() -> Iterator[None]:
+    """Fail a block that takes longer than SECONDS."""
+
+    def hang(_number: int, _frame: object) -> None:
+        msg = f"it takes longer than {SECONDS} s"
+        raise TimeoutError(msg)
+
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
+    """Hold a command line to an answer, or to exit 2 and one sentence that is no accident.
+
+    What is printed for --json is strict JSON.
+    """
+    status, out, err = done.returncode, done.stdout, done.stderr
+    assert status in {0, 1, 2}
+    assert "Traceback" not in err
+    if status == 2:
+        # The rows of a sweep come out although a file cannot be written.
+        assert out == "" or (words[0] == "sweep" and "cannot be written" in err)
+        assert err.startswith(f"{NAME}: ")
+        assert err.count("\n") == 1
+        assert err.endswith("\n")
+        assert "--debug shows where" not in err
+        assert len(err) < 1000
+        return
+    assert out or "--output" in words
+    assert not err or status == 1
+    asks_help = {"--help", "-h", "--version"} & {*words}
+    if ("--json" in words or "json" in words) and not asks_help:
+        values_of(out)

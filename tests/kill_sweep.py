@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from occupancy_lab.measuring.process import Batch
-from occupancy_lab.sweeping import COLUMNS
+from occupancy_lab.table.columns import SWEEP_COLUMNS
 from occupancy_lab.values import Measurement
 from occupancy_lab.workers.child import from_line
 
@@ -205,7 +205,7 @@ def _check(
         msg = f"there are {len(rows)} rows, not {len(expected)}"
         raise LostError(msg)
     for name, row in rows.items():
-        differing = [column for column in COLUMNS if row[column] != expected[name][column]]
+        differing = [column for column in SWEEP_COLUMNS if row[column] != expected[name][column]]
         if differing:
             msg = f"{name} differs in {', '.join(differing)}"
             raise LostError(msg)

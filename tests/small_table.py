@@ -13,8 +13,8 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.reporting.source import Model
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK
+from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.values import Config, Problem, Resources
 
 H100, H200 = find_gpu("h100"), find_gpu("h200")
@@ -154,7 +154,7 @@ def checks() -> list[dict[str, Any]]:
 def claims(table: pd.DataFrame, *_: Any) -> pd.DataFrame:
     """Return *table*, whose column predicted_us says what is predicted, as the model would."""
     shape = table.groupby(["rows", "cols", "dtype"], sort=False).ngroup()
-    return table.assign(bound="issue", copy_us=5.0, shape=shape)
+    return table.assign(bound="issue", roofline_us=5.0, shape=shape)
 
 
 CLAIMED = Model(claims=claims)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from guesses import calibration
 
+from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.errors import CompileError, CompileTimeoutError
 from occupancy_lab.explaining.dry_run import Launcher
 from occupancy_lab.gpus import find_gpu
@@ -18,14 +19,14 @@ from occupancy_lab.throughput import calibrations
 from occupancy_lab.values import Conditions, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import pytest
 
+    from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.explaining.dry_run import DryRun
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.launch import Launch
     from occupancy_lab.measuring.process import TimedLaunch
     from occupancy_lab.values import Problem, Resources, Target
 
@@ -124,18 +125,25 @@ def _refuse(word: str) -> None:
 
 
 class GivenCompiler:
-    """Stands in for a LaunchCompiler: *outcome* gives the resources of a launch, or why none."""
+    """Stands in for a Compiler: *outcome* gives the resources of a launch, or why none."""
 
     def __init__(self, outcome: Callable[[Mapping[str, Any], Target], Resources | str]) -> None:
         self._outcome = outcome
 
-    def prepare(self, wanted: Iterable[object]) -> None:
-        """Compile nothing."""
-        list(wanted)
+        self.environment = running_environment()
 
-    def resources(self, _function: object, launch: Launch, target: Target) -> Resources:
+    def close(self) -> None:
+        """End nothing."""
+
+    def check_file(self, name: str) -> None:
+        """Import nothing."""
+
+    def compile(self, wanted: Sequence[Compilation]) -> None:
+        """Compile nothing."""
+
+    def resources(self, wanted: Compilation) -> Resources:
         """Return what was given for the launch's keywords."""
-        found = self._outcome(launch.keywords, target)
+        found = self._outcome(wanted.launch.keywords, wanted.target)
         if isinstance(found, str):
             error = CompileTimeoutError if "longer" in found else CompileError
             raise error(found)
@@ -154,7 +162,7 @@ def dry(  # noqa: PLR0913 - what a launch line has
 ) -> DryRun:
     """Return the dry run of a launch line of which *outcome* says what is compiled."""
     compiler: Any = GivenCompiler(outcome)
-    launcher = Launcher([(find_gpu(name), False) for name in gpus.split(",")], compiler, "3.7.1")
+    launcher = Launcher([(find_gpu(name), False) for name in gpus.split(",")], compiler)
     found = [
         dataclasses.replace(
             one, launch=dataclasses.replace(one.launch, read_bytes=read, written_bytes=written)

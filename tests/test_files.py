@@ -16,7 +16,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.files import check_outputs, csv_text, export, read_cell, write_csv, write_file
+from occupancy_lab.files import (
+    MOST_MIB,
+    check_outputs,
+    csv_text,
+    export,
+    read_cell,
+    read_text,
+    write_csv,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,3 +197,24 @@ def test_rows_without_pandas_are_written_as_a_table_is(rows: list[tuple[str, int
     assert [[read_cell(text), number] for text, number in texts[1:]] == [
         [text, "" if number is None else str(number)] for text, number in rows
     ]
+
+
+def test_what_may_have_no_end_is_not_read(tmp_path: Path) -> None:
+    """A pipe that nobody writes to, a device and a file that is too large are refused at once."""
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate((MOST_MIB << 20) + 1)
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
+        with pytest.raises(InputError, match=r"cannot be read: it is no regular file"):
+            read_text(path)
+    with pytest.raises(InputError, match=r"cannot be read: it is larger than 1024 MiB"):
+        read_text(tmp_path / "large")
+
+
+def test_the_pipe_of_a_shell_is_read() -> None:
+    """What a shell's <(...) stands for is read to its end."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "w") as file:
+        file.write("rows")
+        file.close()
+        assert read_text(f"/dev/fd/{reading}") == "rows"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import launched_kernels
 import pytest
 
 from occupancy_lab import kernels
@@ -145,6 +146,14 @@ def test_files_without_a_kernel(tmp_path: Path, source: str) -> None:
     file.write_text(source, encoding="utf-8")
     with pytest.raises(InputError, match=r"empty\.py has no KERNEL"):
         load_kernel(str(file))
+
+
+def test_a_file_of_functions_has_them_listed() -> None:
+    """Where a file without a KERNEL has functions of Triton, the refusal says how to give them."""
+    file = launched_kernels.__file__
+    assert file is not None
+    with pytest.raises(InputError, match=r"no KERNEL; .* as FILE\.py:FUNCTION: .*layer_norm"):
+        load_kernel(file)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from stand_ins import CONDITIONS, dry, put_calibration
 
 from occupancy_lab.compiling import Store, compile_resources, triton_version
-from occupancy_lab.compiling.process import Compiler
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import (
     CompileError,
     CompileTimeoutError,
@@ -21,6 +21,7 @@ from occupancy_lab.errors import (
     OccupancyLabError,
 )
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel, variants
 from occupancy_lab.launch import tensor
 from occupancy_lab.occupancy.calculator import calculate
@@ -235,7 +236,7 @@ def test_what_does_not_fit_has_no_record() -> None:
     with pytest.raises(DoesNotFitError, match="num_stages 4 is the most that can fit"):
         make_record(*made, find_gpu("h100"), Store(None))
     with closing(Compiler(None)) as compiler, pytest.raises(DoesNotFitError, match="can fit"):
-        compile_record("softmax", *made, find_gpu("h100"), compiler=compiler)
+        compile_record(NamedKernel("softmax", made[0]), *made[1:], find_gpu("h100"), compiler)
 
 
 MOVED = {"read": 2**24, "written": 2**24}

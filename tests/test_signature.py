@@ -316,14 +316,38 @@ def test_autotuners_and_heuristics_set_their_own() -> None:
     (line,) = read_launches(function, signature="*fp32, *fp32, 4096", grid="n // (BLOCK - 256)")
     with pytest.raises(InputError, match=r"^--grid 'n // \(BLOCK - 256\)' comes to no number"):
         list(variants(function, line.arguments, line.keywords, line.grid))
-    assert "BLOCK is set by the autotuner" in sentence(
-        "tuned_add", "*fp32, *fp32, 1", constexprs=["BLOCK=1"]
-    )
-    assert "num_warps is set by the autotuner" in sentence(
-        "tuned_add", "*fp32, *fp32, 1", num_warps=8
-    )
+    assert "BLOCK is set by the autotuner" in sentence("tuned_add", "x_ptr=*fp32, BLOCK=256")
     assert "EVEN is set by the heuristics" in sentence("tuned_add", "*fp32, *fp32, 1, EVEN=True")
     assert "which the autotuner" in sentence("tuned_add", "*fp32, *fp32, 1", bytes_read="BLOCK")
+
+
+@pytest.mark.parametrize(
+    ("asked", "blocks"),
+    [
+        ({"constexprs": ["BLOCK=256"]}, [256]),
+        ({"constexprs": {"BLOCK": [256, 1024]}}, [256, 1024]),
+        ({"constexprs": ["BLOCK=1024,4096"], "num_warps": "4,8"}, [1024]),
+        ({"options": ["num_ctas=1"]}, [256, 1024]),
+    ],
+)
+def test_what_an_autotuner_sets_chooses_its_configurations(
+    asked: dict[str, Any], blocks: list[int]
+) -> None:
+    """Values of a constexpr, a knob or an option leave the configurations that have one of them."""
+    function = KERNELS["tuned_add"]
+    (line,) = launches("tuned_add", "*fp32, *fp32, 4096", **asked)
+    found = line.choose(list(variants(function, line.arguments, line.keywords)))
+    assert [one.tuned["BLOCK"] for one in found] == blocks
+
+
+def test_a_configuration_that_there_is_not_is_refused() -> None:
+    """The sentence has what was asked for, and what there is of it."""
+    function = KERNELS["tuned_add"]
+    (line,) = launches("tuned_add", "*fp32, *fp32, 4096", constexprs=["BLOCK=64,True"])
+    words = "no configuration with 'BLOCK=64,True'; there are BLOCK=256, BLOCK=1024$"
+    with pytest.raises(InputError, match=words):
+        line.choose(list(variants(function, line.arguments, line.keywords)))
+    assert "num_warps is '6'" in sentence("tuned_add", "*fp32, *fp32, 1", num_warps=6)
 
 
 def test_declared_types_are_the_kernels() -> None:

@@ -8,10 +8,13 @@ import inspect
 import itertools
 import textwrap
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import kernels
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DriverError
 from occupancy_lab.evaluating.score import time_errors
 from occupancy_lab.files import refused
@@ -152,7 +155,8 @@ def time_calibration(
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
     tasks = tasks_of(gpu)
-    table = run_tasks(tasks, progress=progress)
+    with closing(Compiler(store_directory(), counted=progress)) as compiler:
+        table = run_tasks(tasks, compiler)
     return measure_table(table, tasks, runs=RUNS, progress=progress, journal=journal)
 
 
@@ -199,7 +203,6 @@ BOUNDS = {
     "row_bandwidth_gbs": (0.5, 0.92, 1.05),
     "loop_bandwidth_gbs": (0.5, 0.88, 1.05),
     "copy_bandwidth_gbs": (0.5, 0.88, 1.05),
-    "stage_loss": (0.0, 0.02, 0.2),
     "split_loss": (0.0, 0.02, 0.2),
     "latency_us": (0.05, 0.4, 2.0),
     "stall_factor": (0.5, 1.3, 4.0),
@@ -218,7 +221,6 @@ BOUNDS = {
     "start_share": (0.0, 0.2, 1.5),
     "pass_share": (0.0, 0.5, 2.0),
     "tail_share": (0.0, 0.5, 1.5),
-    "prologue_factor": (0.0, 1.5, 6.0),
     "exchange_us": (0.0, 0.3, 2.0),
 }
 """The least, the first guess and the most of each constant; the bandwidths' are shares of the

@@ -352,7 +352,7 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[l
     """Return the rows of a source that `check` takes, and the DryRun of a function."""
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
-        if ".py:" in name:
+        if ".py:" in name or name.endswith(".py"):
             return _launched(name, gpu, launch)
         if Path(name).is_dir():
             return scanned(name, gpu=gpu), None

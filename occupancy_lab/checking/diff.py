@@ -1,19 +1,33 @@
-"""`diff`: what changed between two tables of compiled kernels, what crossed a step first."""
+"""`diff`: what changed between two tables of compiled kernels, times and spills first."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.checking.changes import (
+    AMOUNTS,
+    CALLED,
+    COMPARED,
+    KINDS,
+    TIMES,
+    Change,
+    both,
+    changed,
+    kind_of,
+    take_alike,
+)
 from occupancy_lab.checking.check import load
-from occupancy_lab.checking.rows import OK, RESULTS, Row, Table, shown
-from occupancy_lab.errors import InputError, refuse
-from occupancy_lab.expressions import parse
+from occupancy_lab.checking.rows import RESULTS, Row, Table, shown
+from occupancy_lab.errors import MOST_NAMED, InputError, quoted, refuse
+from occupancy_lab.errors import listed as shortly
+from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
-from occupancy_lab.text.words import LIMITS, count, listed, percent, resource_word
+from occupancy_lab.text.words import cell, count, listed, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,136 +35,8 @@ if TYPE_CHECKING:
     from occupancy_lab.expressions import Expression, Kind, Value
     from occupancy_lab.inputs import AskedGpus
 
-AMOUNTS: Mapping[str, str] = {
-    "n_regs": "registers",
-    "local_bytes": "local B",
-    "shared": "shared B",
-    "static_shared": "static shared B",
-}
-"""The amounts that are compared, and what a table calls them."""
-COMPARED = (*AMOUNTS, "programs_per_multiprocessor", "occupancy")
-"""The columns in which a change counts, where both tables have them; and the status."""
 SHOWN = 20
 """The rows that a page lists of a kind; JSON has them all."""
-_KINDS: Mapping[str, str] = {
-    "failed": "No longer compile or fit",
-    "crossed": "Crossed a step",
-    "spills": "Spill more",
-    "set": "Nothing tells these rows apart: compared as sets",
-    "other": "Changed otherwise",
-}
-"""The kinds of changes, in the order in which they are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A kernel before and after; or several of each that nothing tells apart."""
-
-    kind: str
-    """failed, crossed, spills, set or other."""
-    label: str
-    before: tuple[Row, ...]
-    after: tuple[Row, ...]
-
-    @property
-    def size(self) -> float:
-        """How large the change is, to sort by: what is lost of the occupancy, then the amounts."""
-        one, other = self.before[0], self.after[0]
-        lost = _number(one, "occupancy") - _number(other, "occupancy")
-        more = sum(abs(_number(other, name) - _number(one, name)) for name in AMOUNTS)
-        return abs(lost) * 1e9 + more
-
-    @property
-    def words(self) -> str:
-        """Say what changed: "registers 64 to 72: 3 programs per SM instead of 4, ..."."""
-        if self.kind == "set":
-            return "; ".join(_set_words(self.before, self.after))
-        return _words(self.before[0], self.after[0])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the change as plain values, for JSON."""
-        return {
-            "kind": self.kind,
-            "row": self.label,
-            "words": self.words,
-            "before": [dict(one.values) for one in self.before],
-            "after": [dict(one.values) for one in self.after],
-        }
-
-
-def _number(row: Row, name: str) -> float:
-    value = row.values.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _changed(before: Row, after: Row) -> list[str]:
-    """Return the columns whose values are known on both sides and differ."""
-    return [
-        name
-        for name in AMOUNTS
-        if None not in (one := (before.values.get(name), after.values.get(name)))
-        and one[0] != one[1]
-    ]
-
-
-def _words(before: Row, after: Row) -> str:
-    if before.status != after.status:
-        reason = after.values.get("reason") or before.values.get("reason")
-        words = f"{after.status} instead of {before.status}"
-        return f"{words}: {reason}" if reason else words
-    amounts = [
-        f"{shown(after.values[name])} {_word(name, after)} instead of {shown(before.values[name])}"
-        for name in _changed(before, after)
-    ]
-    words = listed(amounts) if amounts else "with the same amounts"
-    return f"{words}: {_occupancy_words(before, after)}"
-
-
-def _word(name: str, row: Row) -> str:
-    amd = row.gpu is not None and row.gpu.vendor == "AMD"
-    return "VGPRs" if amd and name == "n_regs" else AMOUNTS[name]
-
-
-def _occupancy_words(before: Row, after: Row) -> str:
-    """Say what fits after and before, and the resource that decides it."""
-    gpu = after.gpu
-    word = "multiprocessor" if gpu is None else gpu.architecture.multiprocessor_word
-    names = ("programs_per_multiprocessor", "occupancy")
-    (old, held), (new, holds) = (
-        [row.values.get(name) for name in names] for row in (before, after)
-    )
-    if old is None or new is None:
-        return "the programs that fit are not known"
-    share = percent(float(holds)) if isinstance(holds, int | float) else "not known"
-    if (old, held) == (new, holds):
-        return f"still {shown(new)} program{'' if new == 1 else 's'} per {word} ({share})"
-    fewer = isinstance(old, int | float) and isinstance(new, int | float) and new < old
-    decisive = after if fewer else before
-    limiters = str(decisive.values.get("limiter") or "").split("+")
-    vendor = "" if gpu is None else gpu.vendor
-    limited = listed([resource_word(vendor, one) for one in limiters if one in LIMITS] or [""])
-    why = f", limited by {limited}" if fewer else f", which {limited} limited before"
-    was = percent(float(held)) if isinstance(held, int | float) else "not known"
-    plural = "" if new == 1 else "s"
-    words = f"{shown(new)} program{plural} per {word} instead of {shown(old)}"
-    return f"{words} ({share} instead of {was}){why if limited else ''}"
-
-
-def _set_words(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
-    """Say how the values of rows differ that nothing tells apart."""
-    yield f"{count(len(before), 'row')} before and {len(after)} after differ"
-    for name in (*AMOUNTS, "programs_per_multiprocessor"):
-        one, other = (sorted(_number(row, name) for row in rows) for rows in (before, after))
-        if one != other:
-            called = AMOUNTS.get(name, "programs per multiprocessor")
-            yield f"{called} {_numbers(one)} before, {_numbers(other)} after"
-
-
-def _numbers(values: Sequence[float]) -> str:
-    counts = Counter(shown(int(value)) for value in values)
-    return ", ".join(
-        f"{one} ({times} times)" if times > 1 else one for one, times in counts.items()
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -160,7 +46,7 @@ class Diff(Answer):
     names: tuple[str, str]
     """What the tables are called."""
     changes: tuple[Change, ...]
-    """Steps that were crossed first, then spills, then the rest by size."""
+    """In the order of KINDS, the largest of each kind first."""
     unchanged: int
     """Pairs of rows that are alike."""
     removed: tuple[str, ...]
@@ -170,6 +56,10 @@ class Diff(Answer):
     broken: tuple[str, ...] = ()
     """What the changes are called for which the condition of --fail-on holds."""
     fail_on: str | None = None
+    lacking: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """The columns that only the first table has, and those that only the second has."""
+    apart: str = ""
+    """Why no row matches another, where none does."""
 
     @property
     def status(self) -> int:
@@ -184,8 +74,8 @@ class Diff(Answer):
         """Return what changed as tables and sentences."""
         before, after = (literal(name) for name in self.names)
         sections = [
-            Section(title, (), _shown([_sentence(one) for one in self.of_kind(kind)]))
-            for kind, title in _KINDS.items()
+            Section(title, (), _sentences(self.of_kind(kind)))
+            for kind, (_, title) in KINDS.items()
             if kind != "other" and self.of_kind(kind)
         ]
         pairs = [one for one in self.changes if one.kind != "set"]
@@ -198,19 +88,18 @@ class Diff(Answer):
 
     def _answer(self) -> Iterator[str]:
         kinds = Counter(one.kind for one in self.changes)
-        words = {
-            "failed": "failing now",
-            "crossed": "crossing a step",
-            "spills": "spilling more",
-            "set": "differing as sets",
-            "other": "changed otherwise",
-        }
-        parts = [f"{kinds[kind]} {said}" for kind, said in words.items() if kinds[kind]]
+        parts = [f"{kinds[kind]} {words}" for kind, (words, _) in KINDS.items() if kinds[kind]]
         yield f"{', '.join([*parts, f'{self.unchanged} unchanged'])}."
+        if self.apart:
+            yield self.apart
         if self.removed or self.added:
             before, after = (literal(name) for name in self.names)
             only = [(self.removed, before), (self.added, after)]
             yield f"{listed([f'{len(one)} only in {name}' for one, name in only if one])}."
+        for name, columns in zip(self.names, self.lacking, strict=True):
+            if columns:
+                words = f"{count(len(columns), 'column')} that only {literal(name)} has"
+                yield f"Not compared: {words}, {literal(shortly(columns))}."
         if self.fail_on is not None:
             met = count(len(self.broken), "change")
             names = "; ".join(literal(one) for one in self.broken[:SHOWN])
@@ -226,6 +115,7 @@ class Diff(Answer):
             "unchanged": self.unchanged,
             "removed": list(self.removed),
             "added": list(self.added),
+            "columns": {"removed": list(self.lacking[0]), "added": list(self.lacking[1])},
             "fail_on": self.fail_on,
             "broken": list(self.broken),
         }
@@ -241,51 +131,58 @@ def _each_once(labels: Sequence[str]) -> list[str]:
     return [literal(f"{one} ({times[one]} times)" if times[one] > 1 else one) for one in times]
 
 
-def _sentence(change: Change) -> str:
-    return f"**{literal(change.label)}**: {literal(change.words)}."
+def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
+    """Return what changed, each in words that are said once of all that they hold for."""
+    labels: dict[str, list[str]] = {}
+    for one in changes:
+        labels.setdefault(one.words, []).append(one.label)
+    return _shown(
+        [f"**{literal(_together(some))}**: {literal(words)}." for words, some in labels.items()]
+    )
+
+
+def _together(labels: Sequence[str]) -> str:
+    more = len(labels) - MOST_NAMED
+    return "; ".join([*labels[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def _table(changes: Sequence[Change]) -> Grid:
     """Return the amounts of each change before and after."""
-    columns = [
-        name
-        for name in AMOUNTS
-        if any(name in _changed(one.before[0], one.after[0]) for one in changes)
-    ]
-    rows = tuple(
-        (
-            literal(one.label),
-            *(_cell(one, name) for name in (*columns, "programs_per_multiprocessor")),
-            _cell(one, "occupancy"),
-        )
-        for one in changes
+    pairs = [(one.before[0], one.after[0]) for one in changes]
+    times = [name for name in TIMES if any(None not in both(name, *pair) for pair in pairs)]
+    fine = [pair for one, pair in zip(changes, pairs, strict=True) if one.kind != "failed"]
+    amounts = [name for name in AMOUNTS if any(name in changed(*pair) for pair in fine)]
+    columns = (*times, *amounts, "programs_per_multiprocessor", "occupancy")
+    return Grid(
+        ("", *(CALLED.get(name, name) for name in columns)),
+        tuple(
+            (literal(one.label), *(_cell(*pair, name) for name in columns))
+            for one, pair in zip(changes, pairs, strict=True)
+        ),
     )
-    headers = ("", *(AMOUNTS[name] for name in columns), "programs", "occupancy")
-    return Grid(headers, rows)
 
 
-def _cell(change: Change, name: str) -> str:
-    values = [row.values.get(name) for row in (change.before[0], change.after[0])]
-    texts = [
-        "-"
-        if value is None
-        else percent(float(value))
-        if name == "occupancy" and isinstance(value, int | float)
-        else shown(value)
-        for value in values
-    ]
+def _cell(before: Row, after: Row, name: str) -> str:
+    texts = ["-" if one is None else _text_of(name, one) for one in both(name, before, after)]
     return texts[0] if texts[0] == texts[1] else " → ".join(texts)
 
 
-def diff(
+def _text_of(name: str, value: float) -> str:
+    if name in TIMES:
+        return cell(value)
+    return percent(value) if name == "occupancy" else shown(value)
+
+
+def diff(  # noqa: PLR0913 - one argument per option of the command line
     before: Any,
     after: Any,
     *,
     fail_on: str | None = None,
+    match: Sequence[str] | None = None,
     names: tuple[str, str] = ("before", "after"),
     gpu: AskedGpus | None = None,
 ) -> Diff:
-    """Return what changed in registers, local and shared memory and occupancy.
+    """Return what changed in time, registers, local and shared memory and occupancy.
 
     Rows are the same launch where every column is equal that both tables have and that is no
     result: kernel, GPU, constexprs, num_warps, the problem. Rows that nothing tells apart are
@@ -298,6 +195,9 @@ def diff(
         fail_on: A condition of changes, whose columns are those of a row with before_ and after_:
             "after_local_bytes > before_local_bytes". Of rows that nothing tells apart, any of the
             first with any of the second may meet it. What only one table has is None in the other.
+            A change meets it too where that is not known because a value is known before and not
+            after; and it is met where it names a column that one table lacks.
+        match: The columns in which rows are equal that are the same launch, instead of all.
         names: What to call the tables.
         gpu: GPUs, as `explain` takes them, for folders.
 
@@ -305,29 +205,90 @@ def diff(
         InputError: something is wrong with a table or the condition, or both have no rows.
     """
     condition = None if fail_on is None else parse(fail_on, _FAIL_ON)
+    if before == after == "-":
+        refuse("standard input is only one of the two tables: give a file for the other")
     tables = [Table.of(load(one, gpu=gpu)[0]) for one in (before, after)]
-    both = Table.of([*tables[0].rows, *tables[1].rows])
-    if not both.rows:
+    union = Table.of([*tables[0].rows, *tables[1].rows])
+    if not union.rows:
         refuse("there are no rows to compare in either table")
     columns = [name for name in tables[0].kinds if name in tables[1].kinds and name not in RESULTS]
+    if match is not None:
+        columns = _checked(match, columns)
+        varying = {
+            kernel: [name for name in names if name in columns]
+            for kernel, names in union.varying.items()
+        }
+        union = dataclasses.replace(union, varying=varying)
     compared = [name for name in COMPARED if all(name in table.kinds for table in tables)]
     changes, only, unchanged = [], ([], []), 0  # type: ignore[var-annotated] # as it is filled
     for olds, news in _groups(tables, columns):
         single = len(olds) == len(news) == 1
-        unchanged += _take_alike(olds, news, compared)
+        unchanged += take_alike(olds, news, compared)
         if olds and news:
-            kind = _kind(olds[0], news[0]) if single else "set"
-            changes.append(Change(kind, both.label(news[0]), tuple(olds), tuple(news)))
+            kind = kind_of(olds[0], news[0]) if single else "set"
+            changes.append(Change(kind, union.label(news[0]), tuple(olds), tuple(news)))
         else:
             for place, rows in enumerate((olds, news)):
                 only[place].extend(rows)
-    changes.sort(key=_order)
-    broken = [] if condition is None else _broken(condition, both, columns, changes, only)
-    removed, added = (tuple(both.label(row) for row in rows) for rows in only)
-    return Diff(names, tuple(changes), unchanged, removed, added, tuple(broken), fail_on)
+    found = Diff(
+        names,
+        tuple(sorted(changes, key=lambda one: one.order)),
+        unchanged,
+        removed=tuple(map(union.label, only[0])),
+        added=tuple(map(union.label, only[1])),
+        lacking=_lacking(tables),
+        apart="" if changes or unchanged else _why_apart(tables, columns, names),
+        fail_on=fail_on,
+    )
+    if condition is None:
+        return found
+    broken = tuple(_broken(condition, union, columns, found, only))
+    return dataclasses.replace(found, broken=broken)
 
 
 _FAIL_ON = "after_local_bytes > before_local_bytes"
+
+
+def _lacking(tables: Sequence[Table]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns that only the first table has, and those that only the second has.
+
+    A table without rows has no columns, and lacks none.
+    """
+    if not all(table.rows for table in tables):
+        return (), ()
+    one, other = tables
+    return (
+        tuple(name for name in one.kinds if name not in other.kinds),
+        tuple(name for name in other.kinds if name not in one.kinds),
+    )
+
+
+def _checked(match: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Return the columns to match rows by; InputError where they do not name rows of both."""
+    for name in match:
+        if name not in columns:
+            refuse(f"--match {quoted(name)} names no column of both; {nearest(name, columns)}")
+    return [*match]
+
+
+def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str, str]) -> str:
+    """Say in which columns no row of one table is equal to any of the other."""
+    if not all(table.rows for table in tables):
+        return ""
+    apart = {}
+    for name in columns:
+        one, other = ({_text(row.values.get(name)) for row in table.rows} for table in tables)
+        if not one & other:
+            apart[name] = one, other
+    if not apart:
+        return "No row of one table is equal to any of the other in all that names them."
+    differing = [
+        f"{name} is {shortly(sorted(one))} in {names[0]} and {shortly(sorted(other))} in {names[1]}"
+        for name, (one, other) in apart.items()
+    ]
+    rest = literal(",".join(name for name in columns if name not in apart))
+    hint = f" --match {rest} compares rows that are equal in these." if rest else ""
+    return f"Nothing matches: {literal('; '.join(differing))}.{hint}"
 
 
 def _groups(tables: Sequence[Table], columns: Sequence[str]) -> Iterable[tuple[list[Row], ...]]:
@@ -345,60 +306,24 @@ def _text(value: Value) -> str:
     return str(int(value)) if isinstance(value, float) and not value % 1 else str(value)
 
 
-def _take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> int:
-    """Take the pairs that are alike in *names* out of both lists; return how many these are."""
-
-    def results(row: Row) -> tuple[Value, ...]:
-        return (row.status, *(row.values.get(name) for name in names))
-
-    own, others = (Counter(map(results, rows)) for rows in (olds, news))
-    alike = own & others
-    for rows in (olds, news):
-        taken = Counter(alike)
-        kept = []
-        for row in rows:
-            if taken[results(row)]:
-                taken[results(row)] -= 1
-            else:
-                kept.append(row)
-        rows[:] = kept
-    return alike.total()
-
-
-def _kind(before: Row, after: Row) -> str:
-    if after.status != OK and before.status == OK:
-        return "failed"
-    programs = [row.values.get("programs_per_multiprocessor") for row in (before, after)]
-    if None not in programs and programs[0] != programs[1]:
-        return "crossed"
-    return "spills" if _number(after, "local_bytes") > _number(before, "local_bytes") else "other"
-
-
-def _order(change: Change) -> tuple[int, bool, float, str]:
-    """Return what changes are sorted by: kind, losses of occupancy before gains, size."""
-    kinds = list(_KINDS)
-    one, other = change.before[0], change.after[0]
-    gained = _number(other, "occupancy") > _number(one, "occupancy")
-    return kinds.index(change.kind), gained, -change.size, change.label
-
-
 def _broken(
     condition: Expression,
-    both: Table,
+    union: Table,
     columns: Sequence[str],
-    changes: Sequence[Change],
+    found: Diff,
     only: tuple[list[Row], list[Row]],
 ) -> Iterator[str]:
     """Return what to call the changes for which the condition holds."""
     sides = ("before_", "after_")
-    kinds: dict[str, Kind] = {name: both.kinds[name] for name in columns}
-    kinds |= {f"{side}{name}": kind for side in sides for name, kind in both.kinds.items()}
+    kinds: dict[str, Kind] = {name: union.kinds[name] for name in columns}
+    kinds |= {f"{side}{name}": kind for side in sides for name, kind in union.kinds.items()}
     try:
         condition.check(kinds)
     except InputError as error:
         msg = f"--fail-on {error}"
         raise InputError(msg) from error
     table = Table((), kinds)
+    asked = {name.removeprefix("after_") for name in condition.names if name.startswith("after_")}
 
     def holds(before: Row | None, after: Row | None) -> bool:
         values: dict[str, Value] = {}
@@ -406,13 +331,23 @@ def _broken(
             if row is not None:
                 values |= row.values
                 values |= {f"{side}{name}": value for name, value in row.values.items()}
-        return table.evaluate(condition, values) is True
+        met = table.evaluate(condition, values)
+        if met is None and before is not None and after is not None:
+            # What was known and is not any more may be as bad as the condition says.
+            return any(
+                before.values.get(name) is not None and after.values.get(name) is None
+                for name in asked
+            )
+        return met is True
 
-    for change in changes:
+    for name in (*found.lacking[0], *found.lacking[1]):
+        if condition.names & {f"{side}{name}" for side in sides}:
+            yield f"the column {name}, which one table lacks"
+    for change in found.changes:
         if any(holds(*pair) for pair in itertools.product(change.before, change.after)):
             yield change.label
-    yield from (both.label(row) for row in only[0] if holds(row, None))
-    yield from (both.label(row) for row in only[1] if holds(None, row))
+    yield from (union.label(row) for row in only[0] if holds(row, None))
+    yield from (union.label(row) for row in only[1] if holds(None, row))
 
 
 def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked: Any) -> Diff:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from occupancy_lab import __version__
 from occupancy_lab.text.printing import json_text
-from occupancy_lab.text.words import count
+from occupancy_lab.text.words import count, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -127,7 +127,7 @@ def message_of(one: Finding) -> str:
 
 def _data(text: str) -> str:
     """Return *text* as the message of a workflow command has it."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
@@ -172,7 +172,7 @@ def _suite(outcome: Outcome) -> ET.Element:
 
 
 def _xml(text: str) -> str:
-    return _NO_XML.sub("\ufffd", text)
+    return _NO_XML.sub("\ufffd", visible(text))
 
 
 def to_sarif(checked: Checked) -> str:

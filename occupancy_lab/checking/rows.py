@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import dataclasses
 import functools
@@ -10,19 +9,19 @@ import io
 import json
 import math
 import re
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
-from occupancy_lab.files import read_cell
+from occupancy_lab.files import read_cell, read_json, read_text
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.notation import is_constant, literal
 from occupancy_lab.values import COUNTERS, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from occupancy_lab.expressions import Expression, Value
     from occupancy_lab.gpus import Gpu
@@ -62,7 +61,7 @@ RESULTS = frozenset(
 ) - {"num_ctas"}
 """The columns that come of compiling or measuring; every other column names the row."""
 _LINE = re.compile(r"[0-9]{1,9}")
-_CONSTEXPR = re.compile(r"(\w+)=(.*?)(?=, \w+=|$)")
+_CONSTEXPR = re.compile(r"\b(\w+)=(.*?)(?=, \w+=|$)")
 """A constexpr in the cell of a scan."""
 
 
@@ -207,13 +206,7 @@ def read_rows(source: str | Path) -> list[Row]:
     "-" is standard input. Raises InputError where it is no such file.
     """
     name = "standard input" if str(source) == "-" else str(source)
-    try:
-        content = sys.stdin.buffer.read() if str(source) == "-" else Path(source).read_bytes()
-        text = content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        msg = f"{quoted(name)} cannot be read: {reason}"
-        raise InputError(msg) from error
+    text = read_text(source)
     found = list(_json_rows(name, text) if text.lstrip()[:1] in {"[", "{"} else _cells(name, text))
     return make_rows(found, name)
 
@@ -230,27 +223,34 @@ def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
                 f"row {number} of {quoted(name)} names no kernel; a row is what scan, sweep or"
                 " explain --json writes"
             )
-        rows.append(Row(_flat(values), f"{name}, row {number}"))
+        flat = _flat(values)
+        for column, value in flat.items():
+            if isinstance(value, int) and not is_constant(value):
+                refuse(
+                    f"row {number} of {quoted(name)} has {quoted(value)} as {shortened(column)};"
+                    " give a number of at most 64 bits"
+                )
+        rows.append(Row(flat, f"{name}, row {number}"))
     return rows
 
 
 def _json_rows(name: str, text: str) -> Iterator[Mapping[str, Any]]:
     """Return the rows of a list, or of what explain, compare and a script's explanation have."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        msg = f"{quoted(name)} is no JSON: {error}"
-        raise InputError(msg) from error
+    document = read_json(text, name)
     if isinstance(document, dict):
-        places = [document, *(document.get("lines") or [])]
+        places = [document, *_mappings(name, document.get("lines") or [])]
         document = [
             {"source": one["place"], **row} if "place" in one else row
             for one in places
-            for row in one.get("rows") or one.get("records") or []
+            for row in _mappings(name, one.get("rows") or one.get("records") or [])
         ]
-    if not isinstance(document, list) or not all(isinstance(row, dict) for row in document):
+    yield from _mappings(name, document)
+
+
+def _mappings(name: str, found: Any) -> list[dict[str, Any]]:
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         refuse(f"{quoted(name)} holds no list of rows, as scan, sweep or explain --json writes it")
-    yield from document
+    return found
 
 
 def _cells(name: str, text: str) -> Iterator[Mapping[str, Any]]:
@@ -336,6 +336,6 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 
 def _constant(text: str) -> Value:
     try:
-        return _plain(ast.literal_eval(text))
-    except (ValueError, SyntaxError):
+        return _plain(literal(text))
+    except ValueError:
         return text

@@ -14,16 +14,19 @@ from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands
 from occupancy_lab.cli.options import (
+    VIEWED,
     Command,
     File,
     Ignored,
     Integers,
     any_launch_options,
     cache_options,
+    chosen_view,
     compile_timeout_option,
     debug_option,
     format_options,
     gpu_option,
+    matrices_options,
     matrix_options,
     of_launch,
     of_matrix,
@@ -39,6 +42,7 @@ from occupancy_lab.text.printing import (
     print_answer,
     print_json,
     print_markdown,
+    print_note,
     print_text,
     show_status,
 )
@@ -120,8 +124,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _fail(sentence: str, code: int) -> NoReturn:
-    words = _cut(" ".join(sentence.split()), LONGEST_NAME)
-    click.echo(f"{NAME}: {words}", err=True)
+    print_note(_cut(" ".join(sentence.split()), LONGEST_NAME))
     sys.exit(code)
 
 
@@ -185,6 +188,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     help="Say what the terms mean, and nothing else.",
 )
 @compile_timeout_option
+@retry_option
 @format_options
 @cache_options
 def explain(  # noqa: PLR0913 - an argument for each option that is not passed on
@@ -222,9 +226,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     )
 )
 @any_launch_options
-@click.option("--cols", type=Integers(), help="Columns of the matrix.")
-@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
-@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@matrices_options
 @click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
 @gpu_option
 @triton_option
@@ -253,22 +255,22 @@ def sweep(
 
     Of FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
     """
+    chosen = chosen_view(asked)
     if launch is None:
         from occupancy_lab.measuring.journal import Journal
         from occupancy_lab.sweeping.run import run
 
         with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
             matrix = of_matrix(asked)
-            swept = run(gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
+            swept = run(*chosen, gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
             _print_swept(swept, asked["form"])
     else:
         from occupancy_lab.explaining.launch_table import sweep_launches
 
-        views = ("where", "sort", "top", "form", "export_csv", "export_json", "export_markdown")
-        given = of_launch(launch, asked, *views)
+        given = of_launch(launch, asked, "form", *VIEWED)
         if not asked["quiet"]:
             given["progress"] = show_status
-        swept = sweep_launches(**given, gpu=gpus or None, cache=not no_cache)
+        swept = sweep_launches(*chosen, **given, gpu=gpus or None, cache=not no_cache)
         _print_swept(swept, asked["form"])
     sys.exit(swept.status)
 
@@ -284,7 +286,7 @@ def _print_swept(swept: Swept, form: str | None) -> None:
 
 @main.command(ignored=(_ONE_FORM,))
 @any_launch_options
-@matrix_options
+@matrices_options
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
 @click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
 @gpu_option
@@ -292,6 +294,7 @@ def _print_swept(swept: Swept, form: str | None) -> None:
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
 @click.option("--num-stages", type=Integers(), help="One or several, with commas.")
 @compile_timeout_option
+@retry_option
 @format_options
 @cache_options
 def compare(
@@ -302,7 +305,7 @@ def compare(
     no_cache: bool,
     **asked: Any,
 ) -> None:
-    """Set GPUs, Triton versions, kernels or stages side by side, and say what differs and why.
+    """Set GPUs, matrices, kernels, stages or Tritons side by side, and say what differs and why.
 
     Of FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
     """

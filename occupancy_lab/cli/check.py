@@ -12,7 +12,6 @@ import click
 
 from occupancy_lab.cli.options import (
     DESCRIBED,
-    OPEN_FILES,
     Command,
     File,
     Ignored,
@@ -23,19 +22,21 @@ from occupancy_lab.cli.options import (
     first_given,
     format_options,
     gpu_option,
+    matrices_options,
     of_launch,
     of_matrix,
     triton_option,
 )
 from occupancy_lab.errors import quoted, refuse
-from occupancy_lab.text.printing import print_answer, show_status
+from occupancy_lab.files import OPEN_FILES
+from occupancy_lab.text.printing import on_github, print_answer, show_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from occupancy_lab.checking.check import Check, Checked
 
-_SOURCE = re.compile(r".*\.(json|csv|py:\w+)", re.DOTALL)
+_SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """What is a file, or a function in one, and no condition."""
 
 
@@ -114,7 +115,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
         if path is not None:
             export(Path(path), forms[option](checked))
     print_answer(checked, "json" if as_json else form)
-    if os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github:
+    if on_github() if github is None else github:
         # The runner reads commands from both streams, and this one is seldom put into a file.
         click.echo(outputs.to_github(checked), err=True, nl=False)
     sys.exit(checked.status)
@@ -174,7 +175,7 @@ _LAUNCHED = (*DESCRIBED, "num_warps", "num_stages", "triton")
 
 def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return how a function among the sources is launched; InputError where there is none."""
-    functions = [one for one in sources if ".py:" in one]
+    functions = [one for one in sources if ".py:" in one or one.endswith(".py")]
     if not functions:
         if option := first_given(_LAUNCHED, asked):
             refuse(f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given")
@@ -185,15 +186,22 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "cache": not asked["no_cache"], "progress": show_status}
 
 
-@click.command(cls=Command, ignored=(Ignored(("--format",), beside="--json"),))
+@click.command(
+    cls=Command,
+    ignored=(
+        Ignored(("--format",), beside="--json"),
+        Ignored(("--match",), beside="--triton"),
+    ),
+)
 @click.argument("tables", nargs=-1, metavar="[BEFORE AFTER | FILE.py:FUNCTION]")
 @click.option("--triton", "tritons", metavar="A,B", help="Compile with two versions instead.")
 @click.option("--fail-on", metavar="CONDITION", help="Exit with 1 where a change meets it.")
+@click.option(
+    "--match", metavar="COLUMN,...", help="Rows equal in these are the same launch [default: all]."
+)
 @format_options
 @described_options
-@click.option("--cols", type=Integers(), help="Columns of the matrix.")
-@click.option("--rows", type=Integers(), help="Rows of it [default: 4096].")
-@click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32].")
+@matrices_options
 @click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
 @gpu_option
 @click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")
@@ -201,16 +209,17 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @click.option("--num-stages", type=Integers(), help="Pipeline stages, several with commas.")
 @compile_timeout_option
 @cache_options
-def diff(
+def diff(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     tables: tuple[str, ...],
     tritons: str | None,
     fail_on: str | None,
+    match: str | None,
     form: str,
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Say what changed in registers, spills, shared memory and occupancy, crossed steps first.
+    """Say what changed in time, spills, registers, shared memory and occupancy, times first.
 
     BEFORE and AFTER are files of scan, sweep or explain --json, or caches of Triton; with --triton
     the launch that --cols or FILE.py:FUNCTION asks for is compiled with both versions. Exits with 0
@@ -227,7 +236,10 @@ def diff(
     else:
         _check_tables(tables, asked)
         before, after = tables
-        found = diff_tables(before, after, fail_on=fail_on, names=(before, after), gpu=gpu)
+        columns = None if match is None else [one.strip() for one in match.split(",")]
+        found = diff_tables(
+            before, after, fail_on=fail_on, match=columns, names=(before, after), gpu=gpu
+        )
     print_answer(found, "json" if as_json else form)
     sys.exit(found.status)
 
@@ -260,5 +272,5 @@ def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
         return {**of_matrix(own), **common}
     if len(tables) > 1 or ".py:" not in tables[0]:
         refuse("beside --triton give one FILE.py:FUNCTION, or --cols")
-    given = of_launch(tables[0], asked, "tables", "tritons", "fail_on")
+    given = of_launch(tables[0], asked, "tables", "tritons", "fail_on", "match")
     return {**given, **common, "progress": show_status}

@@ -156,15 +156,15 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: bool) -> None:
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
     from occupancy_lab.calibrating.calibrate import calibrate_here
-    from occupancy_lab.files import check_outputs, export
+    from occupancy_lab.files import check_outputs, export, plain_rows
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.sweeping import views
     from occupancy_lab.sweeping.run import shown_progress
+    from occupancy_lab.table.view import to_csv
     from occupancy_lab.workers.signals import UnfinishedError
 
     def write(table: pd.DataFrame) -> None:
         if export_csv is not None:
-            export(Path(export_csv), views.to_csv(table))
+            export(Path(export_csv), to_csv([*table], plain_rows(table)))
 
     check_outputs({"--export-csv": export_csv})
     with Journal("calibrate", resume=not no_resume) as journal:
@@ -187,7 +187,13 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
     )
 
 
-@click.command(cls=Command, ignored=(Ignored(("--kernel",), without="--file"),))
+@click.command(
+    cls=Command,
+    ignored=(
+        Ignored(("--kernel",), without="--file"),
+        Ignored(("--full",), beside="--json"),
+    ),
+)
 @click.option(
     "--file",
     type=File(exists=True),
@@ -202,22 +208,24 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 )
 @click.option("--kernel", "kernels", multiple=True, metavar="FILE", help="A kernel of your own.")
 @click.option(
-    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Worst launches."
+    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Worst launches, full."
 )
 @_limit("median", "median error, 0.03 for 3%")
 @_limit("p90", "90th percentile of the error")
 @_limit("mean-loss", "mean time lost by the first choice")
 @_limit("worst-loss", "worst time lost by the first choice")
 @click.option("--min-rank", type=Number(-1, 1), help="Exit 1 below this correlation.")
+@click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
 @_as_json
-def evaluate(*, as_json: bool, **asked: Any) -> None:
+def evaluate(*, full: bool, as_json: bool, **asked: Any) -> None:
     """Set predicted times against measured ones; exit 1 where a limit is broken."""
     from occupancy_lab.evaluating.evaluation import run
 
     evaluation, broken = run(**asked)
-    print_answer(evaluation, "json" if as_json else "terminal")
+    form = "json" if as_json else "terminal"
+    print_answer(evaluation, form, evaluation.to_document(full=full))
     for sentence in broken:
-        click.echo(sentence, err=True)
+        print_note(sentence)
     sys.exit(1 if broken else 0)
 
 
@@ -388,4 +396,4 @@ def explore(output: str, rows: str | None) -> None:
     """
     from occupancy_lab.exploring.page import explore as write_page
 
-    click.echo(write_page(output, rows=rows))
+    print_text(f"{write_page(output, rows=rows)}\n")

@@ -14,14 +14,15 @@ import click
 from click.core import ParameterSource
 
 from occupancy_lab.errors import InputError, quoted, refuse
+from occupancy_lab.files import OPEN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from occupancy_lab.table.view import Exports, View
+
 LONGEST_TIMEOUT = 1_000_000.0
 """Seconds; the operating system waits for no more than some 2,000,000."""
-OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/proc/self/fd/")
-"""Where the files are that a process has open, such as the pipe of a shell's <(...)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +283,16 @@ def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def matrices_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *command* the options of several matrices."""
+    return _with_options(
+        command,
+        click.option("--cols", type=Integers(), help="Columns of the matrix."),
+        click.option("--rows", type=Integers(), help="Rows of it [default: 4096]."),
+        click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32]."),
+    )
+
+
 def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return *command* the options that describe a launch of any kernel of Triton, and its name."""
     name = click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]")
@@ -319,7 +330,7 @@ def described_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
 """What `any_launch_options` describe."""
-_OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout")
+_OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "as_json", "full", "quiet"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
 
@@ -427,6 +438,19 @@ def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--export-json", type=File(), help="Write JSON to a file too."),
         click.option("--export-markdown", type=File(), help="Write markdown too."),
     )
+
+
+VIEWED = ("where", "sort", "top", "export_csv", "export_json", "export_markdown")
+"""What `view_options` give."""
+
+
+def chosen_view(asked: dict[str, Any]) -> tuple[View, Exports]:
+    """Take out of *asked* which rows are shown and the files that they go to, and return them."""
+    from occupancy_lab.table.view import Exports, View
+
+    given = {name: asked.pop(name) for name in VIEWED}
+    exports = {name: given.pop(f"export_{name}") for name in ("csv", "json", "markdown")}
+    return View(**given), Exports(**exports)
 
 
 def _with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:

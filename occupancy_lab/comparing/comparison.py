@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,16 +16,16 @@ from occupancy_lab.comparing.entries import (
     slices,
 )
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.environment import find_environment
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import with_times
 from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
 from occupancy_lab.explaining.duration import predicted_words, recorded_words
-from occupancy_lab.explaining.explanation import Explanation, compile_case
+from occupancy_lab.explaining.explanation import Explanation, compile_cases
 from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
 from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
-from occupancy_lab.explaining.limits import answer_in_short, occupancy_words, programs_words
+from occupancy_lab.explaining.limits import answer_in_short, occupancy_words
 from occupancy_lab.explaining.short import bound_words
 from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.inputs import (
@@ -36,7 +36,7 @@ from occupancy_lab.inputs import (
     chosen_gpus,
     chosen_kernels,
     chosen_knobs,
-    chosen_problem,
+    chosen_problems,
     several,
     whole_numbers,
 )
@@ -44,10 +44,9 @@ from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import compared, limiter_words, listed, said_apart, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from occupancy_lab.comparing.entries import Entry, Slice
-    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import (
@@ -78,15 +77,14 @@ class _Cell:
     problem: Problem
     config: Config
     gpu: Gpu
-    present: bool
     asked_stages: int | None
 
 
 def compare(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
-    cols: Integer,
+    cols: Integers,
     *,
-    rows: Integer = DEFAULT_ROWS,
-    dtype: AskedDtype = "float32",
+    rows: Integers = DEFAULT_ROWS,
+    dtype: AskedDtype | Iterable[AskedDtype] = "float32",
     kernel: AskedKernel | Iterable[AskedKernel] = "softmax",
     gpu: AskedGpus | None = None,
     triton: str | Iterable[str] | None = None,
@@ -95,14 +93,16 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     num_stages: Integers | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
+    retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Comparison:
     """Compile a kernel each way that is asked for, side by side, and say what differs and why.
 
-    Every GPU is combined with every kernel, Triton version and num_stages, to 2 to 6 entries.
+    Every GPU is combined with every kernel, matrix, Triton version and num_stages, to 2 to 6
+    entries.
 
     Args:
-        cols: Columns of the matrix.
+        cols: Columns of the matrix; several as a list or with commas, as of the next two.
         rows: Rows of the matrix.
         dtype: float32, float16 or bfloat16, or torch's dtype.
         kernel: Kernels, as `explain` takes one; several as a list or with commas.
@@ -114,6 +114,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
             waits.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         progress: Told what takes long before it is done, and "" after it.
 
     Raises:
@@ -121,26 +122,42 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         CompileError: a Triton cannot compile a kernel for a target, or takes longer than it may.
         DoesNotFitError: a GPU holds not one program of a kernel.
     """
-    problem = chosen_problem(rows, cols, dtype)
+    problems = tuple(dict.fromkeys(chosen_problems(rows, cols, dtype)))
     stages = (None,) if num_stages is None else several(whole_numbers("num_stages", num_stages))
     chosen = chosen_knobs(block_size=block_size, num_warps=num_warps)
-    directory = store_directory() if cache else None
-    with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
-        kernels = chosen_kernels(kernel, compiler.check_file)
-        cells = list(_cells(problem, kernels, gpu, stages, chosen))
-        tritons = several(triton)
+    gpus, tritons = chosen_gpus(gpu), several(triton)
+    here = {one.target for one, present in gpus if present}
+    with ExitStack() as stack:
+        compilers = [
+            stack.enter_context(
+                closing(
+                    Compiler(
+                        store_directory() if cache else None,
+                        triton=one,
+                        here=here,
+                        timeout=compile_timeout,
+                        retry_failed=retry_failed,
+                        progress=progress,
+                    )
+                )
+            )
+            for one in tritons
+        ]
+        kernels = chosen_kernels(kernel, compilers[0].check_file)
+        cells = list(_cells(problems, kernels, [one for one, _ in gpus], stages, chosen))
         _check_number(len(cells) * len(tritons))
-        environments = _environments(tritons)
-        for one in kernels:
-            check_elsewhere(one, other_triton=not all(found.is_running for found in environments))
+        _check_environments(compilers, tritons)
+        other_triton = not all(one.environment.is_running for one in compilers)
+        for named in kernels:
+            check_elsewhere(named, other_triton=other_triton)
         entries = make_entries(
             [
                 (
-                    _case(cell, environment, compiler),
+                    _case(cell, compiler),
                     cell.kernel.name or cell.kernel.kernel.name,
                     cell.asked_stages,
                 )
-                for cell, environment in itertools.product(cells, environments)
+                for cell, compiler in itertools.product(cells, compilers)
             ]
         )
     return Comparison(entries, write_comparison(entries))
@@ -149,53 +166,44 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
 def _check_number(number: int) -> None:
     if number < LEAST:
         refuse(
-            "one thing cannot be compared: give two or more GPUs, Triton versions, kernels or"
-            " num_stages, with commas"
+            "one thing cannot be compared: give two or more GPUs, Triton versions, kernels, cols,"
+            " rows, dtypes or num_stages, with commas"
         )
     if number > MOST:
         refuse(
-            f"these are {number} combinations of GPU, kernel, num_stages and Triton; compare shows"
-            f" at most {MOST} side by side, and sweep any number"
+            f"these are {number} combinations of GPU, kernel, matrix, num_stages and Triton;"
+            f" compare shows at most {MOST} side by side, and sweep any number"
         )
 
 
 def _cells(
-    problem: Problem,
+    problems: tuple[Problem, ...],
     kernels: tuple[NamedKernel, ...],
-    gpu: AskedGpus | None,
+    gpus: Sequence[Gpu],
     stages: tuple[int | None, ...],
     chosen: dict[str, int | None],
 ) -> Iterator[_Cell]:
     """Return what is to be compiled with each Triton, checked."""
-    for (one, present), kernel, number in itertools.product(chosen_gpus(gpu), kernels, stages):
+    for one, kernel, problem, number in itertools.product(gpus, kernels, problems, stages):
         config = chosen_config(kernel.kernel, problem, one, {**chosen, "num_stages": number})
         check_launch(kernel.kernel, problem, config, one)
-        yield _Cell(kernel, problem, config, one, present, number)
+        yield _Cell(kernel, problem, config, one, number)
 
 
-def _environments(wanted: tuple[str | None, ...]) -> list[Environment]:
-    """Return the environments in the order asked for, whose Tritons must be different ones."""
+def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | None]) -> None:
+    """Raise InputError where two of *asked* are one Triton."""
     found: dict[str, str | None] = {}
-    environments = []
-    for text in wanted:
-        environment = find_environment(text)
-        if environment.triton in found:
+    for compiler, text in zip(compilers, asked, strict=True):
+        triton = compiler.environment.triton
+        if triton in found:
             refuse(
-                f"{found[environment.triton]} and {text} are both Triton {environment.triton}; give"
-                " versions that differ"
+                f"{found[triton]} and {text} are both Triton {triton}; give versions that differ"
             )
-        found[environment.triton] = text
-        environments.append(environment)
-    return environments
+        found[triton] = text
 
 
-def _case(cell: _Cell, environment: Environment, compiler: Compiler) -> Case:
-    case = compile_case(
-        *(cell.kernel, cell.problem, cell.config, cell.gpu),
-        compiler=compiler,
-        present=cell.present,
-        environment=environment,
-    )
+def _case(cell: _Cell, compiler: Compiler) -> Case:
+    (case,) = compile_cases(cell.kernel, cell.problem, [(cell.config, cell.gpu)], compiler)
     return with_times(case, measure=False)
 
 
@@ -203,7 +211,7 @@ KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages"
 
 
 def write_comparison(entries: tuple[Entry, ...]) -> Document:
-    """Return the comparison of *entries*, which are of one problem and differ in some dimension."""
+    """Return the comparison of *entries*, which differ in some dimension."""
     differences = _differences(entries)
     why = (Section("What differs and why", sentences=differences),) if differences else ()
     return Document(
@@ -215,14 +223,12 @@ def write_comparison(entries: tuple[Entry, ...]) -> Document:
 
 def _title(entries: tuple[Entry, ...]) -> str:
     first, differing = entries[0], differing_dimensions(entries)
-    problem = first.record.problem
-    same = [f"{problem.rows} x {problem.cols} {problem.dtype}"]
-    if "kernel" not in differing:
-        same.insert(0, first.names["kernel"])
+    same = [first.names[name] for name in ("kernel", "matrix") if name not in differing]
     if "gpu" not in differing:
         same.append(first.called("gpu"))
     names = [dict.fromkeys(entry.names[name] for entry in entries) for name in differing]
-    return f"{', '.join(same)}: {'; '.join(listed(list(several)) for several in names)}"
+    told = "; ".join(listed(list(several)) for several in names)
+    return f"{', '.join(same)}: {told}" if same else told
 
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
@@ -232,12 +238,9 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
         (
             ("target", lambda entry: entry.record.gpu.target.name),
             ("kernel", lambda entry: entry.names["kernel"]),
-            (
-                " / ".join(name for name, _ in KNOBS),
-                lambda entry: " / ".join(_knob(entry, field) for _, field in KNOBS),
-            ),
+            *((name, partial(_knob, field=field)) for name, field in KNOBS),
             *resource_rows(entries),
-            ("programs per multiprocessor", lambda entry: programs_words(entry.calculation)),
+            ("programs per multiprocessor", _programs),
             ("limiter", lambda entry: limiter_words(entry.calculation)),
             ("occupancy", lambda entry: occupancy_words(entry.calculation)),
             ("num_programs", num_programs_words),
@@ -267,7 +270,7 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     along = [said_of_each(slices(entries, name), _along) for name in differing]
     stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()
     plans: tuple[str, ...] = ()
-    if "kernel" in differing:
+    if {"kernel", "matrix"} & {*differing}:
         plans = said_apart(entries, lambda entry: (plan_sentence(entry),))
     tutorial: tuple[str, ...] = ()
     if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
@@ -286,8 +289,12 @@ def _along(part: Slice) -> Iterator[str]:
         yield from between_gpus(part)
     else:
         yield from moves(part)
-    if part.dimension in {"gpu", "kernel"}:
+    if part.dimension in {"gpu", "kernel", "matrix"}:
         yield from _choices(part)
+
+
+def _programs(entry: Entry) -> str:
+    return str(entry.record.occupancy.programs_per_multiprocessor)
 
 
 def _knob(entry: Entry, field: str) -> str:

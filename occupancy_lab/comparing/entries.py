@@ -27,12 +27,12 @@ from occupancy_lab.text.words import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from occupancy_lab.values import NextStep
+    from occupancy_lab.values import NextStep, Problem
 
-DIMENSIONS = ("gpu", "kernel", "triton", "num_stages")
+DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "num_stages")
 """What entries can differ in, in the order in which it is spoken of."""
 PLACE = "{place}"
-PREPOSITIONS = {"gpu": "on", "kernel": "in", "triton": "with", "num_stages": "with"}
+PREPOSITIONS = dict.fromkeys(DIMENSIONS, "with") | {"gpu": "on", "kernel": "in", "matrix": "for"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Entry(Case):
     """One column of a comparison: a case, and what it is called in each dimension."""
 
     names: Mapping[str, str]
-    """By dimension: "H100 SXM", "softmax", "Triton 3.7.1", "num_stages 4"."""
+    """By dimension: "H100 SXM", "softmax", "4096 x 781 float32", "Triton 3.7.1", "num_stages 4"."""
     name: str
     """What sets it apart from the other entries: the names that differ."""
 
@@ -66,6 +66,7 @@ def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, 
         {
             "gpu": case.record.gpu.title,
             "kernel": case.record.kernel.name if unique else literal(text),
+            "matrix": _matrix(case.record.problem),
             "triton": f"Triton {case.record.triton_version}",
             "num_stages": "" if stages is None else f"num_stages {stages}",
         }
@@ -81,6 +82,10 @@ def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, 
         )
         for (case, _, _), names in zip(cases, all_names, strict=True)
     )
+
+
+def _matrix(problem: Problem) -> str:
+    return f"{problem.rows} x {problem.cols} {problem.dtype}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +195,12 @@ def _unsaid(_entry: Entry) -> None:
     return None
 
 
+def _number_allowed(entry: Entry, resource: str) -> str | None:
+    """Return what a limit allows without its arithmetic: "10"."""
+    limits = {one.resource: one.programs for one in entry.record.occupancy.limits}
+    return str(limits[resource]) if resource in limits else None
+
+
 def _allowed(entry: Entry, resource: str) -> str | None:
     """Return what a limit allows with its arithmetic: "VGPRs allow 10 programs (...)"."""
     limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
@@ -223,7 +234,8 @@ def _limits(part: Slice) -> Iterator[str]:
         if resource not in POOLS and resource not in limiters:
             continue
         pool = part.said(POOLS.get(resource, _unsaid))
-        allowed = part.said(partial(_allowed, resource=resource))
+        numbers = part.said(partial(_number_allowed, resource=resource))
+        allowed = numbers and part.said(partial(_allowed, resource=resource))
         sentences = [_sentence(text) for text in (pool, allowed) if text]
         if sentences:
             yield " ".join(sentences)

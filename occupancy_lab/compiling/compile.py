@@ -21,6 +21,8 @@ from occupancy_lab.compiling.offline import default_options, foreign_options, of
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
+    CompileTimeoutError,
+    DoesNotFitError,
     InputError,
     OccupancyLabError,
     TargetError,
@@ -29,6 +31,7 @@ from occupancy_lab.errors import (
 )
 from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.launch import constant_text
+from occupancy_lab.values import Failure, Status
 from occupancy_lab.workers.child import Printed, captured
 
 if TYPE_CHECKING:
@@ -368,15 +371,20 @@ def can_compile(target: Target) -> bool:
     return True
 
 
-def would_fail_again(error: OccupancyLabError) -> bool:
-    """Tell whether a compile that ended with *error* would again: whether to remember it.
+def failure_of(error: OccupancyLabError) -> Failure:
+    """Return *error*, for which a launch has no Resources or does not fit, as a value.
 
-    Only what a compiler says of the kernel lasts. A full disk, too little memory, and a compiler
+    It lasts where a compiler says it of the kernel. A full disk, too little memory, and a compiler
     that was killed or ended without a word pass, and so may what is not a compiler's.
     """
-    return isinstance(error, CompileError) and (
-        error.__cause__ is not None and _lasts(error.__cause__)
-    )
+    if isinstance(error, DoesNotFitError | InputError):
+        fits_not = isinstance(error, DoesNotFitError)
+        return Failure(Status.DOES_NOT_FIT if fits_not else Status.SKIPPED, str(error))
+    if isinstance(error, CompileTimeoutError):
+        return Failure(Status.TIMED_OUT, str(error))
+    cause = error.__cause__ if isinstance(error, CompileError) else None
+    lasting = cause is not None and _lasts(cause)
+    return Failure(Status.COMPILE_FAILED, str(error), lasting=lasting)
 
 
 def _lasts(error: BaseException) -> bool:

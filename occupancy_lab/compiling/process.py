@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -17,29 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import (
     compile_launch,
-    compile_resources,
-    kernel_launch,
+    failure_of,
     resource_key,
-    triton_version,
-    would_fail_again,
 )
-from occupancy_lab.compiling.store import Store, key_as_json, make_directory
-from occupancy_lab.errors import (
-    CompileError,
-    CompileTimeoutError,
-    InputError,
-    OccupancyLabError,
-)
-from occupancy_lab.kernel import innermost, kernel_file, load_file, load_function
+from occupancy_lab.compiling.store import Store, key_as_json
+from occupancy_lab.errors import InputError, OccupancyLabError
+from occupancy_lab.kernel import innermost, load_file, load_function
 from occupancy_lab.launch import Launch  # noqa: TC001 - `from_line` reads the fields' types
-from occupancy_lab.values import Failure, Resources, Target
+from occupancy_lab.values import Failure, Resources, Status, Target
 from occupancy_lab.workers.child import Child, from_line, serve, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, Problem
+    from collections.abc import Iterator
 
 ATTEMPTS = 3
 """How often a compile is tried whose process dies: killed from outside, it may well work again."""
@@ -89,14 +77,14 @@ class CompileProcess:
     def _ask(self, request: Request | Import, kind: Any, timeout: float | None) -> Any:
         for _ in range(ATTEMPTS):
             if self._child.closed:
-                return Failure("compile failed", "interrupted")
+                return Failure(Status.COMPILE_FAILED, "interrupted")
             line = self._child.ask(to_line(request), timeout)
             if line is None:
-                return Failure("timed out", f"longer than {timeout:g} s", timeout)
+                return Failure(Status.TIMED_OUT, f"longer than {timeout:g} s", timeout)
             if line:
                 return self._answer(kind, line)
         reason = f"the compiling process died {ATTEMPTS} times: {self._child.last_words}"
-        return Failure("compile failed", reason)
+        return Failure(Status.COMPILE_FAILED, reason)
 
     def _answer(self, kind: Any, line: str) -> Any:
         try:
@@ -104,139 +92,11 @@ class CompileProcess:
         except ValueError:
             self._child.end()
             reason = f"the compiling process answers what is no answer: {line.strip()[:40]!r}"
-            return Failure("compile failed", reason)
+            return Failure(Status.COMPILE_FAILED, reason)
 
     def close(self) -> None:
         """End the process for good, from any thread and in the middle of a compile too."""
         self._child.close()
-
-
-class Compiler:
-    """What kernels compile to: from the store, or from a process for each Python that is asked."""
-
-    def __init__(
-        self,
-        directory: Path | None,
-        *,
-        timeout: float | None = COMPILE_TIMEOUT,
-        progress: Callable[[str], None] = lambda _said: None,
-    ) -> None:
-        """Keep what is compiled in the store at *directory*; None keeps nothing.
-
-        *progress* is told what is compiled before it is, within *timeout* seconds each, and "" when
-        that is done.
-        """
-        self._directory = directory
-        self._timeout = timeout
-        self._progress = progress
-        self._processes: dict[str, CompileProcess] = {}
-
-    def close(self) -> None:
-        """End the processes."""
-        for process in self._processes.values():
-            process.close()
-
-    def check_file(self, name: str) -> None:
-        """Raise InputError where *name* is a kernel's file that cannot be imported.
-
-        It is imported in a process first, as it may do anything at all. The store remembers a
-        file that was.
-        """
-        file = kernel_file(name)
-        if file is None or not os.access(file, os.R_OK) or not file.is_file():
-            return  # importing it says why
-        known = None if self._directory is None else self._directory / "imported" / _digest(file)
-        if known is not None and known.exists():
-            return
-        process = self._process(sys.executable)
-        with self._said(f"importing {file.name} ..."):
-            failure = process.import_file(file, self._timeout)
-        if failure is not None:
-            raise InputError(_why_not_imported(file, failure))
-        if known is not None:
-            with contextlib.suppress(OSError):
-                make_directory(known.parent.parent)
-                known.parent.mkdir(exist_ok=True)
-                known.touch()
-
-    def resources(  # noqa: PLR0913 - what a compile depends on
-        self,
-        name: str | None,
-        kernel: Kernel,
-        problem: Problem,
-        config: Config,
-        target: Target,
-        *,
-        present: bool = False,
-        python: str = sys.executable,
-    ) -> Resources:
-        """Return what *kernel*, which `load_kernel` finds by *name*, takes on *target*.
-
-        Without a *name* only this process has the kernel, so this process compiles it, in whatever
-        time it takes. With *present* the target's GPU is here, as `compile_resources` has it.
-        *python* compiles with its own Triton.
-
-        Raises CompileError where it cannot, or takes longer than it may.
-        """
-        store = Store(self._directory)
-        if name is None:
-            with self._said(f"compiling {kernel.name} for {target.name} ..."):
-                return compile_resources(kernel, problem, config, target, store, present=present)
-        launch = kernel_launch(kernel, problem, config, target)
-        if python == sys.executable:
-            stored = store.get(resource_key(kernel.function, launch, target))
-            if stored is not None:
-                return stored
-        directory = None if self._directory is None else str(self._directory)
-        request = Request(name, launch, target, directory, present)
-        with self._said(f"compiling {kernel.name} for {target.name} ..."):
-            outcome = self._process(python).compile(request, self._timeout)
-        if isinstance(outcome, Resources):
-            return outcome
-        if outcome.seconds is None:
-            raise CompileError(outcome.reason)
-        called = (
-            f"{kernel.name} with num_warps {config.num_warps} and num_stages {config.num_stages}"
-        )
-        raise CompileTimeoutError.of(called, outcome.seconds, target.name)
-
-    def _process(self, python: str) -> CompileProcess:
-        if python not in self._processes:
-            self._processes[python] = CompileProcess(python)
-        return self._processes[python]
-
-    @contextlib.contextmanager
-    def _said(self, what: str) -> Iterator[None]:
-        self._progress(what)
-        try:
-            yield
-        finally:
-            self._progress("")
-
-
-def check_files(
-    names: Iterable[str], directory: Path | None, timeout: float | None = COMPILE_TIMEOUT
-) -> None:
-    """Raise InputError where one of *names* is a kernel's file that cannot be imported.
-
-    The store at *directory* remembers which can be.
-    """
-    with contextlib.closing(Compiler(directory, timeout=timeout)) as compiler:
-        for name in names:
-            compiler.check_file(name)
-
-
-def _digest(file: Path) -> str:
-    """Return a name for what *file* holds and what imports it."""
-    versions = f"{sys.version} {triton_version()}".encode()
-    return hashlib.sha256(versions + file.read_bytes()).hexdigest()
-
-
-def _why_not_imported(file: Path, failure: Failure) -> str:
-    if failure.seconds is not None:
-        return f"{file} takes longer than {failure.seconds:g} s to import"
-    reason = failure.reason
-    return reason if reason.startswith(str(file)) else f"{file} cannot be imported: {reason}"
 
 
 class _NoTorch(ModuleType):
@@ -271,10 +131,10 @@ def answer(request: Request) -> Resources | Failure:
         with _without_torch():
             differences = _differences(function, request)
     except OccupancyLabError as error:
-        return Failure("compile failed", str(error))
+        return failure_of(error)
     if differences:
         reason = f"on {os.uname().nodename} {' and '.join(differences)}"
-        return Failure("compile failed", reason)
+        return Failure(Status.COMPILE_FAILED, reason)
     try:
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
@@ -287,7 +147,7 @@ def answer(request: Request) -> Resources | Failure:
                 present=request.present,
             )
     except OccupancyLabError as error:
-        return Failure("compile failed", str(error), lasting=would_fail_again(error))
+        return failure_of(error)
 
 
 def import_file(file: str) -> Failure | None:
@@ -295,10 +155,10 @@ def import_file(file: str) -> Failure | None:
     try:
         load_file(Path(file))
     except InputError as error:
-        return Failure("compile failed", str(error))
+        return Failure(Status.COMPILE_FAILED, str(error))
     except BaseException as error:  # noqa: BLE001 - whatever a file raises, a file raised it
         reason = f"{file} cannot be imported: {type(error).__name__}: {error}"
-        return Failure("compile failed", reason.rstrip(": "))
+        return Failure(Status.COMPILE_FAILED, reason.rstrip(": "))
     return None
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from occupancy_lab.compiling.compile import would_fail_again
+from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.offline import Device
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder, ScriptLaunch
@@ -33,7 +33,7 @@ from occupancy_lab.errors import (
 )
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
-from occupancy_lab.values import Failure, Resources
+from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.child import Child, Printed, captured, from_line, serve, to_line
 
 if TYPE_CHECKING:
@@ -83,11 +83,12 @@ def names_script(name: str) -> bool:
     A function that the file defines with `def` and without a decorator of Triton is a script's.
     """
     path, suffix, entry = name.partition(".py:")
-    if not suffix:
-        return False
+    file = Path(f"{path}.py")
     try:
-        tree = ast.parse(Path(f"{path}.py").read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        if not suffix or not file.is_file():  # a named pipe is waited for
+            return False
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     jit = {"jit", "autotune", "heuristics"}
     return any(
@@ -213,7 +214,8 @@ class Script:
         outcome: Resources | Failure = from_line(Resources | Failure, line)
         if isinstance(outcome, Resources):
             return outcome
-        raise (CompileError if outcome.status == "compile failed" else InputError)(outcome.reason)
+        error = CompileError if outcome.status is Status.COMPILE_FAILED else InputError
+        raise error(outcome.reason)
 
     def _again(self) -> None:
         """Run the script once more after its process died in a compile."""
@@ -236,10 +238,8 @@ def _compile(asked: Compile) -> Resources | Failure:
     """Return what a launch compiles to, or why it does not."""
     try:
         return _recorders[0].resources(asked.index, asked.changes)
-    except CompileError as error:
-        return Failure("compile failed", str(error), lasting=would_fail_again(error))
     except OccupancyLabError as error:
-        return Failure("refused", str(error))
+        return failure_of(error)
 
 
 def _run(asked: Run) -> Ran:

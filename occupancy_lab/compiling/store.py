@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.files import replace_file
-from occupancy_lab.values import Failure, Resources
+from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,11 +133,11 @@ class Store:
         fields = self._read("failures", key)
         if self._directory is None or fields is None or fields.keys() != {"status", "reason"}:
             return None
-        if not all(isinstance(value, str) for value in fields.values()):
+        if fields["status"] not in [*Status] or not isinstance(fields["reason"], str):
             return None
         path = _path(self._directory, "failures", key)
         reason = f"{fields['reason']}; remembered in {path}, --retry-failed compiles it again"
-        return Failure(fields["status"], reason)
+        return Failure(Status(fields["status"]), reason)
 
     def put_failure(self, key: Mapping[str, Any], failure: Failure) -> Failure:
         """Keep why *key* did not compile, and return it as `get_failure` does from now on."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import check_files
+from occupancy_lab.compiling.compiler import check_files
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
 from occupancy_lab.gpus import find_gpus
@@ -18,7 +18,7 @@ from occupancy_lab.sweeping.recorded import CHECK, read_table, recorded_table
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import change, count, difference, formatted, listed
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import copy_us, predict_rows, row_config, row_problem
+from occupancy_lab.throughput.predict import predict_rows, row_config, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from occupancy_lab.evaluating.score import Score
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.throughput.calibrations import Basis
+    from occupancy_lab.throughput.calibrations import Basis, Constants
     from occupancy_lab.values import Config, Problem
 
 SHAPE = ["rows", "cols", "dtype"]
@@ -60,8 +60,8 @@ def with_predictions(
 ) -> pd.DataFrame:
     """Return those of *rows*, all of *gpu*, that can be predicted, with the predictions.
 
-    The columns predicted_us, bound, copy_us (the time of a plain copy of as many bytes) and shape
-    (a number) are added. *kernels* has, by name, the kernels that are not the lab's own.
+    The columns predicted_us, bound, roofline_us and shape (a number) are added. *kernels* has, by
+    name, the kernels that are not the lab's own.
 
     Raises InputError where a kernel is neither there nor the lab's own.
     """
@@ -71,9 +71,14 @@ def with_predictions(
     return chosen.assign(
         predicted_us=[row.prediction.us for row in found],
         bound=[row.prediction.bound for row in found],
-        copy_us=[copy_us(row.total_bytes, basis.constants) for row in found],
+        roofline_us=[roofline_us(row.total_bytes, basis.constants) for row in found],
         shape=chosen.groupby(SHAPE, sort=False).ngroup(),
     )
+
+
+def roofline_us(moved: int, constants: Constants) -> float:
+    """Return the time in us of a launch and *moved* bytes at the device memory's full bandwidth."""
+    return constants.launch_us + constants.drain_us + moved / constants.row_bandwidth_gbs / 1e3
 
 
 PREDICTION, ROOFLINE, OCCUPANCY = "prediction", "roofline", "highest occupancy"
@@ -143,16 +148,17 @@ class Evaluation(Answer):
     left_out: tuple[str, ...] = ()
     """Uses of the table that were not asked for, and are in no default."""
 
-    def to_document(self) -> Document:
-        """Return the evaluation in words."""
-        explained = (*EXPLAINED.splitlines(), *_left_out(self))
+    def to_document(self, *, full: bool = True) -> Document:
+        """Return the evaluation in words: the *full* text, or a screen."""
+        sections = (
+            *(_result_section(result) for result in self.results),
+            Section("What the numbers are", sentences=(*EXPLAINED.splitlines(), *_left_out(self))),
+        )
+        overview = Section("", (_overview(self.results),), (SHORT, *_left_out(self)))
         return Document(
             "Predicted times, set against measured ones",
             tuple(_in_short(result) for result in self.results),
-            (
-                *(_result_section(result) for result in self.results),
-                Section("What the numbers are", sentences=explained),
-            ),
+            sections if full else (overview,),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,7 +231,7 @@ def make_result(  # noqa: PLR0913, PLR0917 - what a result is made of
         without_prediction=without,
         scores=(
             score(PREDICTION, rows, rows["predicted_us"]),
-            score(ROOFLINE, rows, rows["copy_us"]),
+            score(ROOFLINE, rows, rows["roofline_us"]),
             score(OCCUPANCY, rows, -rows["occupancy"], times=False),
         ),
         groups=tuple(_groups(rows)),
@@ -323,6 +329,10 @@ def choose(table: pd.DataFrame, gpus: Sequence[str], uses: Sequence[str]) -> pd.
     return chosen
 
 
+SHORT = (
+    "The first choice is the configuration of a shape with the least predicted time. `--full` has"
+    " the errors by kind of launch, the worst launches, and what the numbers are."
+)
 EXPLAINED = """\
 The error of a launch is |predicted / measured - 1|; the bias is the same with its sign.
 The goals are what the lab aims at; where a number does not reach its goal, so far it has not.
@@ -330,8 +340,8 @@ The first choice is the configuration of a shape with the least predicted time; 
 its measured time over that of the fastest, minus 1.
 The rank correlation is Spearman's between predicted and measured times inside a shape, its mean \
 over the shapes.
-roofline takes a launch and the traffic at the bandwidth of a plain copy: the same for every \
-configuration of a shape. It cannot choose, so its first choice is the first row of the grid.
+roofline takes a launch and the traffic at the full bandwidth of the device memory: the same for \
+every configuration of a shape. It cannot choose, so its first choice is the first row of the grid.
 highest occupancy launches the configuration with the highest occupancy, the first row of the grid \
 where several have it. It says no time."""
 
@@ -341,6 +351,20 @@ def _left_out(evaluation: Evaluation) -> Iterator[str]:
         uses = listed([literal(use) for use in evaluation.left_out])
         options = " ".join(f"--use {shlex.quote(use)}" for use in evaluation.left_out)
         yield f"Launches whose use is {uses} are left out; `{options}` takes them instead."
+
+
+def _overview(results: Sequence[Result]) -> Table:
+    """Return the numbers of the predictions, a column for each result."""
+    rows = tuple(
+        (
+            metric.words,
+            formatted(metric.goal, metric.form),
+            *(metric.write(result.score) for result in results),
+        )
+        for metric in METRICS.values()
+    )
+    titles = (f"{result.title}, {literal(result.use)}" for result in results)
+    return Table(("", "goal", *titles), rows)
 
 
 def _in_short(result: Result) -> str:

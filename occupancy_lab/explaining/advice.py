@@ -12,12 +12,13 @@ from occupancy_lab.compiling import Store, kernel_launch, resource_key
 from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
 from occupancy_lab.explaining.launch import work_word
+from occupancy_lab.explaining.limits import LACKING
 from occupancy_lab.explaining.timing import (
-    NOTICEABLE,
     STAGES_REASONS,
     predicted_launches,
     reason,
     recorded_change,
+    sees_stages,
     timing,
 )
 from occupancy_lab.inputs import DEFAULT_ROWS, SOFTMAXES, NamedKernel
@@ -25,6 +26,7 @@ from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.text.document import Section
 from occupancy_lab.text.words import change, count, microseconds, said_of_each
+from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +51,13 @@ class Change:
     """-0.1 is 10% less."""
     basis: str
     """recorded, predicted, or estimated: predicted of what is not compiled."""
+    noticeable: float = NOTICEABLE
+    """The share from which on the one is called faster."""
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the other launch takes noticeably less time."""
+        return self.share <= -self.noticeable
 
     def __str__(self) -> str:
         return f"{change(self.share)} {self.basis}"
@@ -64,7 +73,7 @@ class Advice:
     @property
     def worth_it(self) -> bool:
         """Whether nothing is known against it: no time that was predicted or recorded."""
-        return self.change is None or self.change.share <= -NOTICEABLE
+        return self.change is None or self.change.is_faster
 
 
 def with_alternatives(case: Case, directory: Path | None) -> Case:
@@ -183,13 +192,10 @@ def _rows_estimate(case: Case) -> Alternative | None:
 def _comparable(case: Case, task: Task, resources: Resources) -> bool:
     """Tell whether the prediction sees all that differs between *case* and *task*."""
     own, other = case.record.config, task.config
-    if task.kernel.grid is not Grid.PERSISTENT or own.num_stages == other.num_stages:
+    loops = None not in {case.record.resources.loop_instructions, resources.loop_instructions}
+    if loops and own.num_stages == other.num_stages:
         return True
-    return _sees_stages(own, case.record.resources) and _sees_stages(other, resources)
-
-
-def _sees_stages(config: Config, resources: Resources) -> bool:
-    return config.num_stages == 1 or bool(resources.async_copies)
+    return sees_stages(own, case.record.resources) and sees_stages(other, resources)
 
 
 def _command(command: str, case: Case, **options: object) -> str:
@@ -247,7 +253,7 @@ def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
     if "recorded" in bases:
         known = [(found, one) for found, one in known if found.basis == "recorded"]
     best = min(known, key=lambda pair: pair[0].share, default=None)
-    if best is None or best[0].share > -NOTICEABLE:
+    if best is None or not best[0].is_faster:
         return None
     return best[1], best[0]
 
@@ -261,7 +267,8 @@ def _change(case: Case, other: Alternative | None) -> Change | None:
         return Change(other.recorded_us / own_us - 1, "recorded")
     if prediction is None or other.us is None:
         return None
-    return Change(other.us / prediction.us - 1, "estimated" if other.estimated else "predicted")
+    basis = "estimated" if other.estimated else "predicted"
+    return Change(other.us / prediction.us - 1, basis, prediction.noticeable)
 
 
 def what_instead(case: Case) -> Iterator[str]:
@@ -274,7 +281,10 @@ def what_instead(case: Case) -> Iterator[str]:
     yield from rival_sentences(case.recorded.faster)
     if case.alternatives.searched:
         instead = launch_instead(case)
-        yield _as_it_is(case) if instead is None else _instead(case, *instead)
+        if instead is not None:
+            yield _instead(case, *instead)
+        elif not any(one.change for one in advice(case)):
+            yield _as_it_is(case)
 
 
 def _as_it_is(case: Case) -> str:
@@ -371,10 +381,9 @@ def _single_stage_change(case: Case) -> Change | None:
     recorded, timed = recorded_change(case, "single_stage"), timing(case)
     if recorded is not None:
         return Change(recorded, "recorded")
-    seen = _sees_stages(case.record.config, case.record.resources)
-    if timed is None or timed.single_stage is None or not seen:
+    if timed is None or timed.single_stage is None:
         return None
-    return Change(timed.change(timed.single_stage), "predicted")
+    return Change(timed.change(timed.single_stage), "predicted", timed.prediction.noticeable)
 
 
 def _brings(found: Change | None) -> str:
@@ -392,11 +401,15 @@ def _fewer_warps(case: Case) -> Iterator[Advice]:
     config, architecture = case.record.config, case.architecture
     if elements is None or elements * item_bytes >= WIDEST_ACCESS or config.num_warps == 1:
         return
+    if case.record.resources.local_bytes:
+        return  # fewer threads would have to hold as much
     threads = config.block_size * item_bytes // WIDEST_ACCESS
     num_warps = max(1, threads // architecture.warp_size)
+    longer = _with_warps(case, num_warps)
+    if longer is None and LACKING.keys() & case.record.occupancy.limiters:
+        return  # as many programs of fewer warps leave more of the multiprocessor empty
     if num_warps < config.num_warps:
         more = config.block_size / (num_warps * architecture.warp_size)
-        longer = _with_warps(case, num_warps)
         yield Advice(
             f"{count(num_warps, architecture.warp_word)} per program would give each thread"
             f" {more:g} elements instead of {elements:g}, and a reduction fewer"

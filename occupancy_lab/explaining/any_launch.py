@@ -6,19 +6,23 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
-from occupancy_lab.explaining.neighbours import rank
+from occupancy_lab.explaining.neighbours import first_of, have_times, predicted_us, rank
 from occupancy_lab.explaining.short import BOUNDS, limits_with_bars
 from occupancy_lab.record import LaunchRecord, Untried
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
+    cell,
+    change,
     compared,
     count,
+    error_words,
     known,
     limiter_words,
     listed,
     microseconds,
     percent,
+    prediction_words,
     resource_word,
     said_of_each,
 )
@@ -75,16 +79,16 @@ def write_launch(
 def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False) -> Document:
     """Return the configurations of one launch line on one or several GPUs as one table.
 
-    With *full* each limit of the configuration that holds most warps follows.
+    With *full* each limit of the first of them, as `first_of` chooses it, follows.
     """
     records = [run for run in runs if isinstance(run, LaunchRecord)]
-    knobs = varying([{**_constexprs(run), **run.options} for run in runs])
+    knobs = varying([settings_of(run) for run in runs])
     several = len({run.gpu.key for run in runs}) > 1
     timed = any(record.least_us is not None for record in records)
     rows = tuple(
         (
             *((run.gpu.key,) if several else ()),
-            ", ".join(setting({**_constexprs(run), **run.options}, knob) for knob in knobs),
+            ", ".join(setting(settings_of(run), knob) for knob in knobs),
             *_outcome(run, timed=timed),
         )
         for run in runs
@@ -96,9 +100,10 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
         *(("time",) if timed else ()),
         "limited by",
     )
-    best = tuple(_best_of(records))
-    chosen = tuple(record for record, _ in best)
-    sentences = [_best_sentence(record, alike, knobs) for record, alike in best]
+    keys = dict.fromkeys(record.gpu.key for record in records)
+    of_each = [[one for one in records if one.gpu.key == key] for key in keys]
+    chosen = tuple(map(first_of, of_each))
+    sentences = [first_sentence(found, knobs) for found in of_each]
     sentences += said_of_each(chosen, lambda record: (time_sentence(record),)) if timed else ()
     sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
     if full and chosen:
@@ -139,37 +144,58 @@ def _outcome(run: LaunchRecord | Untried, *, timed: bool) -> tuple[str, ...]:
     return (*numbers(run), *((_time(run),) if timed else ()), limiter_words(run.calculation))
 
 
-def _best_of(records: Sequence[LaunchRecord]) -> Iterator[tuple[LaunchRecord, int]]:
-    """Return of each GPU's records the one that spills least and then keeps most warps resident.
+def first_sentence(records: Sequence[LaunchRecord], knobs: Sequence[str]) -> str:
+    """Say which of *records*, all of one GPU, `first_of` chooses, and how many are not behind it.
 
-    With it comes how many others do as well.
+    It has the values of *knobs*.
     """
-    for key in dict.fromkeys(record.gpu.key for record in records):
-        ranked = [one for one in records if one.gpu.key == key]
-        best = max(ranked, key=rank)
-        yield best, sum(rank(one) == rank(best) for one in ranked) - 1
-
-
-def _best_sentence(record: LaunchRecord, alike: int, knobs: Sequence[str]) -> str:
-    resources, occupancy = record.calculation.resources, record.calculation.occupancy
-    settings = {**_constexprs(record), **record.options}
+    first = first_of(records)
+    settings = settings_of(first)
     words = ", ".join(
         f"{literal(name)} {setting(settings, name)}" for name in knobs if name in settings
     )
+    if have_times(records):
+        return f"**{first.title}**: {words or 'the launch'} {_takes_least(first, records)}."
+    resources, occupancy = first.calculation.resources, first.calculation.occupancy
+    alike = sum(rank(one) == rank(first) for one in records) - 1
     others = f", and {count(alike, 'other')} as many" if alike else ""
     local = f"{known(resources.local_bytes)} B of" if resources.local_bytes != 0 else "no"
     return (
-        f"**{record.title}**: of those with least local memory, {words or 'the first'} keeps most"
-        f" {record.calculation.architecture.warp_word}s resident{others}:"
+        f"**{first.title}**: of those with least local memory, {words or 'the first'} keeps most"
+        f" {first.calculation.architecture.warp_word}s resident{others}:"
         f" {percent(occupancy.occupancy)}, with {local} local memory; that alone does not make it"
         " the fastest."
     )
+
+
+def _takes_least(first: LaunchRecord, records: Sequence[LaunchRecord]) -> str:
+    least = first.prediction
+    if least is None:
+        return ""
+    close = [
+        one
+        for one in records
+        if one is not first
+        and one.prediction is not None
+        and one.prediction.us / least.us - 1 < least.noticeable
+    ]
+    others = ""
+    if close:
+        are = "is" if len(close) == 1 else "are"
+        others = f"; {count(len(close), 'other')} {are} within {least.noticeable:.0%} of that"
+    return f"is predicted to take least, {microseconds(least.us)}{error_words(least.error)}{others}"
 
 
 def setting(settings: Mapping[str, Any], name: str) -> str:
     """Return the value of a constexpr or an option as a cell; "-" where there is none."""
     value = settings.get(name, "-")
     return literal(repr(value) if value == "" else str(value))
+
+
+def settings_of(run: LaunchRecord | Untried) -> dict[str, Any]:
+    """Return the constexprs and the options of a launch by their names."""
+    constexprs = {name: run.arguments[name] for name in run.arguments if name in run.constexprs}
+    return {**constexprs, **run.options}
 
 
 def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
@@ -230,7 +256,8 @@ def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
 def _occupancy(record: LaunchRecord) -> str:
     fits = record.calculation.occupancy
     word = record.calculation.architecture.multiprocessor_word
-    return f"{percent(fits.occupancy)}, {fits.programs_per_multiprocessor} programs per {word}"
+    programs = count(fits.programs_per_multiprocessor, "program")
+    return f"{percent(fits.occupancy)}, {programs} per {word}"
 
 
 def _knob(record: LaunchRecord, name: str) -> str:
@@ -335,7 +362,7 @@ def _sentences(record: LaunchRecord) -> Iterator[str]:
 def _time(record: LaunchRecord) -> str:
     prediction, least = record.prediction, record.least_us
     if prediction is not None:
-        return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s"
+        return prediction_words(prediction)
     return "-" if least is None else f"{microseconds(least)} or more"
 
 
@@ -350,44 +377,53 @@ def _bound(record: LaunchRecord) -> str:
 def time_sentence(record: LaunchRecord) -> str:
     """Return what the predicted time rests on, or what is missing for one."""
     if record.prediction is not None:
-        prediction = record.prediction
-        return basis_sentence(record.gpu, prediction.basis, calibrated=prediction.calibrated)
+        found = record.prediction
+        return basis_sentence(
+            record.gpu, found.basis, calibrated=found.calibrated, error=found.error
+        )
+    why = why_no_time(record)
+    if record.least_us is not None:
+        gbs = record.gpu.bandwidth_gbs
+        why += f"; the least possible is that of the bytes at the {gbs:.0f} GB/s of the data sheet"
+    elif record.known_bytes is None and _not_modelled(record):
+        why += "; `--bytes-read` and `--bytes-written` give the least possible"
+    return f"{why}."
+
+
+def why_no_time(record: LaunchRecord) -> str:
+    """Say that a launch has no predicted time, and what would give it one, if anything would."""
+    launch = record.launch
+    if why := _not_modelled(record):
+        return f"No time is predicted, as {why}"
     if record.known_bytes is None:
         return (
             "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
-            " and `--bytes-written` do."
+            " and `--bytes-written` do"
         )
     if not record.known_bytes:
-        return "No time is predicted: a launch that moves no bytes is not modelled."
+        return "No time is predicted: a launch that moves no bytes is not modelled"
     if record.least_us is None:
-        return "No time is predicted: the GPU's bandwidth is not known."
-    return (
-        f"No time is predicted, as {_why_open(record)}; the least possible is that of the bytes at"
-        f" the {record.gpu.bandwidth_gbs:.0f} GB/s of the data sheet."
-    )
-
-
-def _why_open(record: LaunchRecord) -> str:
-    """Return why a launch with bytes has no prediction."""
-    launch, resources = record.launch, record.calculation.resources
-    reasons = (
+        return "No time is predicted: the GPU's bandwidth is not known"
+    missing = (
         (launch.read_bytes is None, "`--bytes-read` is not given"),
-        (
-            launch.written_bytes is None,
-            "`--bytes-written` is not given",
-        ),
+        (launch.written_bytes is None, "`--bytes-written` is not given"),
         (record.plan is None, "no grid is given"),
-        (resources.tensor_instructions, "what its tensor cores take is not modelled"),
-        (resources.num_ctas > 1, "clusters are not modelled"),
-        (
-            resources.loop_instructions is not None,
-            "a binary does not say how often its loop runs",
-        ),
     )
-    return next(
-        (why for open_, why in reasons if open_),
+    why = next(
+        (why for missed, why in missing if missed),
         "the GPU's size, its clock or the binary's instructions are not known",
     )
+    return f"No time is predicted, as {why}"
+
+
+def _not_modelled(record: LaunchRecord) -> str:
+    """Return why no option would give the launch a predicted time; "" where one may."""
+    resources = record.calculation.resources
+    if resources.tensor_instructions:
+        return "what its tensor cores take is not modelled"
+    if resources.num_ctas > 1:
+        return "clusters are not modelled"
+    return "" if resources.loop_instructions is None else "what its loop takes is not modelled"
 
 
 def _what_to_try(tried: tuple[Tried, ...]) -> Section:
@@ -416,14 +452,17 @@ def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 
 
 def _neighbours_table(tried: Tried, *, title: bool) -> Table:
-    rows = [("as launched", *numbers(tried.record))]
+    def cells(record: LaunchRecord) -> tuple[str, ...]:
+        return (*numbers(record), *((cell(predicted_us(record)),) if tried.timed else ()))
+
+    headers = (*number_headers((tried.record.gpu,)), *(("predicted us",) if tried.timed else ()))
+    rows = [("as launched", *cells(tried.record))]
     for one in tried.neighbours:
         if one.record is None:
-            rows.append((one.words, *["-"] * (NUMBERS - 1), one.status))
+            rows.append((one.words, *["-"] * (len(headers) - 1), one.status))
         elif not one.reason:
-            rows.append((one.words, *numbers(one.record)))
-    caption = f"**{tried.title}**" if title else ""
-    return Table(("", *number_headers((tried.record.gpu,))), tuple(rows), caption)
+            rows.append((one.words, *cells(one.record)))
+    return Table(("", *headers), tuple(rows), f"**{tried.title}**" if title else "")
 
 
 def numbers(record: LaunchRecord) -> tuple[str, ...]:
@@ -441,7 +480,12 @@ def _advice(tried: Tried) -> Iterator[str]:
     yield from dict.fromkeys(one.reason for one in tried.neighbours if one.reason)
     best = tried.best
     if best is not None:
-        yield _better(tried, best)
+        yield (_faster if tried.timed else _better)(tried, best)
+        return
+    own = tried.record.prediction
+    if tried.timed and own is not None:
+        if tried.neighbours:
+            yield f"None of these is predicted to be faster by {own.noticeable:.0%} or more."
         return
     warps = f"{tried.record.calculation.architecture.warp_word}s"
     shown = [rank(one.record) for one in tried.neighbours if one.record and not one.reason]
@@ -449,6 +493,16 @@ def _advice(tried: Tried) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _faster(tried: Tried, best: Neighbour) -> str:
+    if best.record is None:
+        return ""
+    own, other = predicted_us(tried.record), predicted_us(best.record)
+    return (
+        f"{best.words} is predicted to be faster: {microseconds(other)} against"
+        f" {microseconds(own)} ({change(other / own - 1)})."
+    )
 
 
 def _better(tried: Tried, best: Neighbour) -> str:

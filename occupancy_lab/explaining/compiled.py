@@ -65,7 +65,7 @@ def _block_sentences(case: Case) -> Iterator[str]:
         return
     yield (
         f"A program holds a whole row, and `tl.arange` takes a power of two: {block_size} for"
-        f" {problem.cols} columns; {spare}"
+        f" {count(problem.cols, 'column')}; {spare}"
     )
 
 

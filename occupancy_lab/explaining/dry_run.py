@@ -8,12 +8,11 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compile import check_options
-from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.compiling.pool import LaunchCompiler
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import (
     CompileError,
     DoesNotFitError,
@@ -93,15 +92,15 @@ class DryRun(Answer):
 
 
 class Launcher:
-    """Makes the records of launches on *gpus*, compiled by a LaunchCompiler."""
+    """Makes the records of launches on *gpus*."""
 
     def __init__(
-        self, gpus: Sequence[tuple[Gpu, bool]], compiler: LaunchCompiler, triton: str
+        self, gpus: Sequence[tuple[Gpu, bool]], compiler: Compiler, name: str | None = None
     ) -> None:
-        """Take the GPUs, each with whether it is here, and the version of the Triton."""
+        """Take the GPUs, each with whether it is here, and what other processes find it by."""
         self.gpus = [gpu for gpu, _ in gpus]
         self._compiler = compiler
-        self._triton = triton
+        self._name = name
 
     def run(self, found: Sequence[Variant]) -> DryRun:
         """Return what becomes of *found* on each GPU.
@@ -136,12 +135,18 @@ class Launcher:
 
     def prepare(self, wanted: Iterable[tuple[Any, Launch, Gpu]]) -> None:
         """Compile *wanted*, several at a time where that can be."""
-        self._compiler.prepare((function, launch, gpu.target) for function, launch, gpu in wanted)
+        with contextlib.closing(self._compiler):
+            self._compiler.compile([self._compilation(*one) for one in wanted])
 
     def make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
         """Return the record of *launch* on *gpu*; raises where it has none."""
-        resources = self._compiler.resources(function, launch, gpu.target)
-        return launch_record(function, launch, gpu, resources, triton=self._triton)
+        with contextlib.closing(self._compiler):
+            resources = self._compiler.resources(self._compilation(function, launch, gpu))
+        triton = self._compiler.environment.triton
+        return launch_record(function, launch, gpu, resources, triton=triton)
+
+    def _compilation(self, function: Any, launch: Launch, gpu: Gpu) -> Compilation:
+        return Compilation(function, launch, gpu.target, self._name, function.__name__)
 
     def _own_options(self, variant: Variant, gpu: Gpu) -> Launch:
         own, launch = default_options(gpu.target), variant.launch
@@ -171,9 +176,7 @@ class DryKernel:
         gpus = chosen_gpus(gpu)
         here = {found.target for found, present in gpus if present}
         directory = store_directory() if cache else None
-        self._launcher = Launcher(
-            gpus, LaunchCompiler(None, directory, here=here), triton_version()
-        )
+        self._launcher = Launcher(gpus, Compiler(directory, here=here))
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Raise InputError: a launch has a grid."""
@@ -220,6 +223,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     triton: str | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
+    retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> DryRun:
     """Compile launches of *kernel* that are described in words, and explain them.
@@ -228,7 +232,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         kernel: A function of Triton, or "file.py:function", whose code is run on import.
         signature: The arguments: "X=*fp16, N=2048, stride=i32:16", or in their order.
         constexprs: "BLOCK_SIZE=1024", several in a list; or values by name. A list of values, or
-            commas, is a launch each; so are the next two.
+            commas, is a launch each; so are the next two. Those that an autotuner sets choose
+            among its configurations.
         num_warps: Warps per program; None takes Triton's default, as for the next two.
         num_stages: Stages of pipelined loops.
         options: Further compiler options: "maxnreg=128".
@@ -239,6 +244,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         triton: Another Triton to compile with, as `explain` takes it.
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         progress: Told what takes long before it is done, and "" after it.
 
     Raises:
@@ -249,10 +255,16 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     gpus = chosen_gpus(gpu)
     directory = store_directory() if cache else None
     name = kernel if isinstance(kernel, str) else None
+    compiler = Compiler(
+        directory,
+        triton=triton,
+        here={found.target for found, present in gpus if present},
+        timeout=compile_timeout,
+        retry_failed=retry_failed,
+        progress=progress,
+    )
     if name is not None:
-        with contextlib.closing(
-            Compiler(directory, timeout=compile_timeout, progress=progress)
-        ) as compiler:
+        with contextlib.closing(compiler):
             compiler.check_file(name)
         kernel, _ = load_function(name)
     lines = read_launches(
@@ -266,23 +278,10 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         bytes_read=bytes_read,
         bytes_written=bytes_written,
     )
-    environment = find_environment(triton)
-    if name is None and not environment.is_running:
+    if name is None and not compiler.environment.is_running:
         msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
         raise InputError(msg)
-    launcher = Launcher(
-        gpus,
-        LaunchCompiler(
-            name,
-            directory,
-            here={found.target for found, present in gpus if present and environment.is_running},
-            python=environment.python,
-            timeout=compile_timeout,
-            progress=progress,
-        ),
-        environment.triton,
-    )
-    return launcher.run(_variants_of(kernel, lines))
+    return Launcher(gpus, compiler, name).run(_variants_of(kernel, lines))
 
 
 def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
@@ -293,7 +292,7 @@ def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
         names = innermost(kernel).arg_names
         named = {**dict(zip(names, line.arguments, strict=False)), **line.keywords}
         found = list(variants(kernel, (), named, line.grid))
-    for variant in found:
+    for variant in line.choose(found):
         launch = dataclasses.replace(
             variant.launch,
             read_bytes=line.read_bytes,

@@ -16,12 +16,14 @@ from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
-    change,
+    change_words,
     compared,
     conditions_words,
+    count,
     median_words,
     microseconds,
     place_words,
+    prediction_words,
     said_of_each,
 )
 
@@ -86,7 +88,9 @@ def _reasons(timed: Timing) -> Iterator[str]:
 
 def _basis_sentence(timed: Timing) -> str:
     prediction, gpu = timed.prediction, timed.case.record.gpu
-    return basis_sentence(gpu, prediction.basis, calibrated=prediction.calibrated)
+    return basis_sentence(
+        gpu, prediction.basis, calibrated=prediction.calibrated, error=prediction.error
+    )
 
 
 def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
@@ -105,16 +109,9 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
 
 
 def predicted_words(case: Case) -> str:
-    """Return the predicted time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none.
-
-    On a GPU of AMD it is unconfirmed until one was calibrated.
-    """
+    """Return the predicted time and its bandwidth, as `prediction_words` does; "-" for none."""
     prediction = case.record.prediction
-    if prediction is None:
-        return "-"
-    confirmed = prediction.calibrated or case.record.gpu.vendor != "AMD"
-    mark = "" if confirmed else ", unconfirmed"
-    return f"{microseconds(prediction.us)}, {prediction.gbs:.0f} GB/s{mark}"
+    return "-" if prediction is None else prediction_words(prediction)
 
 
 def recorded_words(case: Case) -> str:
@@ -125,9 +122,8 @@ def recorded_words(case: Case) -> str:
     if case.recorded.as_compiled is not None:
         programs, found = case.recorded.as_compiled
         if found.us is not None and found.conditions is not None:
-            return (
-                f"{time_words(case, found)} (Triton {found.conditions.triton}, {programs} programs)"
-            )
+            words = f"Triton {found.conditions.triton}, {count(programs, 'program')}"
+            return f"{time_words(case, found)} ({words})"
     return "-"
 
 
@@ -176,7 +172,8 @@ def _alternative_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:
         if other is None:
             return "-"
         estimated = ", estimated" if timed.basis(field) == "estimated" else ""
-        return f"{microseconds(other.us)} ({change(timed.change(other))}){estimated}"
+        share = change_words(timed.change(other), timed.prediction.error)
+        return f"{microseconds(other.us)} ({share}){estimated}"
 
     rows = tuple(
         (name, *(words(timed, field) for timed in timings)) for name, field in ALTERNATIVES.items()

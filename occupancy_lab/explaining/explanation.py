@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.environment import find_environment
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.advice import what_to_try, with_alternatives
 from occupancy_lab.explaining.case import Case, gpu_to_measure, with_times
@@ -23,6 +23,7 @@ from occupancy_lab.explaining.short import write_short
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,
+    check_launch,
     chosen_config,
     chosen_gpus,
     chosen_kernel,
@@ -30,22 +31,20 @@ from occupancy_lab.inputs import (
     chosen_problem,
     found_kernel,
 )
-from occupancy_lab.record import compile_record
+from occupancy_lab.record import compilation, compile_record
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.text.words import listed
-from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.explaining.case import Recorded
     from occupancy_lab.explaining.dry_run import DryRun
     from occupancy_lab.explaining.script_runs import ScriptExplanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, NamedKernel
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Problem
+    from occupancy_lab.values import Config, Problem
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -95,31 +94,30 @@ class Explanation(Answer):
         }
 
 
-def compile_case(  # noqa: PLR0913 - the values that a record starts from
+def compile_cases(
     kernel: NamedKernel,
     problem: Problem,
-    config: Config,
-    gpu: Gpu,
-    *,
+    configs: Sequence[tuple[Config, Gpu]],
     compiler: Compiler,
-    present: bool,
-    environment: Environment,
-) -> Case:
-    """Return the case of a launch as *compiler* compiles it, with the Triton of *environment*."""
-    record = compile_record(
-        *(*kernel, problem, config, gpu),
-        compiler=compiler,
-        present=present,
-        environment=environment,
+) -> list[Case]:
+    """Return the case of each launch as *compiler* compiles it."""
+    for config, gpu in configs:
+        check_launch(kernel.kernel, problem, config, gpu)
+    singles = [
+        compilation(kernel, problem, dataclasses.replace(config, num_stages=1), gpu.target)
+        for config, gpu in configs
+    ]
+    compiler.compile(
+        [compilation(kernel, problem, one, gpu.target) for one, gpu in configs] + singles
     )
-    single, resources = Config(config.block_size, config.num_warps, 1), record.resources
-    if config != single:
-        resources = compiler.resources(
-            *(*kernel, problem, single, gpu.target),
-            present=present and environment.is_running,
-            python=environment.python,
+    return [
+        Case(
+            compile_record(kernel, problem, config, gpu, compiler),
+            compiler.resources(single),
+            asked_kernel=kernel.name,
         )
-    return Case(record, resources, asked_kernel=kernel.name)
+        for (config, gpu), single in zip(configs, singles, strict=True)
+    ]
 
 
 def write_document(cases: tuple[Case, ...]) -> Document:
@@ -215,6 +213,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     cache: bool = True,
     measure: bool = False,
     compile_timeout: float | None = COMPILE_TIMEOUT,
+    retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> Explanation:
     """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
@@ -239,6 +238,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
             which must be among those asked for.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
             waits.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
         progress: Told what takes long before it is done, and "" after it.
 
     Raises:
@@ -251,26 +251,28 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     gpus = chosen_gpus(gpu)
     here = gpu_to_measure([one for one, _ in gpus]) if measure else None
     directory = store_directory() if cache else None
+    maker = Compiler(
+        directory,
+        triton=triton,
+        here={one.target for one, present in gpus if present},
+        timeout=compile_timeout,
+        retry_failed=retry_failed,
+        progress=progress,
+    )
     cases = []
-    with closing(Compiler(directory, timeout=compile_timeout, progress=progress)) as compiler:
+    with closing(maker) as compiler:
         found = found_kernel(kernel, compiler.check_file)
         none_chosen = set(chosen.values()) == {None}
         if found.kernel.function is None and none_chosen and not measure and triton is None:
             return Explanation((), write_steps(found.kernel, problem, [one for one, _ in gpus]))
         found = chosen_kernel(kernel)
-        environment = find_environment(triton)
-        check_elsewhere(found, other_triton=not environment.is_running, measure=measure)
+        other_triton = not compiler.environment.is_running
+        check_elsewhere(found, other_triton=other_triton, measure=measure)
         asked = frozenset(knob for knob, value in chosen.items() if value is not None)
-        other = None if environment.is_running else triton
-        for one, present in gpus:
-            config = chosen_config(found.kernel, problem, one, chosen)
-            case = compile_case(
-                *(found, problem, config, one),
-                compiler=compiler,
-                present=present,
-                environment=environment,
-            )
-            case = dataclasses.replace(case, asked=asked, triton=other)
-            case = with_times(case, measure=one is here)
+        other = triton if other_triton else None
+        configs = [(chosen_config(found.kernel, problem, one, chosen), one) for one, _ in gpus]
+        for made in compile_cases(found, problem, configs, compiler):
+            case = dataclasses.replace(made, asked=asked, triton=other)
+            case = with_times(case, measure=case.record.gpu is here)
             cases.append(with_alternatives(case, directory))
     return Explanation(tuple(cases))

@@ -115,13 +115,13 @@ def _tutorial_sentence(case: Case) -> Iterator[str]:
         if not case.record.runs(launched):
             what = "the driver refuses that, as programs that wait for each other must all fit"
         yield (
-            f"The tutorial's formula would launch {launched} programs, {launched - right} more than"
-            f" fit: {what}."
+            f"The tutorial's formula would launch {count(launched, 'program')},"
+            f" {launched - right} more than fit: {what}."
         )
     else:
         yield (
-            f"The tutorial's formula would launch {launched} programs and leave {right - launched}"
-            " places empty."
+            f"The tutorial's formula would launch {count(launched, 'program')} and leave"
+            f" {count(right - launched, 'place')} empty."
         )
 
 
@@ -132,8 +132,8 @@ def _tail_sentence(case: Case) -> Iterator[str]:
     if plan.rounds == 1:
         resident = plan.resident_programs or plan.at_once
         yield (
-            f"All {plan.work} {word}s are done at once, with {plan.at_once / resident:.0%} of the"
-            " places for programs in use; there is no tail."
+            f"All {plan.work} {word}s are done in one round, with {plan.at_once / resident:.0%} of"
+            " the places for programs in use."
         )
         return
     busy = plan.work / (plan.rounds * plan.at_once)

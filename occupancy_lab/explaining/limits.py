@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Limit, NextStep
 
-FIXED = ("warps", "programs", "barriers")
-"""Limits that no smaller use of registers or shared memory moves."""
+LACKING: Mapping[str, str] = {"programs": "slot", "barriers": "named barrier"}
+"""What a multiprocessor lacks for one program more, by the limits beside warps that no smaller use
+of registers or shared memory moves."""
 
 
 SENTENCES: Mapping[str, str] = {
@@ -40,7 +41,7 @@ SENTENCES: Mapping[str, str] = {
         " holds {max_warps}. Fewer {warps} per program let more programs in, not more {warps}."
     ),
     "no slot": (
-        "Fewer registers or less {shared} bring no program {more}: the {mp} has no slot for"
+        "Fewer registers or less {shared} bring no program {more}: the {mp} has no {lacking} for"
         " it. More {warps} per program would fill the {mp} further."
     ),
     "at most": "at most {amount} {unit}",
@@ -182,8 +183,9 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
     if "warps" in fits.limiters:
         yield SENTENCES["full of warps"].format(**words)
         return
-    if any(name in FIXED for name in fits.limiters):
-        yield SENTENCES["no slot"].format(**words)
+    if any(name in LACKING for name in fits.limiters):
+        lacking = " and no ".join(LACKING[name] for name in fits.limiters if name in LACKING)
+        yield SENTENCES["no slot"].format(**words, lacking=lacking)
         return
     needs = [
         SENTENCES["at most"].format(
@@ -304,6 +306,7 @@ def _answer(calculation: Calculation) -> str:
     word = calculation.architecture.multiprocessor_word
     if calculation.clusters is not None:
         each = calculation.clusters.num_ctas
-        clusters = f"{resident} clusters of {each} CTAs"
-        return f"{answer}; the {multiprocessors} {word}s hold {clusters} at once."
-    return f"{answer}; the {multiprocessors} {word}s hold {resident} programs at once."
+        held = f"{count(resident, 'cluster')} of {each} CTAs"
+    else:
+        held = count(resident, "program")
+    return f"{answer}; the {multiprocessors} {word}s hold {held} at once."

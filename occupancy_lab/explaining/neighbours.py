@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.record import failure_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,11 +48,46 @@ class Tried:
         return self.record.title
 
     @property
+    def timed(self) -> bool:
+        """Whether a time is predicted of the launch and of every neighbour that has a record."""
+        return have_times([self.record, *(one.record for one in self.neighbours if one.record)])
+
+    @property
     def best(self) -> Neighbour | None:
-        """The neighbour that spills least and then has most warps; None where none is better."""
-        ranked = [(rank(one.record), one) for one in self.neighbours if one.record is not None]
-        best, neighbour = max(ranked, key=lambda pair: pair[0], default=(None, None))
-        return neighbour if best is not None and best > rank(self.record) else None
+        """The neighbour that is predicted to be the fastest, where it is noticeably faster.
+
+        Where not all have a time it is the one that spills least and then has most warps, where
+        that is better than the launch. None where none is.
+        """
+        ranked = [(one.record, one) for one in self.neighbours if one.record is not None]
+        own = self.record.prediction
+        if not ranked:
+            return None
+        if own is not None and self.timed:
+            record, best = min(ranked, key=lambda pair: predicted_us(pair[0]))
+            return best if predicted_us(record) / own.us - 1 <= -own.noticeable else None
+        record, best = max(ranked, key=lambda pair: rank(pair[0]))
+        return best if rank(record) > rank(self.record) else None
+
+
+def predicted_us(record: LaunchRecord) -> float:
+    """Return the predicted time of a launch, us; infinity where there is none."""
+    return math.inf if record.prediction is None else record.prediction.us
+
+
+def have_times(records: Iterable[LaunchRecord]) -> bool:
+    """Tell whether a time is predicted of every one of *records*."""
+    return all(record.prediction is not None for record in records)
+
+
+def first_of(records: Sequence[LaunchRecord]) -> LaunchRecord:
+    """Return the one of *records* that is predicted to be the fastest.
+
+    Where not all have a time it is the one that spills least, and then keeps most warps resident.
+    """
+    if have_times(records):
+        return min(records, key=predicted_us)
+    return max(records, key=rank)
 
 
 def rank(record: LaunchRecord) -> tuple[int, float]:
@@ -113,7 +149,7 @@ def try_neighbours(
         try:
             made = maker.make(function, launch, record.gpu)
         except (CompileError, DoesNotFitError) as error:
-            found[place].append(Neighbour(name, value, None, failure_status(error)))
+            found[place].append(Neighbour(name, value, None, failure_of(error).status))
             continue
         found[place].append(Neighbour(name, value, made, reason=_no_effect(record, made, name)))
     return tuple(map(Tried, records, map(tuple, found)))

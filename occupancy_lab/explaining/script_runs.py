@@ -9,26 +9,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import store_directory, triton_version
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.any_launch import NUMBERS, number_headers, numbers
 from occupancy_lab.explaining.dry_run import DryRun, Launcher
-from occupancy_lab.explaining.neighbours import rank
+from occupancy_lab.explaining.neighbours import first_of, have_times
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.recorder import ScriptLaunch
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.launch import BoundLaunch, Launch
-    from occupancy_lab.values import Resources, Target
+    from occupancy_lab.launch import BoundLaunch
+    from occupancy_lab.values import Resources
 
     LaunchError = CompileError | DoesNotFitError
 
@@ -48,7 +50,7 @@ def script_runs(
         function = _stand_in(first.bound)
         found = [Variant(function, one.bound.launch, one.tuned) for one in launches.values()]
         compiler: Any = _ScriptCompiler(script, launches)
-        launcher = Launcher([(script.gpu, False)], compiler, triton_version())
+        launcher = Launcher([(script.gpu, False)], compiler)
         try:
             yield first, launcher.run(found)
         except (CompileError, DoesNotFitError) as error:
@@ -69,17 +71,23 @@ def _stand_in(bound: BoundLaunch) -> Any:
 
 
 class _ScriptCompiler:
-    """Compiles launches of a script's kernel as a LaunchCompiler does, in the script's process."""
+    """Compiles launches of a script's kernel as a Compiler does, in the script's process."""
 
     def __init__(self, script: Script, launches: Mapping[int, ScriptLaunch]) -> None:
         self._script = script
         self._launches = launches
 
-    def prepare(self, wanted: Iterable[tuple[Any, Launch, Target]]) -> None:
+        self.environment = running_environment()
+
+    def close(self) -> None:
+        """Do nothing: the script ends its process."""
+
+    def compile(self, _wanted: Sequence[Compilation]) -> None:
         """Do nothing: there is one process."""
 
-    def resources(self, _function: Any, launch: Launch, _target: Target) -> Resources:
-        """Return what *launch* takes: one of the script's, or one with other keywords."""
+    def resources(self, wanted: Compilation) -> Resources:
+        """Return what *wanted* takes: one of the script's, or one with other keywords."""
+        launch = wanted.launch
 
         def changes(index: int) -> dict[str, Any]:
             before = self._launches[index].bound.launch.keywords
@@ -129,8 +137,11 @@ class ScriptExplanation(Answer):
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the table of all launch lines and, of few or with *full*, each explanation."""
-        names = list(dict.fromkeys(map(_name, self.lines)))
-        rows = tuple((str(names.index(_name(line)) + 1), *_row(line)) for line in self.lines)
+        names: dict[str, list[ScriptLine]] = {}
+        for line in self.lines:
+            names.setdefault(_name(line), []).append(line)
+        places = {name: place for place, name in enumerate(names, start=1)}
+        rows = tuple((str(places[_name(line)]), *_row(line)) for line in self.lines)
         headers = (
             "line",
             "GPU",
@@ -139,7 +150,10 @@ class ScriptExplanation(Answer):
             "waves",
             *number_headers([line.gpu for line in self.lines]),
         )
-        sentences = [f"Line {place} is {name}." for place, name in enumerate(names, start=1)]
+        sentences = [
+            f"Line {places[name]} is {name}{_configurations(lines)}."
+            for name, lines in names.items()
+        ]
         sentences += filter(None, map(_failure, self.lines))
         sentences += [
             f"The script went no further: {literal(reason)}; launches after that are not here."
@@ -185,20 +199,32 @@ def _plain_run(run: DryRun | LaunchError, pages: Iterator[Document]) -> dict[str
 
 
 def _name(line: ScriptLine) -> str:
-    """Return a launch line's kernel and place, and how many configurations are tried there."""
-    tuned = ""
-    if isinstance(line.run, DryRun) and len(line.run.runs) > 1:
-        tuned = f", the best of {len(line.run.runs)} configurations"
+    """Return a launch line's kernel and place."""
     place = Path(line.first.place).name
-    return f"{literal(line.first.bound.kernel)}, {literal(place)}{tuned}"
+    return f"{literal(line.first.bound.kernel)}, {literal(place)}"
+
+
+def _configurations(lines: Iterable[ScriptLine]) -> str:
+    """Say which of a line's configurations its row shows on each GPU; "" where it has one only."""
+    words = {}
+    for line in lines:
+        if isinstance(line.run, DryRun) and len(line.run.runs) > 1:
+            warps = f"{line.gpu.architecture.warp_word}s"
+            which = f"with least local memory and then most {warps} resident"
+            if have_times(line.run.records):
+                which = "that is predicted to take least"
+            words[line.gpu.key] = f"of {len(line.run.runs)} configurations the one {which}"
+    if len({*words.values()}) > 1:
+        return "".join(f"; on {key} {said}" for key, said in words.items())
+    return "".join(f", {said}" for said in {*words.values()})
 
 
 def _row(line: ScriptLine) -> tuple[str, ...]:
-    """Return the row of a launch line, of tuned configurations that which keeps most warps."""
+    """Return the row of a launch line, of several configurations that which comes first."""
     first, run = line.first, line.run
     if not isinstance(run, DryRun):
         return (line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
-    record = max(run.records, key=rank)
+    record = first_of(run.records)
     waves = None if record.plan is None else record.plan.waves
     return (
         line.gpu.key,

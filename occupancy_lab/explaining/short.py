@@ -44,6 +44,10 @@ WORDS = {
         "a multiprocessor: where programs run. An SM is NVIDIA's, a CU AMD's, a WGP two CUs of"
         " RDNA."
     ),
+    "GCD": (
+        "one of the two halves of an MI250 or MI250X, a GPU of its own to HIP and to Triton; its"
+        " numbers are those of the half."
+    ),
     "warp, wave": "the threads that run in step: 32 in a warp, 32 (RDNA) or 64 (CDNA) in a wave.",
     "persistent, one program per row": (
         "`softmax` launches as many programs as fit, and each loops over rows; `softmax_row`"
@@ -55,6 +59,10 @@ WORDS = {
         "where a thread keeps its values, 32 bits each. An SM's file is four quarters, and a warp"
         " takes its registers from one of them. AMD has VGPRs, one per thread, and SGPRs, shared by"
         " a wave."
+    ),
+    "trap handler": (
+        "what a wave of AMD's runs where it meets an error or a debugger stops it; on gfx9 16 SGPRs"
+        " of each wave are kept for it."
     ),
     "maxnreg, waves_per_eu": (
         "options of a launch that ask the compiler for fewer registers, on NVIDIA and on AMD."
@@ -90,10 +98,12 @@ WORDS = {
     ),
     "bound by": "the part that takes longest by itself.",
     "plain copy": (
-        "a kernel that only reads the matrix and writes it elsewhere: no kernel that reads and"
-        " writes it once is expected to be faster. Both speeds of a share of it are recorded, or"
-        " both predicted; the time beside it is the copy's."
+        "a kernel that only reads the matrix and writes it elsewhere, recorded of torch's copy_."
+        " A share above 100% means that the launch is faster than that copy, for which CUDA takes"
+        " two launches where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
+        " of a share are recorded, or both predicted; the time beside it is the copy's."
     ),
+    "floor time": "the bytes that have to be moved over the vendor's peak bandwidth.",
     "num_stages": (
         "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"
         " ahead."
@@ -104,7 +114,12 @@ WORDS = {
     ),
     "predicted, estimated, unconfirmed": (
         "worked out from the binary; estimated where that launch is not compiled yet, unconfirmed"
-        " where no GPU of the vendor was measured."
+        " where no such GPU was measured: the time may be off by what stands behind ±, or more, and"
+        " launches that differ by less are not ranked."
+    ),
+    "Liger, quack": (
+        "libraries with a softmax of their own, recorded beside the lab's: Liger-Kernel, in Triton,"
+        " and QuACK, in the CuTe DSL."
     ),
     "recorded": (
         "measured once, on a GPU of this kind elsewhere; measured is on the GPU here and now."
@@ -276,4 +291,4 @@ def _because(calculation: Calculation, limit: Limit) -> str:
         each = f"{n_regs} x {architecture.warp_size} -> {rounded}"
     else:
         each = f"{n_regs} -> {rounded} a lane"
-    return f"{each}; {last.partition(f' {architecture.warp_word}s per program')[0]}"
+    return f"{each}; {last.removesuffix(' per program').rpartition(' ')[0]}"

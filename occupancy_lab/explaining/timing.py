@@ -12,8 +12,17 @@ from occupancy_lab.explaining.launch import megabytes, work_word
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.text.words import article, change, count, microseconds
+from occupancy_lab.text.words import (
+    article,
+    change,
+    change_words,
+    count,
+    error_words,
+    limiter_words,
+    microseconds,
+)
 from occupancy_lab.throughput.predict import predict_all
+from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +51,10 @@ class Timing:
     single_stage: Prediction | None
     """num_stages 1; None where that is what it has, or there is no loop."""
     row_programs: Prediction | None
-    """One program per row, as it is compiled or else with the loop opened; None for no loop."""
+    """One program per row, as it is compiled or else with the loop opened; None for no loop.
+
+    Both are None too where the prediction does not see what the stages of the launch load ahead.
+    """
     tutorial: Prediction | None
     """The tutorial's num_programs; None where that is what is launched, or its formula fails."""
 
@@ -60,6 +72,12 @@ class Timing:
         """Return how much longer than predicted *other* takes, as a share: -0.1 is 10% less."""
         return other.us / self.prediction.us - 1
 
+    @property
+    def limited(self) -> bool:
+        """Whether more resident programs are predicted to be noticeably faster."""
+        more = self.more_programs
+        return more is not None and self.change(more) <= -self.prediction.noticeable
+
 
 @functools.lru_cache(maxsize=8)
 def timing(case: Case) -> Timing | None:
@@ -69,16 +87,23 @@ def timing(case: Case) -> Timing | None:
         return None
     programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs
+    seen = sees_stages(case.record.config, case.record.resources)
     wanted = {
         "more_programs": None if more is None or all_at_once(case) else _with_programs(case, more),
         "one_fewer": _with_programs(case, programs - 1) if programs > 1 else None,
-        "single_stage": _with_single_stage(case),
-        "row_programs": _with_row_programs(case),
+        "single_stage": _with_single_stage(case) if seen else None,
+        "row_programs": _with_row_programs(case) if seen else None,
     }
     launches = {name: launch for name, launch in wanted.items() if launch is not None}
     found = zip(launches, predicted_launches(case, launches.values()), strict=True)
     predicted = dict.fromkeys(wanted) | {name: one for name, (_, one) in found}
     return Timing(case, prediction, more, **predicted, tutorial=case.record.tutorial_prediction)
+
+
+def sees_stages(config: Config, resources: Resources) -> bool:
+    """Tell whether the prediction of a launch sees all that its stages load ahead."""
+    flat = config.num_stages == 1 or resources.loop_instructions is None
+    return flat or bool(resources.async_copies)
 
 
 def all_at_once(case: Case) -> bool:
@@ -139,10 +164,6 @@ def predicted_launches(
     return [(launch[-1], found) for launch, found in zip(planned, predicted, strict=True)]
 
 
-NOTICEABLE = 0.02
-"""Changes of a time below this are called none."""
-
-
 def bound_sentence(timing: Timing) -> str:
     """Say what bounds the launch, and why."""
     part = timing.prediction.part(timing.prediction.bound)
@@ -172,10 +193,12 @@ def _latency_reason(timing: Timing, us: str) -> str:
             f"Latency bounds it: every {work_word(case)} is under way from the start, and what is"
             f" left is one after the other, a load, the work on it and a store: {us} by itself."
         )
+    programs = f"with {count(fits.programs_per_multiprocessor, 'program')} per {mp}"
+    if timing.limited or timing.more_programs is None:
+        programs = f"{programs} too little is under way to fill that time"
     return (
-        f"Latency bounds it: a program waits for its load, then for its own instructions, and with"
-        f" {count(fits.programs_per_multiprocessor, 'program')} per {mp} too little is"
-        f" under way to fill that time: {us} by itself."
+        f"Latency bounds it: a program waits for its load, then for its own instructions, and"
+        f" {programs}: {us} by itself."
     )
 
 
@@ -195,10 +218,8 @@ def _issue_reason(timing: Timing, us: str) -> str:
 def _bandwidth_reason(timing: Timing, us: str) -> str:
     traffic = timing.case.record.traffic
     moved = "what it moves" if traffic is None else megabytes(traffic.total_bytes)
-    return (
-        f"Bandwidth bounds it: {moved} through the device memory take {us} by themselves, however"
-        " many programs ask for them."
-    )
+    ever = "" if timing.limited else ", however many programs ask for them"
+    return f"Bandwidth bounds it: {moved} through the device memory take {us} by themselves{ever}."
 
 
 def _tail_reason(timing: Timing, us: str) -> str:
@@ -239,12 +260,17 @@ def programs_sentences(timing: Timing) -> Iterator[str]:
     programs = fits.programs_per_multiprocessor
     predicted = (
         f"with {timing.more} programs per {word} instead of {programs},"
-        f" {microseconds(more.us)} would be predicted ({change(timing.change(more))})"
+        f" {microseconds(more.us)} would be predicted"
+        f" ({change_words(timing.change(more), timing.prediction.error)})"
     )
-    if timing.change(more) > -NOTICEABLE:
-        yield f"Occupancy is not the limit{BUSY.get(timing.prediction.bound, '')}: {predicted}."
+    error = timing.prediction.error
+    if timing.limited:
+        limiters = limiter_words(case.calculation)
+        yield f"A kernel that takes less of {limiters} would be faster: {predicted}."
+    elif error is not None and abs(timing.change(more)) < error:
+        yield f"Times of{error_words(error)} do not tell whether occupancy is a limit: {predicted}."
     else:
-        yield f"Occupancy is a limit: {predicted}."
+        yield f"Occupancy is not the limit{BUSY.get(timing.prediction.bound, '')}: {predicted}."
 
 
 def rows_sentences(timing: Timing) -> Iterator[str]:
@@ -258,8 +284,12 @@ def rows_sentences(timing: Timing) -> Iterator[str]:
     recorded = recorded_change(timing.case, "row_programs")
     difference = timing.change(rows) if recorded is None else recorded
     times = _times(timing.case, timing, "row_programs")
-    if abs(difference) < NOTICEABLE:
-        yield f"The loop costs nothing here: with one program per row, {times}."
+    error = timing.prediction.error if recorded is None else None
+    if abs(difference) < (error or NOTICEABLE):
+        verdict = "The loop costs nothing here"
+        if error is not None:
+            verdict = f"Times of{error_words(error)} do not tell whether the loop costs anything"
+        yield f"{verdict}: with one program per row, {times}."
         return
     verdict = "is better" if difference < 0 else "is not better"
     yield f"One program per row {verdict} here: {times}.{_why_rows(timing, rows, difference)}"
@@ -285,7 +315,8 @@ def _times(case: Case, timing: Timing | None, field: str) -> str:
     other: Prediction | None = None if timing is None else getattr(timing, field)
     if timing is not None and other is not None:
         basis = timing.basis(field)
-        parts.append(f"{microseconds(other.us)} is {basis} ({change(timing.change(other))})")
+        predicted = change_words(timing.change(other), timing.prediction.error)
+        parts.append(f"{microseconds(other.us)} is {basis} ({predicted})")
     share = recorded_change(case, field)
     if share is not None:
         recorded = microseconds(getattr(case.recorded, field).us)
@@ -350,8 +381,8 @@ STAGES_REASONS = {
 def unseen_stages(case: Case) -> Iterator[str]:
     """Say where the prediction does not see what num_stages does."""
     stages, shared = case.record.config.num_stages, case.architecture.shared_word
-    loops = case.record.kernel.grid is Grid.PERSISTENT and stages > 1
-    if loops and case.record.prediction is not None and not case.record.resources.async_copies:
+    seen = sees_stages(case.record.config, case.record.resources)
+    if case.record.prediction is not None and not seen:
         yield (
             f"The prediction does not see what num_stages {stages} loads ahead: the loop has no"
             f" copy to {shared} that runs by itself."
@@ -364,7 +395,7 @@ def stages_sentences(timing: Timing) -> Iterator[str]:
     stages, shared = case.record.config.num_stages, case.architecture.shared_word
     if case.record.kernel.grid is not Grid.PERSISTENT or stages == 1:
         return
-    if not case.record.resources.async_copies:
+    if not sees_stages(case.record.config, case.record.resources):
         yield from unseen_stages(case)
         return
     times = _times(case, timing, "single_stage")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import math
 from importlib.resources import files
@@ -12,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab import __version__
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.explaining.formula import VERDICTS, term_reasons
-from occupancy_lab.explaining.limits import FIXED, SENTENCES
+from occupancy_lab.explaining.limits import LACKING, SENTENCES
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
+from occupancy_lab.files import read_cell, read_json, read_text
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import terms_of
@@ -51,7 +54,7 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
         "gpus": [_gpu(gpu) for gpu in (*devices().values(), *bare_gpus().values())],
         "sentences": dict(SENTENCES),
         "verdicts": dict(VERDICTS),
-        "fixed": FIXED,
+        "lacking": dict(LACKING),
         "kernels": json.loads(_compiled_kernels()),
         "own": None if rows is None else read_rows(Path(rows)),
     }
@@ -119,27 +122,19 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
-    import csv
-
-    from occupancy_lab.files import read_cell
-
+    text = io.StringIO(read_text(path), newline="")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return [
-                {name: read_cell(cell) for name, cell in row.items() if cell and name}
-                for row in csv.DictReader(file, strict=True)
-            ]
-    except (OSError, UnicodeError, csv.Error) as error:
+        return [
+            {name: read_cell(cell) for name, cell in row.items() if cell and name}
+            for row in csv.DictReader(text, strict=True)
+        ]
+    except csv.Error as error:
         msg = f"{path} cannot be read as a table: {error}"
         raise InputError(msg) from error
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        msg = f"{path} cannot be read as JSON: {error}"
-        raise InputError(msg) from error
+    rows = read_json(read_text(path), str(path))
     if isinstance(rows, dict):  # what a scan writes has its rows beside what was not compiled
         rows = next((value for value in rows.values() if isinstance(value, list)), [])
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
@@ -181,8 +176,16 @@ def _is_given(cells: Mapping[str, Any], name: str) -> bool:
     return cells.get(name) is not None and cells[name] != ""
 
 
+def _number(cell: Any) -> float:
+    """Return a cell as a number: infinity is one that is larger than any that a row may have."""
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf
+
+
 def _time(name: str, cell: Any) -> float:
-    time = float(cell)
+    time = _number(cell)
     if not 0 <= time < math.inf:
         msg = f"{name} is {quoted(str(cell))}, and not a time in us"
         raise ValueError(msg)
@@ -194,7 +197,7 @@ MOST = 2**31 - 1
 
 
 def _whole(name: str, cell: Any) -> int:
-    number = float(cell)
+    number = _number(cell)
     if not number.is_integer() or not 0 <= number <= MOST:
         msg = f"{name} is {quoted(str(cell))}, and not a whole number from 0 to {MOST}"
         raise ValueError(msg)

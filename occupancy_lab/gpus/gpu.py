@@ -71,6 +71,12 @@ class CudaArchitecture:
     """Shared memory that the system takes for itself in each program, bytes."""
     shared_unit: int
     """Bytes that a program's shared memory is rounded up to a multiple of."""
+    issue_rate: int
+    """Instructions of any warp that a multiprocessor issues per cycle."""
+    instruction_bytes: int
+    """Bytes of an instruction."""
+    instruction_cache_bytes: int
+    """The instruction cache that the warps of a multiprocessor share, bytes."""
     max_barriers: int | None = None
     """Named barriers per SM; None where they do not limit the occupancy."""
     tensor_memory: int | None = None
@@ -79,6 +85,13 @@ class CudaArchitecture:
     """The fewest columns that a program allocates; above it, a power of two."""
     max_cluster_programs: int | None = None
     """Resident CTAs of clusters per SM; None where it is not known."""
+    max_cluster_size: int | None = None
+    """CTAs of the largest cluster (num_ctas); None where there are no clusters."""
+    tensor_multiply_adds: int | None = None
+    """Multiply-adds of 16 bits that tensor cores do per multiprocessor and cycle, by a warp's own
+    instructions; None where it is not known."""
+    warpgroup_multiply_adds: int | None = None
+    """The same by instructions of a warpgroup; None where there are none, or it is not known."""
 
     @property
     def target(self) -> Target:
@@ -135,6 +148,12 @@ class HipArchitecture:
     """Barrier slots: resident programs of more than one wave per multiprocessor."""
     max_threads_per_program: int
     """Work-items per program."""
+    issue_rate: int
+    """Instructions of any warp that a multiprocessor issues per cycle."""
+    instruction_bytes: int
+    """Bytes of an instruction."""
+    instruction_cache_bytes: int
+    """The instruction cache that the warps of a multiprocessor share, bytes."""
     agpr_file: str | None = None
     """Where AGPRs are: "unified" with the VGPRs, "separate"; None where there are none."""
     sgprs_per_simd: int | None = None
@@ -143,6 +162,13 @@ class HipArchitecture:
     """Scalar registers that a wave's allocation is rounded up to a multiple of."""
     sgpr_reserve: int | None = None
     """Scalar registers that the trap handler takes of each wave, after the rounding."""
+    max_cluster_size: int | None = None
+    """CTAs of the largest cluster (num_ctas); None where there are no clusters."""
+    tensor_multiply_adds: int | None = None
+    """Multiply-adds of 16 bits that tensor cores do per multiprocessor and cycle, by a warp's own
+    instructions; None where it is not known."""
+    warpgroup_multiply_adds: int | None = None
+    """The same by instructions of a warpgroup; None where there are none, or it is not known."""
 
     @property
     def target(self) -> Target:

@@ -104,7 +104,7 @@ def difference(
 
 PROVIDERS = ("torch", "torch.compile", "naive", "copy")
 """What a kernel is compared with: PyTorch's softmax, what torch.compile makes of it, the softmax in
-five operations, each through global memory, and a copy, the practical limit."""
+five operations, each through global memory, and a copy, which computes nothing."""
 
 
 def _operation(launch: TimedLaunch) -> tuple[Operation, Operation | None]:

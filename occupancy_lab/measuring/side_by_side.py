@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
+    NamedKernel,
     check_measurable,
     chosen_config,
     chosen_kernel,
@@ -172,7 +174,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
             )
             raise InputError(msg)
         config = chosen_config(found, problem, gpu, chosen)
-        record = compile_record(name, found, problem, config, gpu, compiler=compiler)
+        record = compile_record(named, problem, config, gpu, compiler)
         waiting = [_untimed(provider, name, record, compiler) for provider in asked]
     launches = [(problem, launch) for _, launch in waiting if launch is not None]
     measured = iter(measure_launches(launches, runs=runs, devices=devices, journal=journal))
@@ -212,7 +214,8 @@ def _untimed(
         kernel, softmax = TUTORIAL_KERNEL, load_kernel(TUTORIAL_KERNEL)
         config = chosen_config(softmax, problem, record.gpu, {})
         try:
-            record = compile_record(kernel, softmax, problem, config, record.gpu, compiler=compiler)
+            named = NamedKernel(kernel, softmax)
+            record = compile_record(named, problem, config, record.gpu, compiler)
         except DoesNotFitError as error:
             refused = Measurement("does not fit", None, str(error))
             return ProviderRow(provider, record.traffic, refused, config), None
@@ -299,5 +302,5 @@ def _measured_sentences(found: SideBySide) -> Iterator[str]:
 def _predicted_sentences(found: SideBySide) -> Iterator[str]:
     basis = calibration_for(found.gpu)
     if basis is not None:
-        yield basis_sentence(found.gpu, basis.words, calibrated=basis.calibrated)
+        yield basis_sentence(found.gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
         yield "off is how far the predicted time is off the measured one."

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.process import Compiler
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import (
@@ -291,12 +291,12 @@ def verify(
 
 
 def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -> list[Record]:
-    kernel = chosen_kernel(name).kernel
+    kernel = chosen_kernel(name)
     records, refusal = [], None
     with closing(Compiler(None)) as compiler:
         for config in configs:
             try:
-                record = compile_record(name, kernel, problem, config, gpu, compiler=compiler)
+                record = compile_record(kernel, problem, config, gpu, compiler)
             except DoesNotFitError as error:
                 refusal = error
             else:

@@ -19,6 +19,7 @@ from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import asked_gpus, check_fits, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.occupancy.rule import UNLIMITED, Where, scalar_where
+from occupancy_lab.text.words import count
 from occupancy_lab.values import Clusters, NextStep, Resources
 
 if TYPE_CHECKING:
@@ -74,13 +75,18 @@ def _steps(num_ctas: int, programs: int, resident: int, gpu: Gpu) -> list[str]:
     ctas = _ctas_per_sm(programs, gpu, scalar_where)
     steps = []
     if ctas < programs:
-        steps.append(f"{programs} CTAs fit an SM, which takes {ctas} of a launch with clusters")
+        steps.append(
+            f"{count(programs, 'CTA')} fit an SM, which takes {ctas} of a launch with clusters"
+        )
     for sms, groups in Counter(gpu.gpcs).items():
-        each = f"{sms} x {ctas} CTAs / {num_ctas} = {sms * ctas // num_ctas} clusters"
+        clusters = count(sms * ctas // num_ctas, "cluster")
+        each = f"{sms} x {count(ctas, 'CTA')} / {num_ctas} = {clusters}"
         each = f"fewer than {num_ctas} SMs, no cluster" if sms < num_ctas else each
-        steps.append(f"{groups} group{'s' * (groups > 1)} of {sms} SMs: {each}")
+        steps.append(f"{count(groups, 'group')} of {count(sms, 'SM')}: {each}")
     ctas_resident, places = resident * num_ctas, sum(gpu.gpcs or ()) * ctas
-    steps.append(f"{resident} clusters in all, {ctas_resident} CTAs in {places} places")
+    steps.append(
+        f"{count(resident, 'cluster')} in all, {count(ctas_resident, 'CTA')} in {places} places"
+    )
     return steps
 
 
@@ -180,10 +186,6 @@ def calculate(resources: Resources, gpu: Gpu) -> Calculation:
 
 WARP_GROUP = 4
 """Warps that Triton launches a multiple of where it specializes warps (its AllocateWarpGroups)."""
-CLUSTERS_FROM = 90
-"""The first compute capability with clusters (CUDA C++ Programming Guide)."""
-HIP_CLUSTERS = "gfx125"
-"""How the AMD targets begin that have clusters (Triton's supports_multi_cta_launch)."""
 
 
 def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
@@ -195,13 +197,7 @@ def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
 def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
     if not 1 <= num_ctas <= MAX_NUM_CTAS or num_ctas & (num_ctas - 1):
         refuse(f"num_ctas is {num_ctas}; a program has 1, 2, 4, 8 or {MAX_NUM_CTAS} CTAs")
-    target = gpu.target
-    has_clusters = (
-        int(target.arch) >= CLUSTERS_FROM
-        if target.backend == "cuda"
-        else target.arch.startswith(HIP_CLUSTERS)
-    )
-    if num_ctas > 1 and not has_clusters:
+    if num_ctas > 1 and gpu.architecture.max_cluster_size is None:
         refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
 
 

@@ -75,21 +75,21 @@ RULES = (
     Rule(
         "warps",
         warp_slots,
-        ("{max_warps} warps per SM / {num_warps} warps per program = {programs} programs",),
+        ("{max_warps:warp} per SM / {num_warps:warp} per program = {programs:program}",),
     ),
     Rule(
         "registers",
         _registers,
         (
             (
-                "{n_regs} registers x {warp_size} threads, rounded up to {register_unit}"
+                "{n_regs:register} x {warp_size} threads, rounded up to {register_unit}"
                 " = {registers_per_warp} per warp"
             ),
             (
-                "{registers} registers in {register_partitions} quarters: {partition} / "
-                "{registers_per_warp} = {warps_per_partition} warps per quarter, {warps} per SM"
+                "{registers:register} in {register_partitions} quarters: {partition} / "
+                "{registers_per_warp} = {warps_per_partition:warp} per quarter, {warps} per SM"
             ),
-            "{warps} warps / {num_warps} warps per program = {programs} programs",
+            "{warps:warp} / {num_warps:warp} per program = {programs:program}",
         ),
     ),
     Rule(
@@ -100,24 +100,24 @@ RULES = (
                 "{user_shared} B + {reserved_shared} B for the driver, rounded up to {shared_unit}"
                 " = {allocated} B per program"
             ),
-            "{shared_per_multiprocessor} B per SM / {allocated} B = {programs} programs",
+            "{shared_per_multiprocessor} B per SM / {allocated} B = {programs:program}",
         ),
     ),
-    Rule("programs", _programs, ("an SM has {max_programs} slots for programs",)),
+    Rule("programs", _programs, ("an SM has {max_programs:slot} for programs",)),
     Rule(
         "barriers",
         _barriers,
-        ("{max_barriers} named barriers per SM / {barriers} per program = {programs} programs",),
+        ("{max_barriers} named barriers per SM / {barriers} per program = {programs:program}",),
     ),
     Rule(
         "tensor_memory",
         _tensor_memory,
         (
             (
-                "{tensor_memory} columns, rounded up to a power of two from {tensor_memory_unit}"
+                "{tensor_memory:column}, rounded up to a power of two from {tensor_memory_unit}"
                 " = {allocated} per program"
             ),
-            "{columns_per_sm} columns per SM / {allocated} = {programs} programs that run",
+            "{columns_per_sm:column} per SM / {allocated} = {programs:running program}",
         ),
     ),
 )

@@ -88,20 +88,20 @@ RULES = (
         "warps",
         warp_slots,
         (
-            "{simds} SIMDs x {max_waves_per_simd} waves = {max_warps} waves per {multiprocessor}",
-            "{max_warps} waves / {num_warps} waves per program = {programs} programs",
+            "{simds:SIMD} x {max_waves_per_simd:wave} = {max_warps:wave} per {multiprocessor}",
+            "{max_warps:wave} / {num_warps:wave} per program = {programs:program}",
         ),
     ),
     Rule(
         "registers",
         _registers,
         (
-            "{sum_of_files}{vgprs} VGPRs a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
+            "{sum_of_files}{vgprs:VGPR} a lane, rounded up to {vgpr_granule} = {vgprs_per_wave}",
             (
-                "{vgprs_per_simd} VGPRs per SIMD / {vgprs_per_wave} = {waves_per_simd} waves;"
-                " x {simds} SIMDs = {waves} per {multiprocessor}"
+                "{vgprs_per_simd} VGPRs per SIMD / {vgprs_per_wave} = {waves_per_simd:wave};"
+                " x {simds:SIMD} = {waves} per {multiprocessor}"
             ),
-            "{waves} waves / {num_warps} waves per program = {programs} programs",
+            "{waves:wave} / {num_warps:wave} per program = {programs:program}",
         ),
     ),
     Rule(
@@ -109,14 +109,14 @@ RULES = (
         _sgprs,
         (
             (
-                "{sgprs} SGPRs per wave, rounded up to {sgpr_granule}, + {sgpr_reserve} for the"
+                "{sgprs:SGPR} per wave, rounded up to {sgpr_granule}, + {sgpr_reserve} for the"
                 " trap handler = {sgprs_per_wave}"
             ),
             (
-                "{sgprs_per_simd} SGPRs per SIMD / {sgprs_per_wave} = {waves_per_simd} waves;"
-                " x {simds} SIMDs = {waves} per {multiprocessor}"
+                "{sgprs_per_simd} SGPRs per SIMD / {sgprs_per_wave} = {waves_per_simd:wave};"
+                " x {simds:SIMD} = {waves} per {multiprocessor}"
             ),
-            "{waves} waves / {num_warps} waves per program = {programs} programs",
+            "{waves:wave} / {num_warps:wave} per program = {programs:program}",
         ),
     ),
     Rule(
@@ -126,13 +126,13 @@ RULES = (
             "{user_shared} B of LDS, rounded up to {shared_unit} = {allocated} B per program",
             (
                 "{shared_per_multiprocessor} B per {multiprocessor} / {allocated} B"
-                " = {programs} programs"
+                " = {programs:program}"
             ),
         ),
     ),
     Rule(
         "programs",
         _programs,
-        ("a {multiprocessor} has {max_multiwave_programs} slots for programs of several waves",),
+        ("a {multiprocessor} has {max_multiwave_programs:slot} for programs of several waves",),
     ),
 )

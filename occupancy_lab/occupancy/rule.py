@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.text.words import count
 from occupancy_lab.values import Limit, Occupancy
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ class Rule:
 
     `work` takes a Usage, an architecture and a Where, and returns the named numbers on the way to
     the limit, the limit itself under "programs"; None where the rule does not apply. `steps` are
-    the same in words: templates over those numbers, the architecture's and the usage's fields.
+    the same in words: templates over those numbers, the architecture's and the usage's fields,
+    where "{warps:warp}" is "1 warp" or "2 warps".
     """
 
     resource: str
@@ -73,6 +76,13 @@ class _Numbers(dict[str, Any]):
         raise KeyError(name)
 
 
+class _Step(Formatter):
+    """Writes a step; a number whose field has a word is counted in it."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return count(value, format_spec) if format_spec else str(value)
+
+
 def _limit(rule: Rule, usage: Resources, architecture: Architecture) -> Limit | None:
     work = rule.work(usage, architecture, scalar_where)
     if work is None:
@@ -80,7 +90,7 @@ def _limit(rule: Rule, usage: Resources, architecture: Architecture) -> Limit | 
     if work["programs"] == UNLIMITED:
         return Limit(rule.resource, None, ())
     numbers = _Numbers(work, usage, architecture)
-    steps = tuple(step.format_map(numbers) for step in rule.steps)
+    steps = tuple(_Step().vformat(step, (), numbers) for step in rule.steps)
     return Limit(rule.resource, work["programs"], steps)
 
 

@@ -96,8 +96,8 @@ def _hip_registers(rocm: Rocm) -> Rule:
         "registers",
         work,
         (
-            "{num_gprs} // {warp_size} // {n_regs} = {waves} waves",
-            "{waves} waves // {num_warps} = {programs} programs",
+            "{num_gprs} // {warp_size} // {n_regs} = {waves:wave}",
+            "{waves:wave} // {num_warps} = {programs:program}",
         ),
     )
 
@@ -107,13 +107,13 @@ def _hip_warps(usage: Usage, mp: HipArchitecture, _where: Where) -> Mapping[str,
     return {"waves": waves, "programs": waves // usage.num_warps}
 
 
-_SHARED = Rule("shared", _shared, ("{max_shared} // {shared} = {programs} programs",))
+_SHARED = Rule("shared", _shared, ("{max_shared} // {shared} = {programs:program}",))
 
 CUDA_RULES = (
     Rule(
         "registers",
         _cuda_registers,
-        ("{registers} // ({n_regs} x {warp_size} x {num_warps}) = {programs} programs",),
+        ("{registers} // ({n_regs} x {warp_size} x {num_warps}) = {programs:program}",),
     ),
     _SHARED,
 )
@@ -123,7 +123,7 @@ def tutorial_rules(architecture: Architecture, rocm: Rocm = Rocm.CURRENT) -> tup
     """Return the tutorial's rules for *architecture*; *rocm* matters to AMD GPUs alone."""
     if isinstance(architecture, CudaArchitecture):
         return CUDA_RULES
-    warps = Rule("warps", _hip_warps, ("{waves} waves // {num_warps} = {programs} programs",))
+    warps = Rule("warps", _hip_warps, ("{waves:wave} // {num_warps} = {programs:program}",))
     return (_hip_registers(rocm), warps, _SHARED)
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from occupancy_lab.compiling import kernel_launch
+from occupancy_lab.compiling import kernel_launch, store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import NamedKernel, check_config
@@ -25,7 +27,7 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.sweeping.grid import compile_tasks, grid_tasks
 from occupancy_lab.throughput.predict import predict_all
-from occupancy_lab.values import INT32_MAX, Problem, Resources
+from occupancy_lab.values import INT32_MAX, Failure, Problem, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -194,15 +196,16 @@ def _candidates(
         if takes(load_kernel(name), problem, matrices)
     ]
     tasks = [task for task in grid_tasks(laid_out, problem, gpu, (), ()) if _compiles_soon(task)]
-    outcomes = compile_tasks(tasks)
+    with closing(Compiler(store_directory())) as compiler:
+        outcomes = compile_tasks(tasks, compiler)
     found = [
         Candidate(task.kernel, task.config, outcome, occupancy(outcome, gpu.architecture))
-        for task, outcome in outcomes.items()
+        for task, outcome in outcomes
         if isinstance(outcome, Resources)
     ]
     fitting = [one for one in found if one.occupancy.programs_per_multiprocessor > 0]
     if not fitting:
-        reasons = [outcome.reason for outcome in outcomes.values() if hasattr(outcome, "reason")]
+        reasons = [outcome.reason for _, outcome in outcomes if isinstance(outcome, Failure)]
         none = "not one program fits" if tasks else "no kernel takes rows that lie so"
         why = reasons[0] if reasons else none
         msg = f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}"

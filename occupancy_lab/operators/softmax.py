@@ -62,7 +62,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
         return torch.softmax(x, dim)
     if _is_watched(x):
         _check(x)
-        found = _operator(x, dim)
+        found = _operator(x, _checked_dim(x, dim))
         return found
     if x.requires_grad and torch.is_grad_enabled():
         found = _Softmax.apply(x, dim)  # type: ignore[no-untyped-call]
@@ -120,7 +120,11 @@ def _launched(kernels: tuple[str, ...], dim: int, *tensors: Tensor) -> Tensor:
         _check(first)
         raise
     layouts = [(one.stride(), one.data_ptr() & ALIGNMENT_MASK) for one in tensors]
-    found = _launcher(kernels, dim, device, first.dtype, first.shape, *layouts)
+    try:
+        found = _launcher(kernels, dim, device, first.dtype, first.shape, *layouts)
+    except TypeError:  # a list has no place in a cache
+        _checked_dim(first, dim)
+        raise
     if found is None:
         return _rearranged(kernels, dim, tensors)
     if device != torch._C._cuda_getDevice():  # noqa: SLF001 - a quarter of torch.cuda.current_device

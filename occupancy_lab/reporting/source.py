@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.explaining.case import ROW_KERNELS
@@ -14,9 +17,9 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, run_tasks
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
 from occupancy_lab.sweeping.rows import make_table
+from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.text.document import literal
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
@@ -97,7 +100,9 @@ def fresh_table(
     import pandas as pd
 
     tasks = tasks_of(problems, gpu, kernels, num_warps)
-    table = run_tasks(tasks, compile_timeout=COMPILE_TIMEOUT, progress=progress)
+    compiler = Compiler(store_directory(), timeout=COMPILE_TIMEOUT, counted=progress)
+    with closing(compiler):
+        table = run_tasks(tasks, compiler)
     table[list(MEASURED_COLUMNS)] = pd.NA
     uses = [EXAMPLE if task.problem == PROBLEM else USE for task in tasks]
     return table.assign(launched=table["num_programs"], use=uses)

@@ -32,7 +32,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.features import STALL_CYCLES, issue_rate
+from occupancy_lab.throughput.features import STALL_CYCLES
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
@@ -88,7 +88,7 @@ def speeds_of(gpu: Gpu) -> Speeds | None:
     return Speeds(
         memory=constants.row_bandwidth_gbs * 1e3 / gpu.multiprocessors,
         local=constants.l2_gbs * 1e3,
-        issued=issue_rate(gpu) * gpu.boost_mhz,
+        issued=gpu.architecture.issue_rate * gpu.boost_mhz,
         latency_us=constants.latency_us,
         instruction_us=constants.stall_factor * STALL_CYCLES / gpu.boost_mhz,
     )

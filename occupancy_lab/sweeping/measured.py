@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, measure_launches
+from occupancy_lab.table.columns import MEASURED_COLUMNS, pandas_types
 from occupancy_lab.values import Conditions
 from occupancy_lab.workers.signals import UnfinishedError
 
@@ -18,25 +19,6 @@ if TYPE_CHECKING:
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Measurement
-
-MEASURED_COLUMNS: Mapping[str, str] = {
-    "launched": "programs that were launched",
-    "measured": "measured, wrong result, out of memory, launch failed, device lost",
-    "why_not": "why there is no time",
-    "us": "median time of a launch, us",
-    "us_low": "time that a tenth of the launches stayed below, us",
-    "us_high": "time that a tenth of the launches passed, us",
-    "runs": "launches timed",
-    "relative_error": "norm of the difference from torch in float64, over that of its result",
-    "mostly_launch": "whether the time is less than twice an empty kernel's",
-    **dict.fromkeys(
-        (field.name for field in dataclasses.fields(Conditions)), "a condition of the measurement"
-    ),
-}
-"""The columns that a measurement adds to those of a sweep."""
-MEASURED_INTEGERS = ("launched", "runs", "sm_mhz")
-MEASURED_FLOATS = ("us", "us_low", "us_high", "relative_error")
-MEASURED_FLAGS = ("mostly_launch",)
 
 
 def measure_table(  # noqa: PLR0913 - what is measured, and how
@@ -90,12 +72,7 @@ def add_columns(table: pd.DataFrame, found: Mapping[int, tuple[int, Measurement]
 
     rows = [measured_row(*found[place]) if place in found else {} for place in range(len(table))]
     columns = pd.DataFrame(rows, columns=list(MEASURED_COLUMNS), index=table.index)
-    types = {
-        **dict.fromkeys(MEASURED_INTEGERS, "Int64"),
-        **dict.fromkeys(MEASURED_FLOATS, "Float64"),
-        **dict.fromkeys(MEASURED_FLAGS, "boolean"),
-    }
-    return pd.concat([table, columns.astype(types)], axis=1)
+    return pd.concat([table, columns.astype(pandas_types(MEASURED_COLUMNS))], axis=1)
 
 
 def row_conditions(row: Mapping[Any, Any]) -> Conditions:

@@ -19,8 +19,7 @@ from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.rows import RESOURCES, SCHEMA, Column
+from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESOURCES, Column
 from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.values import Conditions, Config, Measurement, Resources
 
@@ -199,7 +198,7 @@ def _timed_rows(name: str, start: str, part: str) -> Iterator[dict[str, Any]]:
         chosen = (line for line in lines if part in line and line.startswith(start))
         for cells in csv.DictReader(chosen, fieldnames=header):
             with suppress(ValueError):
-                row = {name: SCHEMA[name].read(cells.get(name) or "") for name in _OF_A_LAUNCH}
+                row = {name: COLUMNS[name].read(cells.get(name) or "") for name in _OF_A_LAUNCH}
                 if row["measured"] == "measured" and row["us"]:
                     yield row
 
@@ -256,7 +255,7 @@ def _launches(file: Traversable, name: str, kernels: Collection[str] = ()) -> pd
 
 
 def read_rows(file: Traversable) -> pd.DataFrame:
-    """Return the rows of a CSV *file* that comes with the lab; SCHEMA says what columns hold.
+    """Return the rows of a CSV *file* that comes with the lab; COLUMNS says what columns hold.
 
     Raises InputError as `read_table` does, but for columns that are not there.
     """
@@ -307,7 +306,7 @@ class _Rows:
     def _series(self, name: str) -> pd.Series[Any]:
         import pandas as pd
 
-        cells, column = self.columns[name], SCHEMA.get(name, Column())
+        cells, column = self.columns[name], COLUMNS.get(name, Column())
         values = {}
         for cell in dict.fromkeys(cells):
             try:
@@ -334,7 +333,7 @@ class _Rows:
             names += _OF_A_BINARY if fitting[place] else ()
             for name in names:
                 if not self.columns[name][place]:
-                    self._refuse(place, name, SCHEMA[name].words)
+                    self._refuse(place, name, COLUMNS[name].words)
 
     def gpu_keys(self) -> dict[str, str]:
         """Return the keys of the GPUs by their names; InputError for one that is not known."""

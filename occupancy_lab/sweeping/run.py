@@ -5,26 +5,28 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.files import check_outputs, export
+from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import TUTORIAL_KERNEL, chosen_gpus, chosen_kernel, traffic_unknown
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
+from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
+from occupancy_lab.table.view import FORMS
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.table.view import Exports, View
 
 
 @contextlib.contextmanager
@@ -79,19 +81,7 @@ class Swept:
     """A sentence for each thing that went wrong after the rows were there."""
 
 
-def run(  # noqa: PLR0913 - one argument per option of the command line
-    *,
-    where: str | None,
-    sort: str | None,
-    top: int | None,
-    form: str | None,
-    export_csv: str | None,
-    export_json: str | None,
-    export_markdown: str | None,
-    plot: str | None,
-    quiet: bool,
-    **grid: Any,
-) -> Swept:
+def run(view: View, exports: Exports, *, form: str | None, plot: str | None, **grid: Any) -> Swept:
     """Sweep the *grid*, write what is asked for, and give the text to print and the exit status.
 
     Where a signal ended it, what was finished before is printed and written. Where one of the files
@@ -99,66 +89,37 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
 
     Raises InputError, before any work, for what cannot be asked, chosen or written.
     """
-    forms = {"csv": views.to_csv, "json": views.to_json}
-    exports = [
-        (Path(path), form_of)
-        for path, form_of in (
-            (export_csv, views.to_csv),
-            (export_json, views.to_json),
-            (export_markdown, views.to_markdown),
-        )
-        if path is not None
-    ]
-    views.check_choice(where=where, sort=sort, top=top, measured=bool(grid.get("measure")))
-    check_outputs(
-        {
-            "--export-csv": export_csv,
-            "--export-json": export_json,
-            "--export-markdown": export_markdown,
-        },
-        inputs={"--kernel": grid.get("kernel")},
-        pictures={"--plot": plot},
-    )
+    columns = [*SWEEP_COLUMNS, *(MEASURED_COLUMNS if grid.get("measure") else ())]
+    view.check({name: COLUMNS[name].kind for name in columns}, views.UNMEASURED)
+    exports.check(inputs={"--kernel": grid.get("kernel")}, pictures={"--plot": plot})
     gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
-    table, signalled = _swept(quiet=quiet, **grid)
-    chosen = views.choose(table, where=where, sort=sort, top=top)
-    writing: list[Callable[[], None]] = [
-        *(partial(export_table, path, form_of, chosen) for path, form_of in exports),
-        *([] if plot is None else [partial(_plot, chosen, Path(plot), gpus)]),
-    ]
-    complaints = tuple(complaints_of(writing))
-    text = forms[form](chosen) if form else views.to_screen(chosen, gpus)
+    table, signalled = _swept(**grid)
+    chosen = views.choose(table, view)
+    rows = plain_rows(chosen)
+    complaints = [*exports.write([*chosen], rows)]
+    if plot is not None:
+        try:
+            _plot(chosen, Path(plot), gpus)
+        except InputError as error:
+            complaints.append(str(error))
+    text = FORMS[form]([*chosen], rows) if form else views.to_screen(chosen, gpus)
     kernel = chosen_kernel(grid.get("kernel", TUTORIAL_KERNEL)).kernel
     if form is None and kernel.memory_steps is None:
         text += f"\n{traffic_unknown(kernel)}\n"
     if signalled:
         return Swept(text, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:
-        return Swept(text, NOT_WRITTEN, complaints)
+        return Swept(text, NOT_WRITTEN, tuple(complaints))
     return Swept(text, 0 if (table["status"] == "ok").any() else 1)
 
 
-def _swept(*, quiet: bool, **grid: Any) -> tuple[pd.DataFrame, int]:
+def _swept(*, quiet: bool = False, **grid: Any) -> tuple[pd.DataFrame, int]:
     """Return the table, and the exit status of the signal that ended the work, or else 0."""
     with shown_progress("compiling", "measuring", quiet=quiet) as (compiling, measuring):
         try:
             return sweep(progress=compiling, measuring_progress=measuring, **grid), 0
         except UnfinishedError as interrupt:
             return interrupt.finished, exit_status(interrupt)
-
-
-def export_table(path: Path, form_of: Callable[[pd.DataFrame], str], table: pd.DataFrame) -> None:
-    """Write *table* to *path* as *form_of* makes it; InputError where it cannot be written."""
-    export(path, form_of(table))
-
-
-def complaints_of(writing: Sequence[Callable[[], None]]) -> Iterator[str]:
-    """Do all of *writing*, and return why what failed did."""
-    for write in writing:
-        try:
-            write()
-        except InputError as error:
-            yield str(error)
 
 
 def _plot(table: pd.DataFrame, directory: Path, gpus: Mapping[str, Gpu]) -> None:

@@ -1,36 +1,34 @@
-"""A sweep's table, chosen from, sorted and written out."""
+"""A sweep's table, chosen from, and as a screen shows it."""
 
 from __future__ import annotations
 
-import io
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.expressions import nearest, parse
-from occupancy_lab.files import plain_rows, write_csv
+from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
-from occupancy_lab.sweeping.rows import COLUMNS, SCHEMA
-from occupancy_lab.text.document import Table, literal
-from occupancy_lab.text.printing import json_text
+from occupancy_lab.sweeping.measured import row_conditions
+from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS
+from occupancy_lab.table.view import to_markdown
+from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     basis_sentence,
     cell,
     change,
     conditions_sentence,
+    count,
     difference,
     listed,
 )
 from occupancy_lab.throughput.calibrations import calibration_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pandas as pd
 
-    from occupancy_lab.expressions import Expression
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.table.view import View
 
 SHOWN = {
     "gpu": "gpu",
@@ -58,87 +56,15 @@ GRID = ("gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 """The columns that name a configuration; one that is the same in every row is said once."""
 
 
-def check_choice(
-    *,
-    where: str | None = None,
-    sort: str | None = None,
-    top: int | None = None,
-    measured: bool = False,
-) -> None:
-    """Raise InputError, before any work is done, for what `choose` does not take.
-
-    *measured* says whether the table will have the columns of a measurement.
-    """
-    columns = [*COLUMNS, *(MEASURED_COLUMNS if measured else ())]
-    if where is not None:
-        _condition(where, columns)
-    if sort is not None and sort.removeprefix("-") not in columns:
-        msg = f"--sort {quoted(sort)} names no column; {_hint(sort.removeprefix('-'), columns)}"
-        raise InputError(msg)
-    if top is not None and top < 1:
-        msg = f"--top is {top}; it shows at least 1 row"
-        raise InputError(msg)
+UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
+"""How to come by a column that a table without measurements has not got."""
 
 
-def _condition(where: str, columns: Sequence[str]) -> Expression:
-    try:
-        condition = parse(where)
-        unmeasured = sorted(condition.names & MEASURED_COLUMNS.keys() - set(columns))
-        if not unmeasured:
-            condition.check({name: SCHEMA[name].kind for name in columns})
-    except InputError as error:
-        msg = f"--where {error}"
-        raise InputError(msg) from error
-    if unmeasured:
-        msg = f"--where {quoted(where)} names {unmeasured[0]}; {_hint(unmeasured[0], columns)}"
-        raise InputError(msg)
-    return condition
-
-
-def _hint(name: str, columns: Sequence[str]) -> str:
-    return "--measure gives it" if name in MEASURED_COLUMNS else nearest(name, columns)
-
-
-def choose(
-    table: pd.DataFrame,
-    *,
-    where: str | None = None,
-    sort: str | None = None,
-    top: int | None = None,
-) -> pd.DataFrame:
-    """Return the rows of a sweep for which *where* holds, by *sort*, the first *top* of them.
-
-    *where* is a condition over columns, as `occupancy_lab.expressions` has them; a row is left out
-    where it is not known whether it holds. *sort* is a column, descending with a minus before it.
-
-    Raises InputError where the condition or the column makes no sense.
-    """
-    check_choice(where=where, sort=sort, top=top, measured="measured" in table)
-    if where is not None:
-        condition = _condition(where, list(table.columns))
-        rows = plain_rows(table[sorted(condition.names)])
-        table = table.loc[[condition.evaluate(row) is True for row in rows]]
-    if sort is not None:
-        column = sort.removeprefix("-")
-        table = table.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
-    return table if top is None else table.head(top)
-
-
-def to_csv(table: pd.DataFrame) -> str:
-    """Return the table as CSV, safe in a spreadsheet; what is not known is an empty cell."""
-    text = io.StringIO(newline="")
-    write_csv(table, text)
-    return text.getvalue()
-
-
-def to_json(table: pd.DataFrame) -> str:
-    """Return the table as a JSON list of rows; what is not known is null."""
-    return json_text(plain_rows(table)) + "\n"
-
-
-def to_markdown(table: pd.DataFrame) -> str:
-    """Return the whole table in markdown."""
-    return _markdown(table) + "\n"
+def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
+    """Return the rows of a sweep that *view* shows; InputError where it makes no sense of them."""
+    kinds = {str(name): COLUMNS[str(name)].kind for name in table}
+    view.check(kinds, UNMEASURED)
+    return table.iloc[view.places(plain_rows(table), kinds)]
 
 
 def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> str:
@@ -225,7 +151,7 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         gpu = gpus.get(key) or find_gpu(key)
         basis = calibration_for(gpu)
         if basis is not None:
-            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated)
+            yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     yield from unseen_stages(fine)
     yield from _stages_without_loop(fine)
     if "us" not in fine:
@@ -247,10 +173,16 @@ def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
             )
 
 
+def sees_stages(table: pd.DataFrame) -> pd.Series[Any]:
+    """Return of which rows a prediction sees all that num_stages loads ahead."""
+    copies = table["async_copies"].fillna(1) > 0
+    return (table["num_stages"] == 1) | table["loop_instructions"].isna() | copies
+
+
 def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
     """Say where predicted times do not tell num_stages apart, and are not to be ranked by them."""
     predicted = table[table["predicted_us"].notna() & table["loop_instructions"].notna()]
-    ahead = predicted[(predicted["num_stages"] > 1) & (predicted["async_copies"] == 0)]
+    ahead = predicted[~sees_stages(predicted)]
     stages = {gpu: set(rows["num_stages"]) for gpu, rows in predicted.groupby("gpu", sort=False)}
     unseen = [str(gpu) for gpu in stages if gpu in set(ahead["gpu"]) and len(stages[gpu]) > 1]
     if unseen:
@@ -262,12 +194,10 @@ def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    cells = table.astype(object).where(table.notna(), "-")
-    rows = tuple(tuple(literal(str(cell)) for cell in row) for row in cells.to_numpy())
-    return Table(tuple(table.columns), rows, prose=True).to_markdown()
+    return to_markdown([*table], plain_rows(table)).rstrip("\n")
 
 
 def _summary(table: pd.DataFrame) -> str:
     counts = table["status"].value_counts()
-    parts = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return f"{len(table)} configurations: {parts or 'none'}"
+    parts = ", ".join(f"{number} {status}" for status, number in counts.items())
+    return f"{count(len(table), 'configuration')}: {parts or 'none'}"

@@ -12,6 +12,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.text.words import visible
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
@@ -46,7 +48,7 @@ class Table:
         others = "left" if self.prose else "right"
         aligned = ["left", *[others] * (len(self.headers) - 1)]
         body = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=aligned)
-        return f"{self.caption}\n\n{body}" if self.caption else body
+        return visible(f"{self.caption}\n\n{body}" if self.caption else body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Document:
         """Return the document in GitHub's markdown, with a newline at its end."""
         answer = "\n".join(f"- {sentence}" for sentence in self.answer)
         parts = [f"# {self.title}", answer, *(section.to_markdown() for section in self.sections)]
-        return "\n\n".join(parts) + "\n"
+        return visible("\n\n".join(parts)) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document as plain values for JSON."""
@@ -128,7 +130,7 @@ class Answer:
         return self.to_markdown()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.to_document().title}>"
+        return f"<{type(self).__name__}: {visible(self.to_document().title)}>"
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()

@@ -6,10 +6,13 @@ import functools
 import io
 import math
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from occupancy_lab.text.words import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
     from occupancy_lab.text.document import Answer, Document
 
 _STANDARD_ERROR = 2
-_PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-"})
-"""What stands for the characters of a bar or a list that an encoding lacks."""
+_PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-", "±": "+-"})
+"""What stands for the characters of a bar, a list or a range that an encoding lacks."""
+_COMMAND = re.compile(r"^((?:\x1b\[[\d;]*m|[^\S\n])*:)(:)|(#)(#\[)", re.MULTILINE)
+"""What GitHub's runner takes for a command: "::" at the beginning of a line, "##[" anywhere."""
 
 
 class _Stream(io.FileIO):
@@ -70,11 +75,27 @@ def open_streams() -> None:
             setattr(sys, name, own)
 
 
-def print_text(text: str) -> None:
-    """Print *text*, with plain characters where an encoding lacks those of a bar or a list.
+def on_github() -> bool:
+    """Return whether a runner of GitHub Actions reads what is printed."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
-    All of it is written when this returns.
+
+def without_commands(text: str) -> str:
+    """Return *text* with a space inside what a runner that reads it would take for a command."""
+    return _COMMAND.sub(r"\1\3 \2\4", text) if on_github() else text
+
+
+def print_text(text: str) -> None:
+    """Print *text*: no character of it steers a terminal, and no line GitHub's runner.
+
+    Plain characters stand where an encoding lacks those of a bar or a list. All of it is written
+    when this returns.
     """
+    _write(visible(text))
+
+
+def _write(text: str) -> None:
+    text = without_commands(text)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -93,9 +114,11 @@ def json_text(values: Any) -> str:
     import json
 
     try:
-        return json.dumps(values, indent=2, allow_nan=False)
+        text = json.dumps(values, indent=2, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(values), indent=2, allow_nan=False)
+        text = json.dumps(_finite(values), indent=2, allow_nan=False)
+    # The same text to a reader of JSON, and no command to a runner of GitHub.
+    return text.replace("##[", "#\\u0023[")
 
 
 def _finite(values: Any) -> Any:
@@ -115,35 +138,24 @@ def print_answer(answer: Answer, form: str, document: Document | None = None) ->
         (print_text if form == "markdown" else print_markdown)(text)
 
 
-LONGEST_NAME = 20
-"""Characters up to which the names in a table's first column stay on one line."""
-
-
 @functools.cache
-def _folding_markdown() -> Any:
-    """Return rich's Markdown, but with words that are too long for a column of a table broken.
-
-    rich would cut them off. Short names in the first column are not broken: the other columns are
-    narrower instead.
-    """
+def _fitting_markdown() -> Any:
+    """Return rich's Markdown, but with tables that break no word; rich would cut off long ones."""
     from rich.markdown import Markdown, TableElement
-    from rich.table import Table
 
-    class FoldingTable(TableElement):
+    from occupancy_lab.text.fitting import fitted
+
+    class FittingTable(TableElement):
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            for part in super().__rich_console__(console, options):
-                if isinstance(part, Table):
-                    for column in part.columns:
-                        column.overflow = "fold"
-                    first = part.columns[0]
-                    names = map(str, (first.header, *first.cells))
-                    first.no_wrap = max(map(len, names)) <= LONGEST_NAME
-                yield part
+            header = [] if self.header is None or self.header.row is None else [self.header.row]
+            rows = [*header, *([] if self.body is None else self.body.rows)]
+            cells = [[cell.content for cell in row.cells] for row in rows]
+            yield from fitted(list(zip(*cells, strict=True)), options.max_width)
 
-    class FoldingMarkdown(Markdown):
-        elements = {**Markdown.elements, "table_open": FoldingTable}  # noqa: RUF012 - rich's form
+    class FittingMarkdown(Markdown):
+        elements = {**Markdown.elements, "table_open": FittingTable}  # noqa: RUF012 - rich's form
 
-    return FoldingMarkdown
+    return FittingMarkdown
 
 
 def print_markdown(markdown: str) -> None:
@@ -156,19 +168,21 @@ def print_markdown(markdown: str) -> None:
 
     console = Console(highlight=False)
     with console.capture() as capture:
-        console.print(_folding_markdown()(markdown, justify="left"))
-    lines = [line.rstrip() for line in capture.get().splitlines()]
+        console.print(_fitting_markdown()(visible(markdown), justify="left"))
+    # The codes of colours are rich's own; an entity of the markdown may stand for any other.
+    rendered = "\x1b".join(map(visible, capture.get().split("\x1b")))
+    lines = [line.rstrip() for line in rendered.splitlines()]
     # rich leaves two blank lines around a table, and one before its first.
     shown = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
-    print_text("\n".join(shown) + "\n")
+    _write("\n".join(shown) + "\n")
 
 
 def print_note(sentence: str) -> None:
     """Print *sentence* on standard error, where it disturbs no output."""
-    click.echo(f"occupancy-lab: {sentence}", err=True)
+    click.echo(without_commands(visible(f"occupancy-lab: {sentence}")), err=True)
 
 
 def show_status(sentence: str) -> None:
     """Show *sentence* on standard error in place of the one before, where that is a terminal."""
     if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{sentence}", err=True, nl=False)
+        click.echo(f"\r\x1b[K{visible(sentence)}", err=True, nl=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -10,7 +11,17 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import Conditions
+    from occupancy_lab.values import Conditions, Prediction
+
+
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""The characters that steer a terminal, end a line or turn the direction of a text, and show
+nothing: all but tab and newline."""
+
+
+def visible(text: str) -> str:
+    """Return *text* with the escape that stands for each character that is not seen."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Titled(Protocol):
@@ -37,6 +48,12 @@ def percent(share: float) -> str:
 def change(share: float) -> str:
     """Return 0.024 as "+2.4%", and what rounds to nothing as "+0.0%"."""
     return f"{round(share, 3) + 0.0:+.1%}"
+
+
+def change_words(share: float, error: float | None) -> str:
+    """Return "+2.4%" as `change` does, or "within ±9%" where times may be off by that *error*."""
+    within = error is not None and abs(share) < error
+    return f"within{error_words(error)}" if within else change(share)
 
 
 def microseconds(us: float) -> str:
@@ -162,13 +179,31 @@ def difference_cell(predicted_us: float | None, measured_us: float | None) -> st
     return change(difference(predicted_us, measured_us))
 
 
-def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool) -> str:
-    """Return what the predictions for *gpu* rest on, and whether a GPU of its kind was measured."""
+def error_words(error: float | None) -> str:
+    """Return how far off a time may be, " ±9%", to stand behind it; "" for None."""
+    return "" if error is None else f" ±{error:.0%}"
+
+
+def prediction_words(prediction: Prediction) -> str:
+    """Return a predicted time and its bandwidth: "12.4 us ±9%, 2065 GB/s, unconfirmed"."""
+    error = prediction.error
+    time = f"{microseconds(prediction.us)}{error_words(error)}, {prediction.gbs:.0f} GB/s"
+    return time if error is None else f"{time}, unconfirmed"
+
+
+def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool, error: float | None) -> str:
+    """Return what the predictions for *gpu* rest on, and how far off they are if nobody knows."""
     if calibrated:
         return f"Predictions for {gpu.title}: {words}."
-    amd = gpu.vendor == "AMD"
-    unknown = "no AMD GPU has confirmed them" if amd else f"no {gpu.title} was calibrated"
-    return f"Predictions for {gpu.title} rest on {words}; {unknown}."
+    if error is None:
+        return f"Predictions for {gpu.title} rest on {words}; no {gpu.title} was calibrated."
+    unconfirmed = "AMD GPU" if gpu.vendor == "AMD" else gpu.title
+    return (
+        f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them. Take"
+        f" each time as{error_words(error)} at the least, and do not rank launches that differ by"
+        " less: nine in ten predictions for an H100, not calibrated either, came so close, and nine"
+        " in ten ratios of two."
+    )
 
 
 def conditions_words(taken: Conditions) -> str:

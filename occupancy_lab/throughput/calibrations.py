@@ -39,8 +39,6 @@ class Constants:
     """What it gives when resident programs stride over the rows, each at its own pace."""
     copy_bandwidth_gbs: float
     """What it gives when such programs copy rows ahead to shared memory (num_stages above 1)."""
-    stage_loss: float
-    """The part of that bandwidth that each stage above the second costs."""
     split_loss: float
     """The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."""
     latency_us: float
@@ -79,8 +77,6 @@ class Constants:
     """How much of the one pass that copies ahead cannot hide is not made up for."""
     tail_share: float
     """How much of a last round with fewer programs is not made up for by their being fewer."""
-    prologue_factor: float
-    """How much longer the instructions before a loop take than its own."""
     exchange_us: float
     """How far the times at which programs of one row have told the others of theirs lie apart, the
     way through the L2 cache included: their deviation, as the slowest of many shows it."""
@@ -96,7 +92,7 @@ class Constants:
         return (
             all(type(value) in {int, float} and 0 <= value < math.inf for value in values.values())
             and all(value > 0 for name, value in values.items() if name.endswith("_gbs"))
-            and max(self.stage_loss, self.split_loss) < 1
+            and self.split_loss < 1
         )
 
     def replace(self, **changes: float) -> Constants:
@@ -141,6 +137,12 @@ class Calibration:
         return found
 
 
+UNCONFIRMED_ERROR = 0.09
+"""What nine in ten predictions for an H100 are off by at most, and nine in ten ratios of two of one
+matrix: it was measured (`evaluate --use check`), and as little calibrated as the GPUs that were not
+measured. Those of another architecture may be off by more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Basis:
     """The constants that a prediction rests on."""
@@ -150,6 +152,8 @@ class Basis:
     """Where they are from."""
     calibrated: bool
     """Whether they were measured on a GPU of this kind."""
+    error: float | None = None
+    """UNCONFIRMED_ERROR where no launch was measured on such a GPU; None where some were."""
 
 
 def calibration_path(key: str) -> Path:
@@ -224,4 +228,6 @@ def _from_data_sheet(gpu: Gpu) -> Basis | None:
         if name.endswith("bandwidth_gbs")
     }
     words = f"the data sheet, with what {sibling.device} was calibrated to a multiprocessor"
-    return Basis(sibling.constants.replace(**scaled), words, calibrated=False)
+    measured = files("occupancy_lab.recorded") / f"measured-{gpu.key}.csv"
+    error = None if measured.is_file() else UNCONFIRMED_ERROR
+    return Basis(sibling.constants.replace(**scaled), words, calibrated=False, error=error)

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
 
-INSTRUCTION_BYTES = {"cuda": 16, "hip": 8}
-"""Bytes of an instruction: 16 since Volta (CUDA Binary Utilities), 4 to 12 on AMD."""
-INSTRUCTION_CACHE_BYTES = {"cuda": 128 * 1024, "hip": 64 * 1024}
-"""The instruction cache that the warps of a multiprocessor share: from Volta on 128 KiB (Jia et al.
-2018, and measured on an H200), 64 KiB for two CUs of CDNA 3 (AMD's white paper)."""
-
 STALL_CYCLES = 2.7
 """Stall cycles per instruction where the binary does not tell, as AMD's do not: the mean of 4,900
 recorded launches of the tutorial's softmax (1.7 to 3.6; other kernels 1.5 to 3.9)."""
@@ -167,10 +161,10 @@ def launch_features(  # noqa: PLR0913 - what a launch's time depends on
         access_bytes=resources.load_bytes or item_bytes,
         local_bytes=(resources.local_traffic or 0) * threads,
         exchanges=exchanges,
-        code_bytes=instructions * INSTRUCTION_BYTES[gpu.target.backend],
-        instruction_cache_bytes=INSTRUCTION_CACHE_BYTES[gpu.target.backend],
+        code_bytes=instructions * gpu.architecture.instruction_bytes,
+        instruction_cache_bytes=gpu.architecture.instruction_cache_bytes,
         warp_size=gpu.architecture.warp_size,
-        issue_rate=issue_rate(gpu),
+        issue_rate=gpu.architecture.issue_rate,
     )
 
 
@@ -183,15 +177,6 @@ def _around_loop(resources: Resources, num_stages: int, gpu: Gpu) -> int:
     around, a_pass = resources.instructions or 0, resources.loop_instructions or 0
     peeled = num_stages - 1 if gpu.target.backend == "hip" else 0
     return max(around - peeled * a_pass, 0)
-
-
-def issue_rate(gpu: Gpu) -> float:
-    """Return 4 for an SM and a WGP; a SIMD of a gfx9 CU takes 4 cycles per instruction of a wave.
-
-    Sources: NVIDIA's Hopper tuning guide (4 schedulers), AMD's CDNA3 and RDNA3 ISA documents.
-    """
-    waves_of_64 = gpu.target.backend == "hip" and gpu.architecture.warp_size == 64  # noqa: PLR2004 - a gfx9 wave
-    return 1.0 if waves_of_64 else 4.0
 
 
 def stack(launches: Sequence[Features]) -> Features:

@@ -118,9 +118,7 @@ def _bandwidth(f: Features, c: Constants) -> Any:
     """Return what the device memory gives this kind of launch, GB/s."""
     import numpy as np
 
-    deeper = np.maximum(f.num_stages - 2.0, 0.0)
-    ahead = c.copy_bandwidth_gbs * (1.0 - c.stage_loss * deeper)
-    looping = np.where(f.num_stages > 1, ahead, c.loop_bandwidth_gbs)
+    looping = np.where(f.num_stages > 1, c.copy_bandwidth_gbs, c.loop_bandwidth_gbs)
     split = np.where(f.read_bytes % SECTOR_BYTES > 0, 1.0 - c.split_loss, 1.0)
     # Programs that share rows take their parts in the order of the rows.
     in_order = (f.loops == 0) | ((f.exchanges > 0) & (f.num_stages <= 1))
@@ -227,7 +225,7 @@ def launch_times(f: Features, c: Constants) -> LaunchTimes:
     a_row = np.maximum(1.0 / row_rate(f, c, row), dispatch)
     average = np.maximum(f.work / f.multiprocessors, 1.0)
     prologue = f.programs * f.num_warps * f.prologue / f.issue_rate / f.clock_mhz
-    fixed = c.launch_us + c.drain_us + c.prologue_factor * prologue
+    fixed = c.launch_us + c.drain_us + prologue
     tail = _ends_us(f, c, row, a_row) + _tail_us(f, c, row, a_row)
     return LaunchTimes(
         total=fixed + average * a_row + tail,

@@ -11,6 +11,7 @@ from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import features, launch_features, stack
 from occupancy_lab.throughput.model import launch_times, overfull_us
+from occupancy_lab.throughput.plain_copy import copy_launch, further_launches
 from occupancy_lab.values import Config, Part, Prediction, Problem, Resources
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.throughput.calibrations import Basis, Constants
+    from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.throughput.features import Features
     from occupancy_lab.throughput.model import LaunchTimes
     from occupancy_lab.values import LaunchPlan, Occupancy, Traffic
@@ -61,7 +62,7 @@ def predict_all(launches: Sequence[PlannedLaunch], gpu: Gpu) -> list[Prediction 
             known[place] = launch
             totals[place] = traffic(kernel.steps(problem), problem).total_bytes
     found: list[Prediction | None] = [None] * len(launches)
-    together = predictions([*known.values()], [*totals.values()], basis)
+    together = predictions([*known.values()], [*totals.values()], gpu, basis)
     for (place, launch), prediction in zip(known.items(), together, strict=True):
         num_programs, total = launches[place][-1].num_programs or 0, totals[place]
         strides = launches[place][0].grid is Grid.PERSISTENT and launch.loops
@@ -91,22 +92,33 @@ def predict_launch(
     launch = launch_features(resources, moved, programs, plan, gpu) if simple else None
     if launch is None or basis is None or least is None or not moved.total_bytes:
         return None
-    found = predictions([launch], [moved.total_bytes], basis)[0]
+    found = predictions([launch], [moved.total_bytes], gpu, basis)[0]
     us = max(found.us, least)
     return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3)
 
 
 def predictions(
-    launches: Sequence[Features], total_bytes: Sequence[int], basis: Basis
+    launches: Sequence[Features], total_bytes: Sequence[int], gpu: Gpu, basis: Basis
 ) -> list[Prediction]:
-    """Return the prediction of each of *launches*, which move *total_bytes*, on one GPU."""
+    """Return the prediction of each of *launches*, which move *total_bytes*, on *gpu*."""
     if not launches:
         return []
-    found = launch_times(stack(launches), basis.constants)
-    return [_prediction(found, place, moved, basis) for place, moved in enumerate(total_bytes)]
+    totals = dict.fromkeys(total_bytes)
+    copies = {total: copy for total in totals if (copy := copy_launch(total, gpu)) is not None}
+    found = launch_times(stack([*launches, *copies.values()]), basis.constants)
+    copy_us = {
+        total: float(us) + further_launches(total, gpu) * basis.constants.launch_us
+        for total, us in zip(copies, found.total[len(launches) :], strict=True)
+    }
+    return [
+        _prediction(found, place, moved, copy_us[moved], basis)
+        for place, moved in enumerate(total_bytes)
+    ]
 
 
-def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Prediction:
+def _prediction(
+    found: LaunchTimes, place: int, moved: int, copy_us: float, basis: Basis
+) -> Prediction:
     def us(name: str) -> float:
         return float(getattr(found, name)[place])
 
@@ -120,10 +132,11 @@ def _prediction(found: LaunchTimes, place: int, moved: int, basis: Basis) -> Pre
     return Prediction(
         us=us("total"),
         gbs=moved / us("total") / 1e3,
-        copy_gbs=moved / copy_us(moved, basis.constants) / 1e3,
+        copy_gbs=moved / copy_us / 1e3,
         parts=parts,
         basis=basis.words,
         calibrated=basis.calibrated,
+        error=basis.error,
     )
 
 
@@ -135,11 +148,6 @@ def _longer(prediction: Prediction, us: float, moved: int) -> Prediction:
         for part in prediction.parts
     )
     return dataclasses.replace(prediction, us=total, gbs=moved / total / 1e3, parts=parts)
-
-
-def copy_us(moved: int, constants: Constants) -> float:
-    """Return the time in us of a plain copy that reads and writes *moved* bytes in all."""
-    return constants.launch_us + constants.drain_us + moved / constants.row_bandwidth_gbs / 1e3
 
 
 _RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
@@ -202,7 +210,7 @@ def predict_rows(
             places.append(place)
             launches.append(launch)
             totals.append(traffic(kernel.steps(problem), problem).total_bytes)
-    found = zip(places, totals, predictions(launches, totals, basis), strict=True)
+    found = zip(places, totals, predictions(launches, totals, gpu, basis), strict=True)
     return [RowPrediction(place, total, prediction) for place, total, prediction in found]
 
 

@@ -15,9 +15,10 @@ from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import (
     basis_sentence,
     cell,
-    change,
+    change_words,
     count,
     difference_cell,
+    error_words,
     listed,
 )
 from occupancy_lab.throughput.predict import row_config
@@ -52,6 +53,8 @@ class Choice:
     """Median measured time, us; None where it was not measured."""
     recorded_us: float | None = None
     """The same of a launch recorded on a GPU of this kind, as it was compiled then; None: none."""
+    ranked: bool = True
+    """Whether the predicted time is set against the others': not where stages are not seen."""
 
 
 def choice_of(row: Mapping[Any, Any]) -> Choice:
@@ -67,6 +70,7 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
         bound=str(row["bound"]),
         us=None if pd.isna(us) else float(us),
         recorded_us=None if pd.isna(recorded_us) else float(recorded_us),
+        ranked=bool(row.get("ranked", True)),
     )
 
 
@@ -179,13 +183,17 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
 def _best_sentences(tuning: Tuning) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
-    yield basis_sentence(tuning.gpu, tuning.basis.words, calibrated=tuning.basis.calibrated)
+    basis = tuning.basis
+    yield basis_sentence(tuning.gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
     if tuning.best_recorded is not None:
         yield (
             f"Recorded times were taken elsewhere on {tuning.gpu.title}, of these configurations as"
             " the Triton there compiled them, which `explain` names."
         )
     yield from unseen_stages(tuning.table)
+    left = int(tuning.table["predicted_us"].notna().sum()) - len(_ranked(tuning))
+    if left:
+        yield f"Not ranked here: {count(left, 'configuration')} with more stages."
 
 
 def _named(choice: Choice) -> str:
@@ -206,15 +214,33 @@ def _answer(tuning: Tuning) -> Iterator[str]:
             f" {cell(best.predicted_us)} us ({off})."
         )
     yield (
-        f"Best predicted: {_named(predicted)}: {cell(predicted.predicted_us)} us; what takes"
-        f" longest is {BOUNDS[predicted.bound]}."
+        f"Best predicted: {_named(predicted)}: {cell(predicted.predicted_us)} us"
+        f"{error_words(tuning.basis.error)}; what takes longest is {BOUNDS[predicted.bound]}."
     )
+    yield from _close(tuning)
     recorded = tuning.best_recorded
     if recorded is not None:
         yield (
             f"Fastest recorded: {_named(recorded)}: {cell(recorded.recorded_us)} us;"
             f" {cell(recorded.predicted_us)} us is predicted."
         )
+
+
+def _close(tuning: Tuning) -> Iterator[str]:
+    """Say how many configurations no prediction tells from the best, where no GPU confirmed any."""
+    error, best = tuning.basis.error, tuning.best_predicted.predicted_us
+    if error is None:
+        return
+    close = sum(one.predicted_us / best - 1 < error for one in _ranked(tuning)) - 1
+    if close:
+        others = f"{count(close, 'other')} {'is' if close == 1 else 'are'}"
+        yield f"{others} within {error:.0%} of that: which is the fastest, only a measurement says."
+
+
+def _ranked(tuning: Tuning) -> list[Choice]:
+    """Return the configurations whose predicted times are set against each other, in order."""
+    rows = tuning.table[tuning.table["predicted_us"].notna() & tuning.table["ranked"]]
+    return [choice_of(row) for row in rows.to_dict("records")]
 
 
 def _cells(choice: Choice) -> tuple[str, ...]:
@@ -233,10 +259,9 @@ def _recorded_cells(choice: Choice) -> tuple[str, ...]:
 
 
 def _best_table(tuning: Tuning, top: int) -> Table:
-    rows = tuning.table[tuning.table["predicted_us"].notna()].head(top)
-    choices = [choice_of(row) for row in rows.to_dict("records")]
+    choices = _ranked(tuning)[:top]
     columns = [(HEADERS, _cells)]
-    if "us" in rows:
+    if "us" in tuning.table:
         columns.append((MEASURED_HEADERS, _measured_cells))
     if tuning.best_recorded is not None:
         columns.append((RECORDED_HEADERS, _recorded_cells))
@@ -245,7 +270,7 @@ def _best_table(tuning: Tuning, top: int) -> Table:
 
 
 def _compared_table(tuning: Tuning) -> Table:
-    best = tuning.best_predicted.predicted_us
+    best, error = tuning.best_predicted.predicted_us, tuning.basis.error
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():
         names.setdefault(one, []).append(name.removeprefix("default of "))
@@ -254,7 +279,7 @@ def _compared_table(tuning: Tuning) -> Table:
         (
             listed(called),
             *_cells(one)[1:-1],
-            change(one.predicted_us / best - 1.0),
+            change_words(one.predicted_us / best - 1.0, error) if one.ranked else "not ranked",
             *(_recorded_cells(one) if recorded else ()),
         )
         for one, called in names.items()

@@ -32,7 +32,7 @@ from occupancy_lab.throughput.model import row_times
 from occupancy_lab.values import LaunchPlan, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.throughput.calibrations import Basis
@@ -41,17 +41,6 @@ if TYPE_CHECKING:
 L2_BYTES = 40
 """Bytes that a multiprocessor loads from the L2 cache per cycle: 5120 for the 128 SMs of a full
 GA100, or 2048 for the 38 CUs of an XCD (NVIDIA's A100 and AMD's CDNA 3 white papers)."""
-MULTIPLY_ADDS: Mapping[str, tuple[int, int]] = {
-    "sm_80": (1024, 1024),
-    "sm_86": (512, 512),
-    "sm_89": (512, 512),
-    "sm_90": (1024, 2048),
-    "gfx90a": (512, 512),
-    "gfx942": (1024, 1024),
-}
-"""Multiply-adds of 16 bits that the tensor cores of a multiprocessor do per cycle, by a warp's own
-instructions (those of an A100 on Hopper too) and by those of a warpgroup: the data sheets' dense
-rates over clock and multiprocessors. Of the others it is not known, and nothing is taken for it."""
 WARPGROUP_SIZE = 2048
 """Multiply-adds of a warp above which an instruction is a warpgroup's: m16n8k16 has as many."""
 SCHEDULERS = 4
@@ -157,9 +146,8 @@ def _cycle_us(passes: int, waits: float, demands: Sequence[float]) -> float:
 
 def _tensor_cycles(one: Placed, gpu: Gpu) -> float:
     """Return the cycles for which a pass of a program keeps the tensor cores busy."""
-    rates = MULTIPLY_ADDS.get(gpu.target.name)
-    if rates is None:
-        return 0.0
-    of_warp, of_warpgroup = rates
+    architecture = gpu.architecture
     grouped = (one.resources.tensor_size or 0) > WARPGROUP_SIZE
-    return _multiply_adds(one) / (of_warpgroup if grouped else of_warp)
+    rate = architecture.warpgroup_multiply_adds if grouped else None
+    rate = rate or architecture.tensor_multiply_adds
+    return 0.0 if rate is None else _multiply_adds(one) / rate

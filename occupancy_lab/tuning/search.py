@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.environment import find_environment
-from occupancy_lab.compiling.process import COMPILE_TIMEOUT, Compiler
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -28,8 +28,10 @@ from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measure_table
+from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_as_compiled
+from occupancy_lab.sweeping.views import sees_stages
+from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, choice_of, cost_of
@@ -112,22 +114,22 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         raise InputError(msg)
     device, names = _tuned_gpu(gpu, measure=measure)
     basis = _basis(device)
-    with closing(Compiler(store_directory() if cache else None, timeout=compile_timeout)) as one:
-        kernels = chosen_kernels(kernel or SOFTMAXES, one.check_file)
-    environment = find_environment(triton)
-    for found in kernels:
-        check_predictable(found.kernel)
-        check_elsewhere(found, other_triton=not environment.is_running, measure=measure)
-    warps, stages = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
-    tasks = list(grid_tasks(kernels, problem, device, warps, stages))
-    compiled = run_tasks(
-        tasks,
-        environment=environment,
-        compile_timeout=compile_timeout,
-        cache=cache,
+    made = Compiler(
+        store_directory() if cache else None,
+        triton=triton,
+        timeout=compile_timeout,
         retry_failed=retry_failed,
-        progress=progress,
+        counted=progress,
     )
+    with closing(made) as compiler:
+        kernels = chosen_kernels(kernel or SOFTMAXES, compiler.check_file)
+        other_triton = not compiler.environment.is_running
+        for found in kernels:
+            check_predictable(found.kernel)
+            check_elsewhere(found, other_triton=other_triton, measure=measure)
+        knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
+        tasks = list(grid_tasks(kernels, problem, device, *knobs))
+        compiled = run_tasks(tasks, compiler)
     table, ranked = _ranked(compiled, tasks)
     table = _with_recorded(table, ranked)
     if measure:
@@ -171,6 +173,8 @@ def _basis(gpu: Gpu) -> Basis:
 def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, list[Task]]:
     """Return the table and its tasks with the best predicted first, and what has no time last.
 
+    The column `ranked` says which predicted times are set against each other; the others follow.
+
     Raises InputError where nothing has one.
     """
     if table["predicted_us"].isna().all():
@@ -180,7 +184,12 @@ def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, l
             why = f"not one configuration is ok; the first: {reasons.iloc[0]}"
         msg = f"nothing can be predicted for {title}: {why}"
         raise InputError(msg)
-    order = list(table["predicted_us"].sort_values(kind="stable").index)
+    seen = table["predicted_us"].notna() & sees_stages(table)
+    fewest = table["num_stages"] == table["num_stages"].min()
+    table = table.assign(ranked=seen if seen.any() else fewest)
+    timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
+    timed = timed.sort_values("ranked", ascending=False, kind="stable")
+    order = [*timed.index, *table.index.difference(timed.index)]
     return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
 
 
@@ -285,7 +294,8 @@ def config_pruner(
             asked = Config(block_size, config.num_warps, config.num_stages)
             return Task(name, found, problem, asked, gpu)
 
-        times = run_tasks([task(config) for config in configs])["predicted_us"]
+        with closing(Compiler(store_directory())) as compiler:
+            times = run_tasks([task(config) for config in configs], compiler)["predicted_us"]
         return [configs[place] for place in times.sort_values(kind="stable").index[:top]]
 
     return prune

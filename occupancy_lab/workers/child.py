@@ -32,6 +32,7 @@ import traceback
 import types
 import typing
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -374,8 +375,10 @@ def _value(kind: Any, plain: Any) -> Any:
         return {str(name): _value(of[1], item) for name, item in plain.items()}
     elif dataclasses.is_dataclass(kind) and isinstance(plain, dict):
         return _dataclass(kind, plain)
-    elif kind is float and type(plain) is int:
-        return float(plain)
+    elif (kind is float and type(plain) is int) or (
+        isinstance(kind, type) and issubclass(kind, Enum)
+    ):
+        return kind(plain)
     elif isinstance(kind, type) and type(plain) is kind:
         return plain
     msg = f"{str(plain)[:40]!r} is no {getattr(kind, '__name__', kind)}"

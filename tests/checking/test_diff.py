@@ -53,13 +53,13 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["diff", *arguments])
 
 
-def test_steps_come_first_then_spills_then_the_rest() -> None:
-    """What fails comes first, then what crossed a step, what spills more, and what else changed."""
+def test_spills_come_before_steps_and_the_rest() -> None:
+    """What fails comes first, then what spills more, what crossed a step, and what else changed."""
     found = diff(OLD, NEW)
     assert [(one.kind, one.after[0].kernel) for one in found.changes] == [
         ("failed", "broken"),
-        ("crossed", "softmax"),
         ("spills", "layer_norm"),
+        ("crossed", "softmax"),
         ("other", "softmax"),
     ]
     assert found.unchanged == 1
@@ -100,14 +100,15 @@ def test_nothing_changed_ends_with_0() -> None:
     [
         ("after_local_bytes > before_local_bytes", 1),
         ("after_occupancy < before_occupancy and kernel == 'softmax'", 1),
-        ("after_n_regs > 256", 0),
+        ("after_n_regs > 256 and after_status == 'ok'", 0),
+        ("after_n_regs > 256", 1),
         ("after_n_regs is None and before_n_regs is not None", 1),
         ("before_kernel is None and after_kernel == 'new'", 1),
         ("kernel == 'same'", 0),
     ],
 )
 def test_a_condition_of_changes_makes_it_a_gate(condition: str, status: int) -> None:
-    """--fail-on ends with 1 where a change, or what only one table has, meets it."""
+    """--fail-on ends with 1 where a change, or what only one table has, meets it or may do so."""
     done = run("before.json", "after.json", "--fail-on", condition, "--json")
     assert done.exit_code == status, done.output
     assert bool(json.loads(done.output)["broken"]) is bool(status)
@@ -124,6 +125,10 @@ def test_a_condition_of_changes_makes_it_a_gate(condition: str, status: int) -> 
         (["--triton", "3.6.0,3.7.1"], "give --cols"),
         (["a.json", "--triton", "3.6.0,3.7.1"], "one FILE.py:FUNCTION"),
         (["none.json", "none.json"], "no rows to compare"),
+        (["-", "-"], "give a file for the other"),
+        (["before.json", "after.json", "--match", "kernel,n_reg"], "no column of both"),
+        (["before.json", "after.json", "--match", "kernel,n_regs"], "no column of both"),
+        (["--cols", "781", "--triton", "3.6.0,3.7.1", "--match", "gpu"], "would be ignored"),
     ],
 )
 def test_what_cannot_be_asked_ends_with_2(arguments: list[str], words: str) -> None:
@@ -148,10 +153,96 @@ def test_rows_that_nothing_tells_apart_are_sets() -> None:
 
 
 def test_what_one_table_does_not_say_is_no_change() -> None:
-    """A column that only one of the tables has is not compared, nor does it name a row."""
+    """A column that one of the tables lacks is not compared, names no row, and is said."""
     less = [{name: value for name, value in row.items() if name != "local_bytes"} for row in OLD]
     more = [{**row, "extra": "x", "n_regs": float(row["n_regs"])} for row in OLD]
-    assert diff(less, more).unchanged == len(OLD)
+    found = diff(less, more)
+    assert found.unchanged == len(OLD)
+    assert found.to_dict()["columns"] == {"removed": [], "added": ["local_bytes", "extra"]}
+    assert "2 columns that only after has, local_bytes, extra." in found.to_markdown()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("name", "status"), [("local_bytes", 1), ("n_regs", 0)])
+def test_a_gate_is_met_by_a_column_that_one_table_lacks(
+    name: str,
+    status: int,
+    turned: bool,  # noqa: FBT001 - which table lacks it
+) -> None:
+    """A condition that names a column that either table lacks is met, as nobody can tell."""
+    less = [{one: value for one, value in row.items() if one != "local_bytes"} for row in OLD]
+    tables = (OLD, less) if turned else (less, OLD)
+    assert diff(*tables, fail_on=f"after_{name} > before_{name}").status == status
+
+
+def timed(predicted_us: float | None, **changes: Any) -> dict[str, Any]:
+    """Return a row with a predicted time."""
+    return compiled(predicted_us=predicted_us, **changes)
+
+
+def test_times_lead() -> None:
+    """What takes longer comes before spills and steps, the most first; 3 % is no other time."""
+    old = [timed(us, num_warps=2**n, n_regs=32) for n, us in enumerate((187, 100, 50, 50, 20))]
+    new = [
+        timed(634, num_warps=1, n_regs=32, local_bytes=6512),
+        timed(700, num_warps=2, n_regs=32),
+        timed(40, num_warps=4, n_regs=32, local_bytes=8),
+        timed(51.4, num_warps=8, n_regs=38),
+        timed(20.5, num_warps=16, n_regs=32),
+    ]
+    found = diff(old, new)
+    assert [one.kind for one in found.changes] == ["slower", "slower", "faster", "crossed"]
+    assert [one.after[0].values["num_warps"] for one in found.changes] == [2, 1, 4, 8]
+    assert found.unchanged == 1
+    assert found.changes[1].words.startswith(
+        "634 us predicted instead of 187 us (+239.0%) and 6512 local B instead of 0: still"
+    )
+    page = found.to_markdown()
+    assert page.startswith("# before and after\n\n- 2 slower, 1 faster, 1 crossing a step,")
+    header = next(line for line in page.splitlines() if line.startswith("|"))
+    assert [one.strip() for one in header.split("|")[2:4]] == ["predicted us", "local B"]
+
+
+def test_a_measured_time_decides() -> None:
+    """Where both rows were measured, a predicted time does not say that one is slower."""
+    found = diff([timed(10.0, us=20.0)], [timed(20.0, us=20.1)])
+    assert (found.unchanged, found.changes) == (1, ())
+
+
+def test_a_time_that_is_not_known_any_more_is_a_change() -> None:
+    """A row that had a time and has none is not unchanged."""
+    (change,) = diff([timed(10.0)], [timed(None)]).changes
+    assert change.words.startswith("predicted time not known instead of 10.0 us: still")
+    (change,) = diff([compiled(local_bytes=None)], [compiled(local_bytes=8)]).changes
+    assert "8 local B, not known before" in change.words
+
+
+def test_equal_errors_are_said_once() -> None:
+    """Kernels that fail for one reason are in one sentence, the first few by name."""
+    old = [compiled(f"k{number}") for number in range(8)]
+    new = [failed(kernel=f"k{number}") for number in range(8)]
+    page = diff(old, new).to_markdown()
+    assert page.count("no such thing") == 1
+    assert "k0 on h100; k1 on h100" in page
+    assert "; 3 more**" in page
+
+
+@pytest.mark.parametrize("match", [None, "kernel,gpu,num_warps"])
+def test_different_problems_match_by_what_is_named(match: str | None) -> None:
+    """The page says why nothing matches, and how to match; --match has rows compared."""
+    for name, cols in (("before.json", 781), ("after.json", 784)):
+        rows = [compiled(cols=cols, n_regs=cols - 748, num_warps=warps) for warps in (4, 8)]
+        Path(name).write_text(json.dumps(rows), encoding="utf-8")
+    done = run("before.json", "after.json", *([] if match is None else ["--match", match]))
+    words = " ".join(done.output.split())
+    assert done.exit_code == 0
+    if match is None:
+        assert "cols is 781 in before.json and 784 in after.json." in words
+        assert "--match gpu,target,kernel,BLOCK_SIZE,num_warps,num_stages compares" in words
+    else:
+        assert "2 changed otherwise, 0 unchanged." in words
+        assert "softmax on h100, num_warps 4" in words
+        assert "cols" not in words
 
 
 ROWS = st.lists(

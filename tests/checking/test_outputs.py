@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from occupancy_lab.checking import check
 from occupancy_lab.checking.outputs import place_of, relative, to_github, to_junit, to_sarif
 from occupancy_lab.cli import main
+from occupancy_lab.text.words import visible
 
 TEXTS = st.text(min_size=1, max_size=30)
 SPILLING = compiled("spilling", local_bytes=152, source="kernels/spill.py:24")
@@ -72,8 +73,8 @@ def test_an_annotation_is_one_line_whatever_others_wrote(kernel: str, reason: st
     assert text.endswith("\n")
     assert not re.search(r"[\r\n]", text[:-1])
     properties, message = parse_command(text[:-1])
-    assert properties == {"title": f"{kernel} breaks local_bytes == 0"}
-    assert reason in message
+    assert properties == {"title": f"{visible(kernel)} breaks local_bytes == 0"}
+    assert visible(reason) in message
 
 
 def test_github_gets_ten_errors_and_how_many_follow() -> None:
@@ -164,7 +165,9 @@ def test_junit_can_be_read_whatever_others_wrote(kernel: str, reason: str) -> No
     rows = [failed(kernel=kernel, reason=reason), compiled(kernel, local_bytes=8), compiled(kernel)]
     suites = parsed(rows)
     names = [case.get("classname") for case in suites.iter("testcase")]
-    allowed = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", kernel)
+    allowed = re.sub(
+        "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", visible(kernel)
+    )
     assert names == [allowed] * 3
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from occupancy_lab.checking.rows import RESULTS, Table, make_rows, read_rows
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
+from occupancy_lab.files import plain_rows
 from occupancy_lab.scanning import scan as scanning
-from occupancy_lab.sweeping import views
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
-from occupancy_lab.sweeping.rows import COLUMNS
+from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
+from occupancy_lab.table.view import FORMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ NAMES |= {"num_warps", "num_stages", "num_ctas", "constexprs", "arguments"}
 
 def test_every_result_of_a_table_is_known_as_one() -> None:
     """A column of a sweep, a measurement or a scan names its row, or is a result."""
-    columns = {*COLUMNS, *MEASURED_COLUMNS, *scanning.COLUMNS}
+    columns = {*SWEEP_COLUMNS, *MEASURED_COLUMNS, *scanning.COLUMNS}
     assert columns - NAMES <= RESULTS
     assert not RESULTS & NAMES
 
@@ -63,8 +63,8 @@ def test_csv_and_json_hold_the_same_rows(
     """A table is read alike from the CSV and from the JSON that a sweep writes of it."""
     table = pandas.DataFrame(rows).astype({"n_regs": "Int64", "occupancy": "Float64"})
     folder = tmp_path_factory.mktemp("rows")
-    (folder / "rows.csv").write_bytes(views.to_csv(table).encode())
-    (folder / "rows.json").write_bytes(views.to_json(table).encode())
+    (folder / "rows.csv").write_bytes(FORMS["csv"]([*table], plain_rows(table)).encode())
+    (folder / "rows.json").write_bytes(FORMS["json"]([*table], plain_rows(table)).encode())
     read = [[one.values for one in read_rows(folder / name)] for name in ("rows.csv", "rows.json")]
     assert read[0] == read[1] == rows
 
@@ -90,6 +90,18 @@ def test_constexprs_of_a_scan_are_columns(tmp_path: Path) -> None:
     assert row.values == cells.values == {"kernel": "k", "BLOCK": 64, "EVEN": True}
 
 
+STRANGE = ["-" * 5000 + "1", "(" * 5000, "9" * 5000, "[{" * 2500, "{[]}", "x" * 100_000]
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:2])
+def test_a_constexpr_that_is_no_value_is_a_text(tmp_path: Path, text: str) -> None:
+    """What Python's parser does not take of a cell is read as it stands, and soon."""
+    (row,) = read_rows(write(tmp_path / "rows.csv", f"kernel,constexprs\nk,A={text}\n"))
+    assert row.values == {"kernel": "k", "A": text}
+    (row,) = make_rows([{"kernel": "k", "constexprs": text * 10}], "rows")
+    assert row.values == {"kernel": "k"}
+
+
 def test_what_a_scan_does_not_know_is_none() -> None:
     """An empty text of a scan is not known."""
     (row,) = make_rows([{"kernel": "k", "limiter": "", "gain": float("nan")}], "rows")
@@ -100,6 +112,17 @@ def test_what_a_scan_does_not_know_is_none() -> None:
     ("text", "words"),
     [
         ("[1]", "holds no list of rows"),
+        ('{"rows": 5}', "holds no list of rows"),
+        ('{"rows": [5]}', "holds no list of rows"),
+        ('{"records": {"a": 1}}', "holds no list of rows"),
+        ('{"lines": 5}', "holds no list of rows"),
+        ('{"lines": [5]}', "holds no list of rows"),
+        ('{"lines": [{"rows": "x"}]}', "holds no list of rows"),
+        ("[" * 100_000, "is no JSON: it is nested too deeply"),
+        ("9" * 5000, None),
+        (f"[{'9' * 5000}]", "is no JSON: a number in it has thousands of digits"),
+        (f'[{{"kernel": "k", "n_regs": {"9" * 400}}}]', "row 1 of .* as n_regs; give a number of"),
+        (f"kernel,n_regs\nk,{'9' * 400}\n", "row 1 of .* as n_regs; give a number of at most 64"),
         ('{"a": 1}', None),
         ("[{", "is no JSON"),
         ('[{"gpu": "h100"}]', "names no kernel"),

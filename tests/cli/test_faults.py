@@ -195,6 +195,43 @@ def test_interpreted_kernels_are_refused(environment: Mapping[str, str]) -> None
     assert is_one_sentence(done, "TRITON_INTERPRET")
 
 
+SOURCES = {
+    "empty": b"",
+    "binary": bytes(range(256)) * 9,
+    "brackets": b"[" * 100_000,
+    "signs": b"x = " + b"-" * 100_000 + b"1",
+    "raises": b"raise ValueError('no')",
+    "pipe": None,
+}
+"""Files that are no kernel's; None is a pipe that nobody writes to."""
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "explain FILE.py:main --gpu h100",
+        "trace --dry-run --gpu h100 python FILE.py",
+        "check 'n_regs < 9' FILE.py --gpu h100",
+    ],
+)
+def test_files_that_are_no_program_are_refused(
+    environment: Mapping[str, str], tmp_path: Path, command: str, source: str
+) -> None:
+    """Whatever is in the place of a kernel's file is one sentence, within a compile's time."""
+    file, content = tmp_path / "odd.py", SOURCES[source]
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_bytes(content)
+    done = run(f"$TOOL {command.replace('FILE.py', str(file))}", environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("occupancy-lab: ")
+    assert "unexpected" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_store_that_cannot_be_made_is_found(environment: Mapping[str, str]) -> None:
     """`doctor` says that the store cannot be written, and exits with 1."""
     done = run("$TOOL doctor --json", environment, OCCUPANCY_LAB_CACHE_DIR="/dev/null/x")

@@ -37,8 +37,7 @@ def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources | str:
 @pytest.fixture(autouse=True)
 def _given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile nothing, and import the file of kernels here alone."""
-    monkeypatch.setattr(dry_run, "LaunchCompiler", lambda *_, **__: GivenCompiler(outcome))
-    monkeypatch.setattr(dry_run.Compiler, "check_file", lambda *_: None)
+    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(outcome))
 
 
 def test_explain_takes_what_describes_a_launch() -> None:
@@ -87,12 +86,34 @@ def test_sweep_prints_csv() -> None:
     assert {row.split(",")[place] for row in rows} == {""}
 
 
+@pytest.mark.parametrize(
+    "words", [("explain", FILE), ("check", "n_regs < 9", FILE), ("sweep", FILE), ("compare", FILE)]
+)
+def test_a_file_without_a_function_has_its_functions_listed(words: tuple[str, ...]) -> None:
+    """FILE.py alone is answered with the functions of Triton that it has."""
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "FILE.py:FUNCTION: " in done.stderr
+    assert "transpose" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [("explain", "occupancy"), ("sweep", "1 of 1 configurations")]
+)
+def test_one_configuration_of_an_autotuner_can_be_asked_for(command: str, words: str) -> None:
+    """--constexpr and --num-warps choose among the configurations; explain has a page of one."""
+    asked = ("--signature", "*fp32,*fp32,4096", "--gpu", "h100", "--num-warps", "8")
+    done = run(command, f"{FILE}:tuned_add", *asked, "--constexpr", "BLOCK=1024")
+    assert done.returncode == 0, done.stderr
+    assert words in done.stdout
+    assert "256" not in done.stdout
+
+
 REFUSED = {
     ("explain", "--cols", "781"): "--cols has no use for the launch of",
     ("explain", "--measure"): "--measure has no use for the launch of",
     ("sweep", "--jobs", "2"): "--jobs has no use for the launch of",
     ("tune", "--measure"): "--measure has no use for the launch of",
-    ("tune", "--retry-failed"): "--retry-failed has no use for the launch of",
     ("compare", "--block-size", "64"): "--block-size has no use for the launch of",
     ("explain", "--num-warps", "6"): "num_warps is '6'; give a power of two",
     ("explain", "--option", "nope=1"): "nope is neither a parameter of transpose",

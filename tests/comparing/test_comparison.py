@@ -57,6 +57,19 @@ def test_dimensions_multiply() -> None:
     assert table.headers[1:3] == ("softmax, num_stages 1", "softmax, num_stages 2")
 
 
+def test_matrices_are_compared() -> None:
+    """Several cols, rows or dtypes are a matrix each, and what differs between them is said."""
+    comparison = compare("781,784", gpu="h100")
+    markdown = comparison.to_markdown()
+    assert markdown.startswith("# softmax, on H100 SXM: 4096 x 781 float32 and 4096 x 784 float32")
+    assert [record.problem.cols for record in comparison.records] == [781, 784]
+    assert "**4096 x 784 float32** against 4096 x 781 float32: 31 registers per thread" in markdown
+    both = compare([781, 2049], dtype=["float16"], gpu="h100", kernel="softmax,softmax_row")
+    title = "on H100 SXM: softmax and softmax_row; 4096 x 781 float16 and 4096 x 2049 float16"
+    assert both.document.title == title
+    assert "BLOCK_SIZE is 1024 for 4096 x 781 float16, and 4096 for" in both.to_markdown()
+
+
 def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
     """Two files whose kernels have one name are called by their paths."""
     source = Path(sys.modules[load_kernel("softmax").run.__module__].__file__ or "")
@@ -69,7 +82,7 @@ def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"gpu": "h100"}, "give two or more GPUs, Triton versions, kernels or num_stages"),
+        ({"gpu": "h100"}, "give two or more GPUs, Triton versions, kernels, cols, rows, dtypes"),
         ({"gpu": "h100", "kernel": "softmax,softmax"}, "give two or more"),
         ({"gpu": "h100", "num_stages": [2, 2]}, "give two or more"),
         ({"gpu": "h100,a100", "num_stages": [1, 2, 3, 4]}, "8 combinations .* at most 6"),
@@ -78,6 +91,8 @@ def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> No
         ({"gpu": "h100,a100", "rows": 0}, "rows is 0"),
         ({"gpu": "h100,a100", "triton": "newest"}, "'?newest'? is neither a Triton version"),
         ({"gpu": "h100", "num_stages": []}, "give two or more"),
+        ({"gpu": "h100", "rows": [7, 7], "dtype": "float32,float32"}, "give two or more"),
+        ({"gpu": "h100", "rows": [7, 0]}, "rows is 0"),
     ],
 )
 def test_what_cannot_be_compared_is_told(

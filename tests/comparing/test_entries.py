@@ -192,3 +192,21 @@ def test_every_sentence_has_numbers(entries: Entries) -> None:
     for text in write_comparison(made).sections[1].sentences:
         assert re.search(r"\d", text)
         assert not re.search(r"[{}]|\bNone\b", text)
+
+
+def test_limits_that_allow_as_much_are_no_difference(entries: Entries) -> None:
+    """A limit that allows one number of programs on both GPUs is not told twice."""
+    made = entries({"gpu": "h100", "n_regs": 40}, {"gpu": "mi300x", "n_regs": 40})
+    allowed = [entry.record.occupancy.limit("registers").programs for entry in made]
+    assert allowed == [6, 6]
+    assert "egisters allow 6" not in said(made)
+
+
+def test_programs_of_an_sm_and_of_a_cu_are_one_number(entries: Entries) -> None:
+    """As many programs on an SM as on a CU are alike, and their limits are not set side by side."""
+    made = entries({"gpu": "h100", "n_regs": 64}, {"gpu": "mi300x", "n_regs": 64})
+    programs = {entry.record.occupancy.programs_per_multiprocessor for entry in made}
+    page = write_comparison(made).to_markdown()
+    assert programs == {4}
+    assert "programs per multiprocessor 4" in page
+    assert "| programs per multiprocessor" not in page

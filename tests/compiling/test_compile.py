@@ -23,8 +23,8 @@ from occupancy_lab.compiling import (
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.compile import (
     compile_together,
+    failure_of,
     smallest_kernel,
-    would_fail_again,
 )
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
@@ -388,7 +388,7 @@ def test_only_what_ptxas_says_of_a_kernel_lasts(
     with pytest.raises(CompileError, match=part) as caught:
         resources(SM_90)
     assert not isinstance(caught.value, TargetError)
-    assert would_fail_again(caught.value) is again
+    assert failure_of(caught.value).lasting is again
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -408,7 +408,7 @@ def test_a_disk_that_cannot_be_written_is_no_missing_compiler(
     with pytest.raises(CompileError, match=r"Not a directory|No such file") as caught:
         compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path if kept else None))
     assert not isinstance(caught.value, TargetError)
-    assert not would_fail_again(caught.value)
+    assert not failure_of(caught.value).lasting
     if kept:
         with pytest.raises(OSError, match="Not a directory"):
             compiling.can_compile(target)
@@ -419,9 +419,9 @@ def test_what_would_fail_again() -> None:
     for function, target in ((unknown_name, SM_90), (no_instruction, SM_90), (one, GFX9999)):
         with pytest.raises(CompileError) as caught:
             resources(target, kernel=kernel_of(function))
-        assert would_fail_again(caught.value)
+        assert failure_of(caught.value).lasting
     for error in (InputError("what"), BinaryError("what"), CompileError("what")):
-        assert not would_fail_again(error)
+        assert not failure_of(error).lasting
 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)

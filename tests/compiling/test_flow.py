@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling.flow import KINDS, Issued, Jump, count_issued
-from occupancy_lab.sweeping.rows import COLUMNS, INTEGERS
+from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.values import COUNTERS
 
 if TYPE_CHECKING:
@@ -99,8 +99,9 @@ def test_nothing_is_known_of_nothing() -> None:
 def test_every_counter_is_counted_and_is_a_column() -> None:
     """What is counted of a kernel are the counters of Resources, each a column of a sweep."""
     assert count_issued(1, {0: END}, {}).keys() == COUNTERS.keys()
-    assert COLUMNS == COLUMNS | COUNTERS
-    assert set(COUNTERS) <= set(INTEGERS)
+    assert set(COUNTERS) <= set(SWEEP_COLUMNS)
+    for name, meaning in COUNTERS.items():
+        assert (COLUMNS[name].meaning, COLUMNS[name].whole) == (meaning, True)
 
 
 DEEP = 20_000

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 import launched_kernels
 import pytest
 
-from occupancy_lab.compiling import pool as compiling
-from occupancy_lab.compiling.pool import LaunchCompiler
+from occupancy_lab.compiling import compiler as compiling
+from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
+from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of, tensor
-from occupancy_lab.values import Failure, Resources
+from occupancy_lab.values import Failure, Resources, Status
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from occupancy_lab.compiling.process import Request
+    from occupancy_lab.values import Target
 
 X = tensor((64, 64), "float16")
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target
@@ -26,11 +29,12 @@ NAME = f"{launched_kernels.__file__}:transpose"
 TAKEN = Resources(32, 4, 0)
 
 
-def launch(**keywords: Any) -> tuple[Any, Any]:
-    """Return a function of Triton and a launch of it."""
+def compilation(target: Target = SM_90, *, name: str | None = NAME, **keywords: Any) -> Compilation:
+    """Return a launch of a function of Triton, to be compiled."""
     function = launched_kernels.transpose
     arguments = (X, X, 64, 64)
-    return function, launch_of(function, arguments, {"BLOCK": 64, **keywords}, (1, 1))
+    launch = launch_of(function, arguments, {"BLOCK": 64, **keywords}, (1, 1))
+    return Compilation(function, launch, target, name, "transpose")
 
 
 class Compiles:
@@ -55,31 +59,48 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
     """Return what stands in for the processes that compile."""
     made = Compiles()
     monkeypatch.setattr(compiling, "compile_here", made)
+
+    def compile_(_process: CompileProcess, request: Request, timeout: float | None) -> object:
+        ((_, outcome),) = made({"": request}, 1, timeout, "")
+        return outcome
+
+    monkeypatch.setattr(CompileProcess, "compile", compile_)
     return made
 
 
 def test_each_launch_is_compiled_once(compiles: Compiles) -> None:
     """What is alike to the compiler is one request, and what is compiled is not asked for again."""
-    compiler = LaunchCompiler(NAME, None)
-    function, usual = launch()
-    _, alike = launch()
-    _, other = launch(num_warps=8)
-    compiler.prepare([(function, usual, SM_90), (function, alike, SM_90), (function, other, SM_90)])
-    assert [request.launch for request in compiles.asked] == [usual, other]
-    assert compiler.resources(function, alike, SM_90) == TAKEN
-    assert compiler.resources(function, usual, GFX942) == TAKEN
-    compiler.prepare([(function, usual, SM_90)])
-    assert len(compiles.asked) == 3
+    compiler = Compiler(None)
+    usual, other = compilation(), compilation(num_warps=8)
+    assert compiler.compile([usual, compilation(), other]) == [TAKEN, TAKEN, TAKEN]
+    assert [request.launch for request in compiles.asked] == [usual.launch, other.launch]
+    assert compiler.resources(compilation()) == TAKEN
+    assert compiler.compile([usual, other]) == [TAKEN, TAKEN]
+    assert len(compiles.asked) == 2
     assert {request.kernel for request in compiles.asked} == {NAME}
 
 
 def test_what_a_store_has_is_not_compiled(compiles: Compiles, tmp_path: Path) -> None:
     """A launch in the store needs no process at all."""
-    function, usual = launch()
-    here = LaunchCompiler(None, tmp_path)
-    found = here.resources(function, usual, SM_90)
-    assert LaunchCompiler(NAME, tmp_path).resources(function, usual, SM_90) == found
+    found = Compiler(tmp_path).resources(compilation(name=None))
+    assert Compiler(tmp_path).resources(compilation()) == found
     assert not compiles.asked
+
+
+def test_what_does_not_compile_is_remembered(compiles: Compiles, tmp_path: Path) -> None:
+    """A failure that lasts is kept with its place, whoever asked, until it is to be tried again."""
+    compiles.outcome = Failure(Status.COMPILE_FAILED, "no luck", lasting=True)
+    pair = [compilation(), compilation(num_warps=8)]
+    (first, _) = Compiler(tmp_path).compile(pair)
+    assert isinstance(first, Failure)
+    assert "no luck; remembered in" in first.reason
+    with pytest.raises(CompileError, match=r"no luck; remembered in .* --retry-failed"):
+        Compiler(tmp_path).resources(pair[0])
+    assert len(compiles.asked) == 2
+    compiles.outcome = TAKEN
+    assert Compiler(tmp_path, retry_failed=True).compile(pair) == [TAKEN, TAKEN]
+    assert Compiler(tmp_path).resources(pair[1]) == TAKEN
+    assert len(compiles.asked) == 4
 
 
 def test_progress_is_ended_whatever_happens(
@@ -87,37 +108,40 @@ def test_progress_is_ended_whatever_happens(
 ) -> None:
     """What is compiled is told, and the line is cleared where it fails too."""
     said: list[str] = []
-    function, usual = launch()
-    LaunchCompiler(NAME, None, progress=said.append).prepare([(function, usual, SM_90)])
-    assert said == [f"compiling 1 of {NAME} ...", ""]
+    counted: list[tuple[int, int]] = []
+    pair = [compilation(), compilation(num_warps=8)]
+    Compiler(
+        None, progress=said.append, counted=lambda done, of: counted.append((done, of))
+    ).compile(pair)
+    assert said == ["compiling 2 launches of transpose ...", ""]
+    assert counted == [(0, 2), (1, 2), (2, 2)]
 
     def fail(*_: object) -> Iterator[Any]:
+        yield from ()
         raise KeyboardInterrupt
-        yield
 
     monkeypatch.setattr(compiling, "compile_here", fail)
-    with pytest.raises(KeyboardInterrupt):
-        LaunchCompiler(NAME, None, progress=said.append).prepare([(function, usual, GFX942)])
+    with pytest.raises(UnfinishedError) as interrupt:
+        Compiler(None, progress=said.append).compile(pair)
+    assert interrupt.value.finished == [INTERRUPTED, INTERRUPTED]
     assert said[-1] == ""
-    assert len(compiles.asked) == 1
+    assert len(compiles.asked) == 2
 
 
 def test_failures_are_sentences(compiles: Compiles) -> None:
     """A compile that fails has its reason, and one that takes too long what gives it more."""
-    function, usual = launch()
-    compiles.outcome = Failure("compile failed", "no luck")
+    compiles.outcome = Failure(Status.COMPILE_FAILED, "no luck")
     with pytest.raises(CompileError, match="no luck"):
-        LaunchCompiler(NAME, None).resources(function, usual, SM_90)
-    compiles.outcome = Failure("timed out", "too slow", 2.5)
+        Compiler(None).resources(compilation())
+    compiles.outcome = Failure(Status.TIMED_OUT, "too slow", 2.5)
     with pytest.raises(
-        CompileTimeoutError, match=r"transpose takes longer than 2\.5 s .*--compile-timeout"
+        CompileTimeoutError, match=r"with num_warps 8 takes longer than 2\.5 s .*--compile-timeout"
     ):
-        LaunchCompiler(NAME, None).resources(function, usual, SM_90)
+        Compiler(None).resources(compilation(num_warps=8))
 
 
 def test_an_unknown_option_starts_nothing(compiles: Compiles) -> None:
     """An option that Triton does not have is refused before any process starts."""
-    function, wrong = launch(nope=1)
     with pytest.raises(InputError, match="nope"):
-        LaunchCompiler(NAME, None).prepare([(function, wrong, SM_90)])
+        Compiler(None).resources(compilation(nope=1))
     assert not compiles.asked

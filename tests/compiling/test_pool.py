@@ -28,7 +28,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.values import Config, Failure, Problem, Resources
+from occupancy_lab.values import Config, Failure, Problem, Resources, Status
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_failure_is_an_outcome(process: CompileProcess) -> None:
     """What cannot be compiled comes back as a failure with its reason, and the process goes on."""
     failure = process.compile(request(kernel="nonsense"), None)
     assert isinstance(failure, Failure)
-    assert failure.status == "compile failed"
+    assert failure.status is Status.SKIPPED
     assert "nonsense" in failure.reason
     assert isinstance(process.compile(request(), None), Resources)
 
@@ -255,7 +255,7 @@ def test_cluster_with_another_kernel_is_refused(
     file = tmp_path / "own.py"
     source = Path(load_kernel("softmax_row").function.fn.__code__.co_filename).read_text()
     file.write_text(source)
-    module = sys.modules["occupancy_lab.sweeping.grid"]
+    module = sys.modules["occupancy_lab.compiling.compiler"]
     real = module.compile_on_cluster
 
     def elsewhere(*asked: object) -> object:

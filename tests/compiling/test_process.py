@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from occupancy_lab.compiling import Store, compile_resources
-from occupancy_lab.compiling.process import CompileProcess, Compiler, Request, check_files
+from occupancy_lab.compiling.compiler import Compiler, check_files
+from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import compilation
 from occupancy_lab.values import Config, Problem
 from occupancy_lab.workers.child import from_line, to_line
 
@@ -20,8 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from occupancy_lab.compiling.compiler import Compilation
+
 SOFTMAX = load_kernel("softmax")
-ASKED = ("softmax", SOFTMAX, Problem(64, 100), Config(128, 4, 1), find_gpu("sm_90").target)
+ASKED = (SOFTMAX, Problem(64, 100), Config(128, 4, 1), find_gpu("sm_90").target)
+WANTED = compilation(NamedKernel("softmax", SOFTMAX), *ASKED[1:])
 
 GOOD = """
 from occupancy_lab.kernels import softmax_row
@@ -98,6 +104,11 @@ def compiler(tmp_path: Path) -> Iterator[Compiler]:
     compiler.close()
 
 
+def named(file: str, gpu: str = "sm_90") -> Compilation:
+    """Return a launch of the kernel in *file*, to be compiled."""
+    return compilation(NamedKernel(file, load_kernel(file)), *ASKED[1:3], find_gpu(gpu).target)
+
+
 def write(path: Path, source: str) -> str:
     """Write a kernel file and return its name."""
     path.write_text(source)
@@ -106,8 +117,8 @@ def write(path: Path, source: str) -> str:
 
 def test_resources_are_those_of_this_process(compiler: Compiler, tmp_path: Path) -> None:
     """A compile elsewhere gives what one here gives, and the store has it."""
-    expected = compile_resources(*ASKED[1:], Store(None))
-    assert compiler.resources(*ASKED) == expected
+    expected = compile_resources(*ASKED, Store(None))
+    assert compiler.resources(WANTED) == expected
     assert list((tmp_path / "store").glob("resources/*/*.json"))
 
 
@@ -117,12 +128,12 @@ def test_what_is_stored_starts_no_process(
     """The store's resources, and a file that was imported before, need no process."""
     file = write(tmp_path / "good.py", GOOD)
     compiler.check_file(file)
-    first = compiler.resources(*ASKED)
+    first = compiler.resources(WANTED)
     monkeypatch.setattr(subprocess, "Popen", None)
     again = Compiler(tmp_path / "store")
     again.check_file(file)
     again.check_file("softmax")
-    assert again.resources(*ASKED) == first
+    assert again.resources(WANTED) == first
 
 
 def test_a_changed_file_is_imported_again(tmp_path: Path) -> None:
@@ -138,7 +149,7 @@ def test_progress_is_told_and_ended(tmp_path: Path) -> None:
     told: list[str] = []
     compiler = Compiler(None, progress=told.append)
     compiler.check_file(write(tmp_path / "good.py", GOOD))
-    compiler.resources(*ASKED)
+    compiler.resources(WANTED)
     compiler.close()
     assert told == ["importing good.py ...", "", "compiling softmax for sm_90 ...", ""]
 
@@ -167,14 +178,14 @@ def test_a_native_abort_is_told_in_the_compilers_words(compiler: Compiler, tmp_p
     """Where LLVM ends the process, the error has the line that LLVM printed."""
     file = write(tmp_path / "bits.py", ASSEMBLY)
     with pytest.raises(CompileError, match="couldn't allocate output register for constraint 'f'"):
-        compiler.resources(file, load_kernel(file), *ASKED[2:4], find_gpu("gfx942").target)
+        compiler.resources(named(file, "gfx942"))
 
 
 def test_an_abort_while_compiling_is_told(compiler: Compiler, tmp_path: Path) -> None:
     """What was printed last, and taken with what compilers print, outlives an abort."""
     file = write(tmp_path / "odd.py", COMPILING.format(statement=ABORT))
     with pytest.raises(CompileError, match=r"died 3 times: LLVM ERROR: no register for f \(Abo"):
-        compiler.resources(file, load_kernel(file), *ASKED[2:])
+        compiler.resources(named(file))
 
 
 def test_a_compile_that_takes_too_long_is_told(tmp_path: Path) -> None:
@@ -182,7 +193,7 @@ def test_a_compile_that_takes_too_long_is_told(tmp_path: Path) -> None:
     file = write(tmp_path / "odd.py", COMPILING.format(statement="import time; time.sleep(600)"))
     compiler = Compiler(None, timeout=1)
     with pytest.raises(CompileError, match=r"num_warps 4 .* longer than 1 s .*--compile-timeout"):
-        compiler.resources(file, load_kernel(file), *ASKED[2:])
+        compiler.resources(named(file))
     compiler.close()
 
 
@@ -193,7 +204,7 @@ def test_an_answer_that_is_none_is_a_failure(tmp_path: Path, answer: str) -> Non
     python.write_text(f"#!/bin/sh\necho ready\nread line\necho '{answer}'\nsleep 600\n")
     python.chmod(0o755)
     process = CompileProcess(str(python))
-    failure = process.compile(Request("softmax", SOFTMAX.launch(*ASKED[2:4]), ASKED[4], None), 60)
+    failure = process.compile(Request("softmax", WANTED.launch, WANTED.target, None), 60)
     assert "answers what is no answer" in str(failure)
     assert not str(failure).count("[" * 50)
     assert process._child._process is None
@@ -206,12 +217,11 @@ def test_the_gpu_at_hand_is_compiled_for_by_its_driver(monkeypatch: pytest.Monke
 
     def compile_(_self: CompileProcess, request: Request, _timeout: float | None) -> object:
         seen.append(request)
-        return compile_resources(*ASKED[1:], Store(None))
+        return compile_resources(*ASKED, Store(None))
 
     monkeypatch.setattr(CompileProcess, "compile", compile_)
-    compiler = Compiler(None)
-    compiler.resources(*ASKED, present=True)
-    compiler.resources(*ASKED)
+    Compiler(None, here=[WANTED.target]).resources(WANTED)
+    Compiler(None).resources(WANTED)
     assert [request.present for request in seen] == [True, False]
     assert from_line(Request, to_line(seen[0])) == seen[0]
 

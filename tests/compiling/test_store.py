@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling import Store, store_directory
-from occupancy_lab.values import Failure, Resources
+from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ KEY = {"triton": "3.7.1", "arguments": ["*fp32", "i32"], "keywords": {"num_warps
 KEPT = Resources(32, 8, 12320, local_bytes=0, barriers=1, pipeline_shared=12288)
 WHOLE = dataclasses.asdict(KEPT)
 FIELDS = [field.name for field in dataclasses.fields(Resources)]
-FAILURE = Failure("compile failed", "ptxas does not like it", lasting=True)
+FAILURE = Failure(Status.COMPILE_FAILED, "ptxas does not like it", lasting=True)
 
 
 def only_entry(directory: Path) -> Path:

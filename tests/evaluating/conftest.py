@@ -46,15 +46,15 @@ def make_table() -> Callable[..., pd.DataFrame]:
 
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return the function that has the model say times: `say([us, ...], bound, copy_us)`."""
+    """Return the function that has the model say times: `say([us, ...], bound, roofline_us)`."""
 
-    def set_up(times: list[float], bound: str = "latency", copy_us: float = 10.0) -> None:
+    def set_up(times: list[float], bound: str = "latency", roofline_us: float = 10.0) -> None:
         left = iter(times)
 
         def predictions(launches: list[Any], *_: Any) -> list[SimpleNamespace]:
             return [SimpleNamespace(us=next(left), bound=bound) for _ in launches]
 
         monkeypatch.setattr(predict, "predictions", predictions)
-        monkeypatch.setattr(evaluation, "copy_us", lambda _total, _constants: copy_us)
+        monkeypatch.setattr(evaluation, "roofline_us", lambda _total, _constants: roofline_us)
 
     return set_up

@@ -80,7 +80,7 @@ def test_table_without_uses(make_table: Table, say: Say) -> None:
 
 def test_rivals_by_hand(make_table: Table, say: Say) -> None:
     """Three ways of choosing one of two kernels' launches: by time, the first, by occupancy."""
-    say([12.0, 11.0, 30.0, 20.0], copy_us=10.0)
+    say([12.0, 11.0, 30.0, 20.0], roofline_us=10.0)
     table = make_table(
         {"us": 10.0, "occupancy": 0.25},
         {"us": 20.0, "occupancy": 0.5, "num_warps": 8},
@@ -210,6 +210,18 @@ def evaluation(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
 def test_words(evaluation: Evaluation, check_golden: Callable[[str, str], None]) -> None:
     """Scores beside goals and rivals, errors by kind, the worst launches, and what it all is."""
     check_golden("four_launches.md", evaluation.to_markdown())
+
+
+def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) -> None:
+    """The short text has a row for each number, and says where the rest is."""
+    page = evaluation.to_document(full=False)
+    (section,) = page.sections
+    (table,) = section.tables
+    assert [row[0] for row in table.rows] == [metric.words for metric in METRICS.values()]
+    assert table.headers[1:] == ("goal", "H200 SXM, held out")
+    assert "`--full` has" in section.sentences[0]
+    assert page.answer == evaluation.to_document().answer
+    assert len(page.to_markdown().splitlines()) < 20
 
 
 def test_notebook_shows_the_words(evaluation: Evaluation) -> None:

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
+from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.launch import tensor
+from occupancy_lab.text.words import microseconds
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -180,6 +182,21 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("launched", "why"),
+    [(norm, "what its loop takes"), (matmul, "what its tensor cores take")],
+)
+def test_what_would_give_no_time_is_not_asked_for(
+    launched: Callable[..., DryRun], why: str
+) -> None:
+    """What is not modelled is said at once, with what the bytes would give all the same."""
+    words = f"No time is predicted, as {why} is not modelled; "
+    page = launched("h100").to_markdown()
+    assert f"{words}`--bytes-read` and `--bytes-written` give the least possible." in page
+    page = launched("h100", read=MIB, written=MIB).to_markdown()
+    assert f"{words}the least possible is that of the bytes" in page
+
+
 def test_a_gpu_of_no_size_has_no_time() -> None:
     """A bare architecture has no time, and the page says what is not known of it."""
     page = transpose("sm_90", read=MIB, written=MIB).to_markdown()
@@ -204,6 +221,33 @@ def test_configurations_that_do_alike_are_no_best() -> None:
     """Where several configurations keep as many warps resident, no one of them keeps most."""
     page = tuned("h100").to_markdown()
     assert "BLOCK 256, num_warps 4 keeps most warps resident, and 1 other as many" in page
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(st.tuples(st.integers(16, 255), st.integers(20, 4000)), min_size=2, max_size=2),
+    st.sampled_from(["h100", "h200", "mi300x"]),
+)
+def test_where_times_are_known_the_fastest_comes_first(
+    drawn: list[tuple[int, int]], gpu: str
+) -> None:
+    """Whatever its occupancy, the configuration that is predicted to be fastest is named."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        registers, instructions = drawn[keywords["BLOCK"] == 1024]
+        counted = {**COUNTED, "instructions": instructions}
+        return Resources(registers, keywords["num_warps"], 0, binary=1, **counted)
+
+    grid = lambda named: (-(-named["n"] // named["BLOCK"]),)  # noqa: E731 - a launch line's
+    moved = {"read": 8_000_000, "written": 4_000_000}
+    arguments = (ROWS, ROWS, 1_000_000)
+    found = dry(launched_kernels.tuned_add, gpu, outcome, *arguments, grid=grid, **moved)
+    first = min(found.records, key=predicted_us)
+    page = found.to_markdown()
+    block, warps = first.arguments["BLOCK"], first.options["num_warps"]
+    time = microseconds(predicted_us(first))
+    assert f"BLOCK {block}, num_warps {warps} is predicted to take least, {time}" in page
+    assert "resident" not in page
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -13,13 +13,11 @@ from samples import H100, H100_SINGLE
 from stand_ins import CONDITIONS
 
 from occupancy_lab.compiling import Store
-from occupancy_lab.compiling.environment import running_environment
-from occupancy_lab.compiling.process import Compiler
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, unknown_sentence
-from occupancy_lab.explaining.explanation import compile_case
+from occupancy_lab.explaining.explanation import compile_cases
 from occupancy_lab.explaining.timing import (
-    NOTICEABLE,
     ROWS_REASONS,
     Timing,
     bound_sentence,
@@ -35,7 +33,7 @@ from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.values import Config, Measurement, Part, Problem
+from occupancy_lab.values import NOTICEABLE, Config, Measurement, Part, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +119,7 @@ def test_what_counts_is_in_its_sentence(timed: Timing) -> None:
 @pytest.mark.parametrize(
     ("factor", "verdict"),
     [
-        (0.9, "Occupancy is a limit:"),
+        (0.9, "A kernel that takes less of registers would be faster:"),
         (0.995, "Occupancy is not the limit"),
         (1.1, "Occupancy is not the limit"),
     ],
@@ -351,12 +349,10 @@ def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
     """Return a compiled case on an H200."""
     config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
     with closing(Compiler(None)) as compiler:
-        return compile_case(
-            *(chosen_kernel("softmax"), Problem(4096, cols), config, find_gpu("h200")),
-            compiler=compiler,
-            present=False,
-            environment=running_environment(),
+        (case,) = compile_cases(
+            chosen_kernel("softmax"), Problem(4096, cols), [(config, find_gpu("h200"))], compiler
         )
+        return case
 
 
 def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:

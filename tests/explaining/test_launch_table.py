@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from stand_ins import GivenCompiler
 
+from occupancy_lab.cli.options import VIEWED, chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run
-from occupancy_lab.explaining.launch_table import compare_launches, sweep_launches, tune_launches
+from occupancy_lab.explaining.launch_table import compare_launches, tune_launches
+from occupancy_lab.explaining.launch_table import sweep_launches as swept_launches
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from occupancy_lab.sweeping.run import Swept
     from occupancy_lab.values import Target
 
 FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"
@@ -42,7 +45,13 @@ def outcome(keywords: Mapping[str, Any], target: Target) -> Resources | str:
 @pytest.fixture(autouse=True)
 def _given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile nothing."""
-    monkeypatch.setattr(dry_run, "LaunchCompiler", lambda *_, **__: GivenCompiler(outcome))
+    monkeypatch.setattr(dry_run, "Compiler", lambda *_, **__: GivenCompiler(outcome))
+
+
+def sweep_launches(**asked: Any) -> Swept:
+    """Return what a sweep prints of launches that are *asked* as the command line asks."""
+    shown = {name: asked.pop(name, None) for name in VIEWED}
+    return swept_launches(*chosen_view(shown), **asked)
 
 
 def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
@@ -73,7 +82,7 @@ def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"sort": "occupency"}, "--sort 'occupency' is no column"),
+        ({"sort": "occupency"}, "--sort 'occupency' names no column"),
         ({"where": "ocupancy > 1"}, "ocupancy"),
         ({"export_csv": "/nowhere/at/all.csv"}, "all.csv"),
     ],
@@ -129,3 +138,13 @@ def test_nothing_is_ranked_without_a_time() -> None:
     """Where no launch has a predicted time, a sentence says what is missing."""
     with pytest.raises(InputError, match="--bytes-read and --bytes-written do; `sweep` lists"):
         tune_launches(**ADD, gpu="h100")
+
+
+def test_nothing_is_asked_for_that_would_give_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch with a loop is not ranked, and its bytes are not asked for."""
+    looped = Resources(32, 4, 0, instructions=90, loop_instructions=70)
+    monkeypatch.setattr(
+        dry_run, "LaunchCompiler", lambda *_, **__: GivenCompiler(lambda *_: looped)
+    )
+    with pytest.raises(InputError, match="what its loop takes is not modelled; `sweep` lists"):
+        tune_launches(**TRANSPOSE, gpu="h100")

@@ -207,7 +207,8 @@ def test_the_glossary_has_the_terms_of_the_page() -> None:
     for term in (
         *("waves of programs", "tail", "parts of the time", "plain copy", "limiter", "registers"),
         *("persistent", "LDS", "local memory", "named barriers", "tensor memory", "masked lanes"),
-        *("maxnreg", "estimated", "unconfirmed"),
+        *("maxnreg", "estimated", "unconfirmed", "GCD", "trap handler", "floor time"),
+        *("Liger", "quack"),
     ):
         assert any(term in name for name in WORDS)
         assert term in text
@@ -226,6 +227,14 @@ def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
     ):
         assert expected in write_short((case,)).to_markdown()
         assert expected in write_document((case,)).to_markdown()
+
+
+def test_a_share_above_a_copy_is_not_denied(make_case: Callable[..., Case]) -> None:
+    """A launch that was faster than the copy has a share above 100%, which --words explains."""
+    copy = dataclasses.replace(MEASURED, us=12.6)
+    case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
+    assert "102%, both recorded (12.6 us)" in write_short((case,)).to_markdown()
+    assert "above 100% means that the launch is faster" in WORDS["plain copy"]
 
 
 def test_a_recorded_copy_is_found() -> None:
@@ -261,9 +270,13 @@ def test_two_launches_are_compared_on_one_basis(make_case: Callable[..., Case]) 
     case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED))
     (sentence,) = what_instead(dataclasses.replace(case, alternatives=found))
     assert "num_warps 4, num_stages 1: 6.20 us recorded against 12.4 us (-50.0%)" in sentence
-    (sentence,) = what_instead(
-        dataclasses.replace(case, alternatives=dataclasses.replace(found, ranked=(slow,)))
+    none = dataclasses.replace(found, ranked=(slow,))
+    assert not [*what_instead(dataclasses.replace(case, alternatives=none))]
+    assert "num_stages 1 is faster (" in advice(case)[0].sentence
+    single = full_of_numbers(
+        make_case, "h100", config=Config(1024, 8, 1), recorded=Recorded(MEASURED)
     )
+    (sentence,) = what_instead(dataclasses.replace(single, alternatives=none))
     assert sentence.startswith(
         "Launch it as it is: none of the 2 launches of this matrix that were"
     )
@@ -285,7 +298,8 @@ def test_an_estimate_is_called_one(make_case: Callable[..., Case], tmp_path: Pat
     timed = timing(estimated)
     assert timed is not None
     assert timed.row_programs is not None
-    (sentence,) = what_instead(estimated)
+    single = full_of_numbers(make_case, "b200", config=Config(1024, 8, 1))
+    (sentence,) = what_instead(with_alternatives(single, tmp_path))
     assert "nor one program per row by an estimate, is predicted" in sentence
     fast = dataclasses.replace(estimated.alternatives.ranked[0], us=5.0)
     found = dataclasses.replace(estimated.alternatives, ranked=(fast,))

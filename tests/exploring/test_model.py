@@ -86,7 +86,7 @@ def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("a.csv", "gpu,cols\nh100,3\n", "has no row with gpu or target, n_regs"),
-        ("a.json", "{", "cannot be read as JSON"),
+        ("a.json", "{", "is no JSON"),
         ("a.json", [{**ROW, "gpu": "h10"}], "row 1: No GPU is called 'h10'"),
         ("a.json", [ROW, {**ROW, "n_regs": -1}], "row 2: n_regs is '-1', and not a whole"),
         ("a.json", [{**ROW, "n_regs": 3.5}], "row 1: n_regs is '3.5', and not a whole"),
@@ -95,6 +95,10 @@ def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
         ("a.json", [{**ROW, "us": "nan"}], "row 1: us is 'nan'"),
         ("a.json", [{**ROW, "n_regs": [1]}], "row 1: "),
         ("a.json", 3, "has no row"),
+        ("a.json", [{**ROW, "n_regs": 10**400}], "row 1: n_regs is '1000"),
+        ("a.json", [{**ROW, "us": 10**400}], "row 1: us is '1000"),
+        ("a.json", "[" * 100_000, "is no JSON: it is nested too deeply"),
+        ("a.csv", 'gpu\n"h100\n', "cannot be read as a table"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(

@@ -14,9 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.compiling.process import Compiler
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
 from occupancy_lab.gpus import PresentGpu, find_gpu, present_gpus
+from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import ncu
 from occupancy_lab.measuring import verify as verify_module
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.inputs import NamedKernel
 
 PROBLEM = Problem(4096, 781)
 CONFIG = Config(1024, 8, 4)
@@ -49,21 +50,21 @@ CARVEOUT = 135168
 
 
 def sample_record(
-    _name: str, kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, **_: object
+    named: NamedKernel, problem: Problem, config: Config, gpu: Gpu, _compiler: Compiler
 ) -> Record:
     """Return a record of 32 registers and a row in flight for each stage, under any Triton."""
     row = 4 * config.block_size
     resources = samples.H100.replace(
         num_warps=config.num_warps, shared=32 + row * (config.num_stages - 1)
     )
-    return record_of(kernel, problem, config, gpu, resources, triton="3.7.1")
+    return record_of(named.kernel, problem, config, gpu, resources, triton="3.7.1")
 
 
 def predicted(problem: Problem, config: Config, kernel: str = "softmax") -> Record:
     """Return what is predicted for the H200."""
     with closing(Compiler(None)) as compiler:
         return verify_module.compile_record(
-            *(kernel, load_kernel(kernel), problem, config, H200.gpu), compiler=compiler
+            chosen_kernel(kernel), problem, config, H200.gpu, compiler
         )
 
 

@@ -46,10 +46,9 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     counts: list[int] = []
     compile_here = planning.compile_tasks
 
-    def counted(tasks: list[Any]) -> Any:
-        return compile_here(
-            tasks, progress=lambda done, of: counts.append(of) if not done else None
-        )
+    def counted(tasks: list[Any], compiler: Any) -> Any:
+        compiler._counted = lambda done, of: counts.append(of) if not done else None
+        return compile_here(tasks, compiler)
 
     monkeypatch.setattr(planning, "compile_tasks", counted)
     remembering = (planning._candidates, planning.launcher, planning._gpu)

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.plotting import draw_heatmap, save
-from occupancy_lab.sweeping import COLUMNS
+from occupancy_lab.table.columns import SWEEP_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +72,7 @@ def table_of(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Return *rows* as a sweep's table."""
     integers = ("n_regs", "shared", "programs_per_multiprocessor", "num_programs")
     types = dict.fromkeys(integers, "Int64") | dict.fromkeys(("occupancy", "waves"), "Float64")
-    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(types)
+    return pd.DataFrame(list(rows), columns=list(SWEEP_COLUMNS)).astype(types)
 
 
 def grid(gpus: Iterable[str], block_sizes: Iterable[int]) -> list[dict[str, Any]]:

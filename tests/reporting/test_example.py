@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H100, H200, row, table_of
+from small_table import H200, row, table_of
 
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.compiled import stage_sentences
@@ -17,8 +17,6 @@ from occupancy_lab.reporting.example import Example, fastest, make_example
 from occupancy_lab.reporting.source import PREDICTED, make_source
 from occupancy_lab.text.document import Section
 from occupancy_lab.text.words import microseconds
-from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.predict import copy_us
 from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
@@ -189,9 +187,9 @@ def test_copy_of_the_matrix_is_the_measured_one(small: Source, predicted: Source
     case = dataclasses.replace(found.case, recorded=Recorded())
     unknown = dataclasses.replace(found, case=case)
     words = sections(unknown)["What to launch instead"].sentences[-1]
-    basis = calibration_for(H100)
-    assert basis is not None
-    us = microseconds(copy_us(2 * 4096 * 781 * 4, basis.constants))
+    prediction = case.record.prediction
+    assert prediction is not None
+    us = microseconds(prediction.us * prediction.share_of_copy)
     assert words.startswith(f"A plain copy of this matrix, predicted: {us}, ")
 
 

@@ -7,7 +7,7 @@ import pytest
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.contents import write_page
 from occupancy_lab.reporting.source import PROBLEM, WIDTHS, fresh_table, make_fresh
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
+from occupancy_lab.table.columns import MEASURED_COLUMNS
 
 FEW = (PROBLEM, *WIDTHS[:2])
 STAGES = (1, 2)

@@ -8,8 +8,8 @@ from small_table import FROM_BINARY, H100, H200, row, rows, table_of
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.source import NAME, replanned
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS
 from occupancy_lab.sweeping.recorded import CHECK, recorded_table
+from occupancy_lab.table.columns import MEASURED_COLUMNS
 
 PLANS = [
     *("programs_per_multiprocessor", "occupancy", "num_programs"),

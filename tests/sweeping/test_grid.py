@@ -21,7 +21,8 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import make_record
-from occupancy_lab.sweeping import COLUMNS, sweep
+from occupancy_lab.sweeping import sweep
+from occupancy_lab.table.columns import SWEEP_COLUMNS
 from occupancy_lab.values import Config, Problem
 
 GRID = {"gpu": "h100,mi300x", "num_warps": (4, 8), "num_stages": (1, 2)}
@@ -39,7 +40,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of compiles that sweeps of the test really made."""
     made: list[str] = []
-    module = sys.modules["occupancy_lab.sweeping.grid"]
+    module = sys.modules["occupancy_lab.compiling.compiler"]
     real = module.compile_here
 
     def counted(*asked):  # noqa: ANN002, ANN202 - the signature of compile_here
@@ -54,7 +55,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_every_configuration_is_a_row_in_order() -> None:
     """The table has the whole grid in its order, with the documented columns."""
     table = sweep(781, **GRID)
-    assert list(table.columns) == list(COLUMNS)
+    assert list(table.columns) == list(SWEEP_COLUMNS)
     cells = table[["gpu", "num_warps", "num_stages"]].itertuples(index=False, name=None)
     assert list(cells) == list(itertools.product(("h100", "mi300x"), (4, 8), (1, 2)))
     assert (table["status"] == "ok").all()

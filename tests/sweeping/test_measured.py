@@ -14,10 +14,11 @@ from stand_ins import CONDITIONS, Launches, put_calibration, put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.sweeping import COLUMNS, sweep
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, row_conditions
+from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping.measured import row_conditions
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose, to_screen
+from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
 def test_rows_of_the_gpu_here_are_measured(launches: Launches) -> None:
     """Every row that is ok and for the GPU here is launched as planned; no other row is."""
     table = sweep(781, gpu="h200,a100", **GRID | {"num_warps": (3, 4)}, measure=True)
-    assert list(table.columns) == [*COLUMNS, *MEASURED_COLUMNS]
+    assert list(table.columns) == [*SWEEP_COLUMNS, *MEASURED_COLUMNS]
     mine = (table["gpu"] == "h200") & (table["status"] == "ok")
     assert mine.sum() == len(launches.asked) == 2
     assert table.loc[mine, "us"].tolist() == [10.0, 10.0]
@@ -173,7 +174,7 @@ def test_interrupt_while_compiling_gives_all_columns(
     swept = run(**OPTIONS | {"form": "csv"}, cols=781, measure=True, **GRID)
     assert swept.status == 143
     table = pd.read_csv(io.StringIO(swept.text))
-    assert list(table.columns) == [*COLUMNS, *MEASURED_COLUMNS]
+    assert list(table.columns) == [*SWEEP_COLUMNS, *MEASURED_COLUMNS]
     assert sorted(table["status"]) == ["interrupted", "interrupted", "ok", "ok"]
     assert set(table["reason"].dropna()) == {"interrupted before it was compiled"}
     assert table["us"].isna().all()

@@ -23,7 +23,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import name_columns
 from occupancy_lab.sweeping import recorded
-from occupancy_lab.sweeping.measured import MEASURED_COLUMNS, measured_row
+from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (
     NEEDED,
     read_table,
@@ -32,8 +32,8 @@ from occupancy_lab.sweeping.recorded import (
     recorded_measurement,
     recorded_table,
 )
-from occupancy_lab.sweeping.rows import COLUMNS, SCHEMA
-from occupancy_lab.sweeping.views import to_csv
+from occupancy_lab.table.columns import COLUMNS
+from occupancy_lab.table.view import to_csv
 from occupancy_lab.values import Config, Measurement, Problem
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_an_export_is_read_back(tmp_path: Path) -> None:
 
 def read_rows_of(folder: Path, rows: list[dict[str, str]]) -> pd.DataFrame:
     """Return *rows* as they are read from the file that an export makes of them."""
-    export(folder / "rows.csv", to_csv(pd.DataFrame(rows)))
+    export(folder / "rows.csv", to_csv([*pd.DataFrame(rows)], rows))
     return read_table(folder / "rows.csv")
 
 
@@ -166,9 +166,8 @@ def test_any_file_is_a_table_or_an_error(tmp_path_factory: Factory, content: byt
 def test_columns_have_their_types_in_the_schema() -> None:
     """Every column of a sweep, and every number that was recorded, is what the schema says."""
     for name, values in recorded_table().items():
-        kind = SCHEMA[name].kind
+        kind = COLUMNS[name].kind
         assert pd.api.types.is_numeric_dtype(values.dtype) == (kind is Kind.NUMBER), name
-    assert {*COLUMNS, *MEASURED_COLUMNS} <= set(SCHEMA)
 
 
 def test_recorded_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

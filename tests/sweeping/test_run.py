@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.cli import main
+from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
@@ -18,15 +19,18 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import Store, make_record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import Task
-from occupancy_lab.sweeping.rows import COLUMNS, SCHEMA, make_table
+from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.sweeping.run import calculate_row, run
+from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.words import LIMITS, unit_words
-from occupancy_lab.values import Config, Failure, Problem, Resources
+from occupancy_lab.values import Config, Failure, Problem, Resources, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+
+    from occupancy_lab.sweeping.run import Swept
 
 NOTHING = {
     **dict.fromkeys(("where", "sort", "top", "form", "plot")),
@@ -34,13 +38,20 @@ NOTHING = {
     "dtype": "float32",
     "quiet": True,
 }
+
+
+def run_sweep(**asked: Any) -> Swept:
+    """Return what a sweep prints that is *asked* as the command line asks."""
+    return run(*chosen_view(asked), **asked)
+
+
 GRID = {"cols": 781, "gpu": "h100,mi300x", "num_warps": (8, 32), "num_stages": (1, 2)}
 
 
 def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     """Each export and, for each GPU, a heat map and curves as SVG and PNG are written."""
     exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}
-    swept = run(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
+    swept = run_sweep(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
     assert (swept.status, swept.complaints) == (0, ())
     assert "8 configurations" in swept.text
     assert all((tmp_path / form).stat().st_size for form in ("csv", "json", "markdown"))
@@ -58,7 +69,7 @@ def test_export_without_a_directory_is_said_before_any_work(
     """An export that has no directory to be in is an error before anything is compiled."""
     monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
     with pytest.raises(InputError, match="no directory"):
-        run(**NOTHING | {"export_csv": str(tmp_path / "none" / "rows.csv")}, **GRID)
+        run_sweep(**NOTHING | {"export_csv": str(tmp_path / "none" / "rows.csv")}, **GRID)
 
 
 @pytest.mark.parametrize(
@@ -78,21 +89,21 @@ def test_files_over_each_other_are_refused_before_any_work(
     (tmp_path / "plots").mkdir()
     monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
     with pytest.raises(InputError, match="both name"):
-        run(**NOTHING | paths, **GRID)
+        run_sweep(**NOTHING | paths, **GRID)
 
 
 def test_pictures_that_cannot_be_written_are_said(tmp_path: Path) -> None:
     """A place where no picture can be written is one clear error."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
-        run(**NOTHING | {"plot": str(tmp_path / "file" / "plots")}, **GRID)
+        run_sweep(**NOTHING | {"plot": str(tmp_path / "file" / "plots")}, **GRID)
 
 
 def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What predictions of the GPU at hand rest on names it, and its curves are drawn."""
     put_here(monkeypatch, UNLISTED)
     asked = {"cols": 781, "gpu": None, "num_warps": (8,), "num_stages": (2,)}
-    swept = run(**NOTHING | {"plot": str(tmp_path)}, **asked)
+    swept = run_sweep(**NOTHING | {"plot": str(tmp_path)}, **asked)
     assert swept.status == 0
     assert f"Predictions for {UNLISTED.title} rest on" in swept.text
     assert (tmp_path / "curves-sm_90.svg").stat().st_size
@@ -114,7 +125,7 @@ def test_what_is_asked_of_the_rows_is_checked_before_any_work(
     """A condition, an order or a place that will not do is an error before anything is compiled."""
     monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
     with pytest.raises(InputError, match=word):
-        run(**NOTHING | option, **GRID)
+        run_sweep(**NOTHING | option, **GRID)
 
 
 def test_one_failed_export_costs_no_other(
@@ -186,14 +197,14 @@ def task(gpu: str) -> Task:
 def test_no_column_is_silently_empty() -> None:
     """Each column is filled where all is known or a launch failed, with what its schema says."""
     table = make_table(
-        [(task("b200"), WHOLE), (task("h100"), Failure("compile failed", "no such thing"))]
+        [(task("b200"), WHOLE), (task("h100"), Failure(Status.COMPILE_FAILED, "no such thing"))]
     )
-    assert list(table.columns) == list(COLUMNS)
-    empty = [name for name in COLUMNS if table[name].isna().all()]
+    assert tuple(table) == SWEEP_COLUMNS
+    empty = [name for name in SWEEP_COLUMNS if table[name].isna().all()]
     assert empty == []
-    for name in COLUMNS:
+    for name in SWEEP_COLUMNS:
         is_text = all(isinstance(value, str) for value in table[name].dropna())
-        assert is_text == (SCHEMA[name].kind is Kind.TEXT), name
+        assert is_text == (COLUMNS[name].kind is Kind.TEXT), name
 
 
 def test_a_row_keeps_what_limits_it() -> None:

@@ -6,7 +6,7 @@ import html
 import io
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -16,18 +16,16 @@ from stand_ins import CONDITIONS
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
+from occupancy_lab.files import plain_rows
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.measured import add_columns
-from occupancy_lab.sweeping.rows import SCHEMA
-from occupancy_lab.sweeping.views import (
-    check_choice,
-    choose,
-    to_csv,
-    to_json,
-    to_markdown,
-    to_screen,
-)
+from occupancy_lab.sweeping.views import UNMEASURED, choose, to_screen
+from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
+from occupancy_lab.table.view import FORMS, View
 from occupancy_lab.values import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +34,19 @@ def table() -> pd.DataFrame:
     return sweep(781, gpu="h100,mi300x", num_warps=(4, 8, 32), num_stages=(1, 2))
 
 
+def check(view: View, columns: Iterable[str]) -> None:
+    """Check *view* before there is a table with *columns*."""
+    view.check({name: COLUMNS[name].kind for name in columns}, UNMEASURED)
+
+
+def written(table: pd.DataFrame, form: str) -> str:
+    """Return *table* in a *form* of a file."""
+    return FORMS[form]([*table], plain_rows(table))
+
+
 def test_where_sort_and_top(table: pd.DataFrame) -> None:
     """Rows are chosen by a condition, put in order and cut."""
-    chosen = choose(table, where="num_warps == 4 and status == 'ok'", sort="-n_regs", top=3)
+    chosen = choose(table, View("num_warps == 4 and status == 'ok'", "-n_regs", 3))
     assert len(chosen) == 3
     assert set(chosen["num_warps"]) == {4}
     assert chosen["n_regs"].is_monotonic_decreasing
@@ -75,24 +83,24 @@ def test_equal_rows_are_said_to_be_equal() -> None:
 def test_wrong_choice_is_said(table: pd.DataFrame, wrong: dict[str, Any], words: str) -> None:
     """What makes no sense is an error that names it, before there is a table and with one."""
     with pytest.raises(InputError, match=words):
-        check_choice(**wrong)
+        check(View(**wrong), SWEEP_COLUMNS)
     with pytest.raises(InputError, match=words):
-        choose(table, **wrong)
+        choose(table, View(**wrong))
 
 
 def test_choice_over_measurements_is_known_before_them() -> None:
     """The columns of a measurement may be named where there will be one."""
-    check_choice(where="us > 3 and mostly_launch", sort="-us", top=1, measured=True)
+    check(View("us > 3 and mostly_launch", "-us", 1), (*SWEEP_COLUMNS, *MEASURED_COLUMNS))
 
 
 def test_rows_that_are_not_known_to_fit_are_left_out(table: pd.DataFrame) -> None:
     """A missing value fits no comparison and no negation of one; `is None` asks for it."""
     missing = table["n_regs"].isna()
     assert 0 < missing.sum() < len(table)
-    assert len(choose(table, where="n_regs > 0")) == (~missing).sum()
-    assert len(choose(table, where="not n_regs > 0")) == 0
-    assert list(choose(table, where="n_regs is None").index) == list(table.index[missing])
-    assert len(choose(table, where="n_regs != None")) == (~missing).sum()
+    assert len(choose(table, View("n_regs > 0"))) == (~missing).sum()
+    assert len(choose(table, View("not n_regs > 0"))) == 0
+    assert list(choose(table, View("n_regs is None")).index) == list(table.index[missing])
+    assert len(choose(table, View("n_regs != None"))) == (~missing).sum()
 
 
 def test_columns_hold_what_conditions_are_told(table: pd.DataFrame) -> None:
@@ -105,13 +113,13 @@ def test_columns_hold_what_conditions_are_told(table: pd.DataFrame) -> None:
     }
     for name in measured:
         values = measured[name].dropna().infer_objects()
-        assert values.empty or types[SCHEMA[name].kind](values), name
+        assert values.empty or types[COLUMNS[name].kind](values), name
 
 
 def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
     """Read back, CSV and JSON give the table; what is not known is empty, or null."""
-    back = pd.read_csv(io.StringIO(to_csv(table)))
-    rows = json.loads(to_json(table))
+    back = pd.read_csv(io.StringIO(written(table, "csv")))
+    rows = json.loads(written(table, "json"))
     assert len(back) == len(rows) == len(table)
     skipped = next(row for row in rows if row["status"] == "skipped")
     assert skipped["n_regs"] is None
@@ -153,9 +161,9 @@ def test_narrow_screens_go_without_columns(
 
 def test_empty_choice_is_shown(table: pd.DataFrame) -> None:
     """No row at all is still an answer."""
-    chosen = choose(table, where="cols == 0")
+    chosen = choose(table, View("cols == 0"))
     assert "0 configurations: none" in to_screen(chosen)
-    assert list(choose(chosen, where="cols == 0")) == list(table)
+    assert list(choose(chosen, View("cols == 0"))) == list(table)
 
 
 def test_json_is_strict(table: pd.DataFrame) -> None:
@@ -165,7 +173,7 @@ def test_json_is_strict(table: pd.DataFrame) -> None:
     def refuse(constant: str) -> None:
         pytest.fail(constant)
 
-    rows = json.loads(to_json(strange), parse_constant=refuse)
+    rows = json.loads(written(strange, "json"), parse_constant=refuse)
     assert [row["waves"] for row in rows] == [1 / 3, None]
 
 
@@ -177,7 +185,7 @@ def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
     strange = table.assign(reason=f"{NASTY}\n\n# next", status="odd")
     renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     shown = html.escape(f"{NASTY} # next")
-    for text in (to_markdown(strange), to_screen(strange)):
+    for text in (written(strange, "markdown"), to_screen(strange)):
         rendered = renderer.render(text)
         assert rendered.count(f">{shown}</td>") == len(table)
         assert not set(re.findall(r"<(\w+)", rendered)) & {"b", "a", "em", "code", "s", "h1"}
@@ -185,6 +193,6 @@ def test_markdown_shows_texts_as_they_are(table: pd.DataFrame) -> None:
 
 def test_markdown_has_every_column(table: pd.DataFrame) -> None:
     """The markdown export has all columns and rows."""
-    lines = to_markdown(table).splitlines()
+    lines = written(table, "markdown").splitlines()
     assert len(lines) == len(table) + 2
     assert all(name in lines[0] for name in table.columns)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.printing import print_markdown
 
 LONG_WORD = "/home/somebody/" + "a_directory_with_a_rather_long_name/" * 6 + "kernel.py"
@@ -141,3 +145,61 @@ def test_a_dumb_terminal_gets_no_codes(
     """Nothing but text is written to a terminal that understands no codes."""
     monkeypatch.setenv("TERM", "dumb")
     assert "\x1b" not in "".join(printed(capsys))
+
+
+SWEPT = ("kernel", "BLOCK_SIZE", "num_warps", "num_stages", "n_regs", "predicted us", "measured us")
+NAMES = st.text("abc_", min_size=1, max_size=24)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_no_word_of_a_table_is_broken(columns: int, data: st.DataObject) -> None:
+    """Headers, numbers and names stay whole, but for a name that goes on after an underscore."""
+    headers = [*SWEPT, *data.draw(st.lists(NAMES, max_size=6))]
+    cells = st.one_of(NAMES, st.integers(0, 10**9).map(str), st.sampled_from(["latency, tail"]))
+    rows = data.draw(st.lists(st.tuples(*[cells] * len(headers)), min_size=1, max_size=4))
+    cells_of = tuple(tuple(map(literal, row)) for row in (headers, *rows))
+    markdown = Table(cells_of[0], cells_of[1:]).to_markdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        written: list[str] = []
+        patch.setattr("sys.stdout.write", written.append)
+        print_markdown(markdown)
+    lines = "".join(written).splitlines()
+    assert max(map(len, lines)) <= columns
+    pieces = Counter(word for line in lines for word in line.split())
+    for text in (*headers, *itertools.chain(*rows)):
+        for word in text.split():
+            parts = re.findall(r"[^_]*_+|[^_]+", word)
+            assert word in pieces or all(_begins(pieces, part) for part in parts), (word, lines)
+
+
+def _begins(pieces: Counter[str], part: str) -> bool:
+    """Return whether *part* is whole in some line."""
+    return any(part in piece for piece in pieces)
+
+
+def test_the_columns_of_a_wide_table_are_all_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """What does not fit side by side goes on below, with the first column once more."""
+    headers = ("kernel", *(f"column{n}of" for n in range(12)))
+    rows = tuple((f"kernel{n}", *(str(n * m) for m in range(12))) for n in range(3))
+    lines = printed(capsys, Table(headers, rows).to_markdown())
+    text = "\n".join(lines)
+    tables = [line for line in lines if line.lstrip().startswith("kernel ")]
+    assert len(tables) > 1
+    assert text.count("kernel2") == len(tables)
+    assert [n for n in range(12) if f"column{n}of" not in text] == []
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_name_gets_the_room_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """A long name is folded after an underscore, and only where the other columns leave no room."""
+    name = "liger_cross_entropy_kernel"
+    headers = ("kernel", "launches", "programs", "waves", "occupancy", "limiter", "us", "share")
+    row = (name, "1200", "4096", "0.97", "62.5%", "registers", "12.5", "87%")
+    lines = printed(capsys, Table(headers, (row,)).to_markdown())
+    assert any(line.strip().startswith("liger_cross_ ") for line in lines)
+    assert any(line.strip().startswith("entropy_kernel") for line in lines)
+    lines = printed(capsys, Table(headers[:5], (row[:5],)).to_markdown())
+    assert any(name in line for line in lines)

@@ -77,7 +77,7 @@ def test_constants_of_another_version_are_refused() -> None:
         {"drain_us": float("inf")},
         {"row_bandwidth_gbs": 0},
         {"l2_gbs": 0.0},
-        {"stage_loss": 1.0},
+        {"split_loss": 1.0},
     ],
     ids=str,
 )

@@ -18,7 +18,6 @@ from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
 from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.throughput.predict import (
     add_predictions,
-    copy_us,
     predict,
     predict_launch,
     predictions,
@@ -53,7 +52,7 @@ def predicted(gpu: Gpu, resources: Resources = COMPILED) -> Prediction | None:
 def test_predictions_say_what_the_model_says(launches: list[GuessedLaunch]) -> None:
     """Each launch has its own time and parts, of which the largest is what it is bound by."""
     moved = [_moved(launch) for launch in launches]
-    found = predictions([launch.features for launch in launches], moved, BASIS)
+    found = predictions([launch.features for launch in launches], moved, H200, BASIS)
     for one, launch, total in zip(found, launches, moved, strict=True):
         alone = launch_times(launch.features, CONSTANTS)
         assert one.us == pytest.approx(float(alone.total))
@@ -73,23 +72,15 @@ def test_predictions_say_what_the_model_says(launches: list[GuessedLaunch]) -> N
 def test_a_copy_moves_as_many_bytes(launch: GuessedLaunch) -> None:
     """A copy is of as many bytes, and the share of it is the copy's time over the launch's."""
     total = _moved(launch)
-    (found,) = predictions([launch.features], [total], BASIS)
-    assert found.copy_gbs == pytest.approx(total / copy_us(total, CONSTANTS) / 1e3)
-    assert found.share_of_copy == pytest.approx(copy_us(total, CONSTANTS) / found.us)
-    assert found.copy_gbs < CONSTANTS.row_bandwidth_gbs
-
-
-@given(st.integers(0, 10**12), st.integers(0, 10**12))
-def test_copy_takes_a_launch_and_its_bytes(few: int, more: int) -> None:
-    """A copy of nothing takes a launch, and each byte more what the bandwidth says."""
-    assert copy_us(0, CONSTANTS) >= CONSTANTS.launch_us
-    longer = copy_us(few + more, CONSTANTS) - copy_us(few, CONSTANTS)
-    assert longer == pytest.approx(more / CONSTANTS.row_bandwidth_gbs / 1e3, abs=1e-6)
+    (found,) = predictions([launch.features], [total], H200, BASIS)
+    copy_us = total / found.copy_gbs / 1e3
+    assert found.share_of_copy == pytest.approx(copy_us / found.us)
+    assert copy_us > CONSTANTS.launch_us + total / CONSTANTS.row_bandwidth_gbs / 1e3
 
 
 def test_no_launches_have_no_predictions() -> None:
     """Nothing asked, nothing said."""
-    assert predictions([], [], BASIS) == []
+    assert predictions([], [], H200, BASIS) == []
 
 
 def test_prediction_says_what_it_rests_on(shelves: Shelves) -> None:
@@ -169,7 +160,7 @@ def test_predicted_columns_are_filled(shelves: Shelves, gpu: str) -> None:
         return
     moved = [traffic(one.kernel.memory_steps(one.problem), one.problem) for one in launches]
     features = [one.features for one in launches]
-    expected = predictions(features, [one.total_bytes for one in moved], BASIS)
+    expected = predictions(features, [one.total_bytes for one in moved], H200, BASIS)
     assert table["predicted_us"].tolist() == [one.us for one in expected]
     assert table["predicted_gbs"].tolist() == [one.gbs for one in expected]
     assert table["bound"].tolist() == [one.bound for one in expected]

@@ -51,6 +51,23 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     assert (tuning.best.predicted_us, tuning.best.us) == (table["predicted_us"].iloc[0], None)
 
 
+def test_stages_that_are_not_seen_are_not_ranked(launches: Launches) -> None:
+    """On an AMD GPU launches with more stages come after all others, and beside no difference."""
+    tuning = tune(781, gpu="mi300x", kernel="softmax,softmax_row", num_warps=WARPS)
+    table = tuning.table
+    ahead = (table["kernel"] == "softmax") & (table["num_stages"] > 1)
+    assert list(table["ranked"]) == list(~ahead) == sorted(~ahead, reverse=True)
+    assert tuning.best.config.num_stages == 1
+    page = tuning.to_markdown()
+    assert f"Not ranked here: {ahead.sum()} configurations with more stages." in page
+    (default,) = (line for line in page.splitlines() if line.startswith("| softmax and tutorial"))
+    assert "not ranked" in default
+    assert "%" not in default
+    others = tune(781, gpu="mi300x", kernel="softmax", num_warps=WARPS, num_stages=[2, 3])
+    assert others.best.config.num_stages == 2
+    assert launches.asked == []
+
+
 def test_the_choice_can_be_launched(launches: Launches) -> None:
     """The choice is what the record of its configuration says of programs and time."""
     best = tune(781, num_warps=WARPS, kernel="softmax").best

@@ -1,7 +1,8 @@
 /** Draws an SM or CU: each pool to scale, the programs in it, what is left over, and what is full. */
 
 import { fillOnce, html, rich, scroller, svg, swatches, table, widthOf } from "./dom.js";
-import { count, grouped } from "./words.js";
+import { count } from "./evaluate.js";
+import { grouped } from "./words.js";
 
 /** How much of a picture's width a full pool takes; beyond it is the program that does not fit. */
 const FULL = 0.86;

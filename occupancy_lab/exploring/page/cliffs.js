@@ -1,8 +1,8 @@
 /** Draws occupancy over registers and over shared memory: staircases, the point, the next steps. */
 
-import { programsOf, staircase, tutorialPrograms, usageWith } from "./evaluate.js";
+import { count, programsOf, staircase, tutorialPrograms, usageWith } from "./evaluate.js";
 import { html, svg, swatches, table, widthOf } from "./dom.js";
-import { count, grouped, percent } from "./words.js";
+import { grouped, percent } from "./words.js";
 
 const HEIGHT = 220;
 const EDGES = { left: 44, right: 26, top: 26, bottom: 40 };

@@ -62,9 +62,16 @@ export function programsOf(architecture, usage, numbers = architecture.numbers) 
   return least;
 }
 
-/** Return *template* with each {name} filled in. */
+/** Return "1 program", "2 programs". */
+export function count(number, word) {
+  return number === 1 ? `${number} ${word}` : `${number} ${word}s`;
+}
+
+/** Return *template* with each {name} filled in, and each {name:word} as a count of words. */
 export function fill(template, words) {
-  return template.replace(/\{(\w+)\}/g, (_, name) => String(words[name] ?? ""));
+  return template.replace(/\{(\w+)(?::([^}]+))?\}/g, (_, name, word) =>
+    word ? count(words[name], word) : String(words[name] ?? ""),
+  );
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Seven steps for a newcomer. Each sets the sliders; each number is worked out or looked up. */
 
-import { count, listed, microseconds, percent } from "./words.js";
-import { usageWith } from "./evaluate.js";
+import { listed, microseconds, percent } from "./words.js";
+import { count, usageWith } from "./evaluate.js";
 import { gbs } from "./kernels.js";
 
 const TUTORIAL = { kernel: "softmax", cols: 781, dtype: "float32", num_warps: 8, num_stages: 4 };

@@ -1,7 +1,8 @@
 /** Draws a launch in time: the programs of two multiprocessors, pass by pass, and one too many. */
 
 import { html, svg, swatches, table, widthOf } from "./dom.js";
-import { count, microseconds, percent } from "./words.js";
+import { count } from "./evaluate.js";
+import { microseconds, percent } from "./words.js";
 
 const EDGES = { left: 8, right: 8, top: 24, bottom: 26 };
 

@@ -1,6 +1,7 @@
 /** The sentences of explain, from its own templates: what is said of an occupancy and its cliffs. */
 
 import {
+  count,
   fill,
   missingTerms,
   nextStepsOf,
@@ -13,11 +14,6 @@ import {
 export function listed(words) {
   const [last] = words.slice(-1);
   return words.length < 2 ? (last ?? "") : `${words.slice(0, -1).join(", ")} and ${last}`;
-}
-
-/** Return "1 program", "2 programs". */
-export function count(number, word) {
-  return number === 1 ? `${number} ${word}` : `${number} ${word}s`;
 }
 
 const THREE_DIGITS = new Intl.NumberFormat("en", {
@@ -87,7 +83,11 @@ export class Said {
   nextProgram() {
     const { limiters, programs } = this.occupancy;
     if (limiters.includes("warps")) return this.sentence("full of warps");
-    if (limiters.some((name) => this.data.fixed.includes(name))) return this.sentence("no slot");
+    const lacking = limiters.filter((name) => name in this.data.lacking);
+    if (lacking.length) {
+      const missing = lacking.map((name) => this.data.lacking[name]).join(" and no ");
+      return this.sentence("no slot", { lacking: missing });
+    }
     const needs = this.steps
       .filter((step) => limiters.includes(step.resource) && step.more !== null)
       .map((step) => this.need(step));

@@ -153,7 +153,8 @@ def _predicted_times(
     compiled: Compiled, own: Accuracy | None, origin: Accuracy | None
 ) -> Iterator[str]:
     gpu, basis = compiled.gpu, compiled.basis
-    yield f"Times are estimates. {basis_sentence(gpu, basis.words, calibrated=basis.calibrated)}"
+    rest = basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
+    yield f"Times are estimates. {rest}"
     if own is None:
         yield f"How far they are off on {gpu.title} nobody has measured."
     else:

@@ -1,0 +1,241 @@
+"""A kernel before and after: whether it changed, in what, and how that is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.checking.rows import OK, shown
+from occupancy_lab.text.words import (
+    LIMITS,
+    cell,
+    count,
+    difference_cell,
+    listed,
+    microseconds,
+    percent,
+    resource_word,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from occupancy_lab.checking.rows import Row
+    from occupancy_lab.expressions import Value
+
+TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
+"""The times that are compared, and how each was found; the first that both rows have decides."""
+SAME_TIME = 0.03
+"""Times nearer than this share are the same: a measured one is not known better."""
+AMOUNTS: Mapping[str, str] = {
+    "local_bytes": "local B",
+    "n_regs": "registers",
+    "shared": "shared B",
+    "static_shared": "static shared B",
+}
+"""The amounts that are compared, and what a table calls them."""
+CALLED: Mapping[str, str] = {
+    **{name: f"{words} us" for name, words in TIMES.items()},
+    **AMOUNTS,
+    "programs_per_multiprocessor": "programs",
+}
+"""What a table calls the columns whose own name does not say it."""
+COMPARED = (*TIMES, *AMOUNTS, "programs_per_multiprocessor", "occupancy")
+"""The columns in which a change counts, where both tables have them; and the status."""
+KINDS: Mapping[str, tuple[str, str]] = {
+    "failed": ("failing now", "No longer compile or fit"),
+    "slower": ("slower", "Slower"),
+    "faster": ("faster", "Faster"),
+    "spills": ("spilling more", "Spill more"),
+    "crossed": ("crossing a step", "Crossed a step"),
+    "set": ("differing as sets", "Nothing tells these rows apart: compared as sets"),
+    "other": ("changed otherwise", "Changed otherwise"),
+}
+"""The kinds of changes in the order in which they are shown: in a count, as a title."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A kernel before and after; or several of each that nothing tells apart."""
+
+    kind: str
+    """One of KINDS."""
+    label: str
+    before: tuple[Row, ...]
+    after: tuple[Row, ...]
+
+    @property
+    def order(self) -> tuple[int, float, bool, float, str]:
+        """What changes are sorted by: kind, time, occupancy lost before gained, and size."""
+        one, other = self.before[0], self.after[0]
+        lost = _number(one, "occupancy") - _number(other, "occupancy")
+        more = sum(abs(_number(other, name) - _number(one, name)) for name in AMOUNTS)
+        place = [*KINDS].index(self.kind)
+        return place, -abs(_slower(one, other)), lost < 0, -abs(lost) * 1e9 - more, self.label
+
+    @property
+    def words(self) -> str:
+        """Say what changed: "72 registers instead of 64: 3 programs per SM instead of 4, ..."."""
+        if self.kind == "set":
+            return "; ".join(_set_words(self.before, self.after))
+        return _words(self.before[0], self.after[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as plain values, for JSON."""
+        return {
+            "kind": self.kind,
+            "row": self.label,
+            "words": self.words,
+            "before": [dict(one.values) for one in self.before],
+            "after": [dict(one.values) for one in self.after],
+        }
+
+
+def _known(row: Row, name: str) -> float | None:
+    value = row.values.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _number(row: Row, name: str) -> float:
+    return _known(row, name) or 0.0
+
+
+def _times(before: Row, after: Row) -> tuple[str, float, float] | None:
+    """Return the column of times that decides, and both times; None where none is known."""
+    for name in TIMES:
+        old, new = both(name, before, after)
+        if old and new:
+            return name, old, new
+    return None
+
+
+def _slower(before: Row, after: Row) -> float:
+    """Return by which share a row takes longer, negative where it is faster; 0 for the same."""
+    if (found := _times(before, after)) is None:
+        return 0.0
+    _, old, new = found
+    return 0.0 if abs(new - old) <= SAME_TIME * min(old, new) else new / old - 1
+
+
+def changed(before: Row, after: Row) -> list[str]:
+    """Return the amounts that differ, or are known on one side alone."""
+    return [name for name in AMOUNTS if before.values.get(name) != after.values.get(name)]
+
+
+def _words(before: Row, after: Row) -> str:
+    if before.status != after.status:
+        reason = after.values.get("reason") or before.values.get("reason")
+        status = f"{after.status} instead of {before.status}"
+        return f"{status}: {reason}" if reason else status
+    amounts = [_amount_words(name, before, after) for name in changed(before, after)]
+    words = [*_time_words(before, after), *amounts] or ["with the same amounts"]
+    return f"{listed(words)}: {_occupancy_words(before, after)}"
+
+
+def _time_words(before: Row, after: Row) -> Iterator[str]:
+    if (found := _times(before, after)) is None:
+        for name, how in TIMES.items():
+            if (gone := _known(before, name)) and name in after.values:
+                yield f"{how} time not known instead of {microseconds(gone)}"
+    elif _slower(before, after):
+        name, old, new = found
+        words = f"{microseconds(new)} {TIMES[name]} instead of {microseconds(old)}"
+        yield f"{words} ({difference_cell(new, old)})"
+
+
+def _amount_words(name: str, before: Row, after: Row) -> str:
+    old, new = before.values.get(name), after.values.get(name)
+    if new is None:
+        return f"{_word(name, after)} not known instead of {shown(old)}"
+    was = ", not known before" if old is None else f" instead of {shown(old)}"
+    return f"{shown(new)} {_word(name, after)}{was}"
+
+
+def _word(name: str, row: Row) -> str:
+    amd = row.gpu is not None and row.gpu.vendor == "AMD"
+    return "VGPRs" if amd and name == "n_regs" else AMOUNTS[name]
+
+
+def _occupancy_words(before: Row, after: Row) -> str:
+    """Say what fits after and before, and the resource that decides it."""
+    gpu = after.gpu
+    word = "multiprocessor" if gpu is None else gpu.architecture.multiprocessor_word
+    old, new = both("programs_per_multiprocessor", before, after)
+    held, holds = (
+        "not known" if one is None else percent(one) for one in both("occupancy", before, after)
+    )
+    if old is None or new is None:
+        return "the programs that fit are not known"
+    programs = f"{count(int(new), 'program')} per {word}"
+    if (old, held) == (new, holds):
+        return f"still {programs} ({holds})"
+    fewer = new < old
+    limiters = str((after if fewer else before).values.get("limiter") or "").split("+")
+    vendor = "" if gpu is None else gpu.vendor
+    limited = listed([resource_word(vendor, one) for one in limiters if one in LIMITS] or [""])
+    why = f", limited by {limited}" if fewer else f", which {limited} limited before"
+    words = f"{programs} instead of {int(old)} ({holds} instead of {held})"
+    return f"{words}{why if limited else ''}"
+
+
+def _set_words(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
+    """Say how the values of rows differ that nothing tells apart."""
+    yield f"{count(len(before), 'row')} before and {len(after)} after differ"
+    for name, words in CALLED.items():
+        one, other = (_values(name, rows) for rows in (before, after))
+        if one != other:
+            yield f"{words} {one} before, {other} after"
+
+
+def _values(name: str, rows: Sequence[Row]) -> str:
+    """Return what *rows* hold in a column, in the order of size, equal values once."""
+    found = sorted((_known(row, name) for row in rows), key=lambda one: (one is None, one))
+    counts = Counter(cell(one) if name in TIMES else shown(one) for one in found)
+    return ", ".join(
+        f"{one} ({times} times)" if times > 1 else one for one, times in counts.items()
+    )
+
+
+def kind_of(before: Row, after: Row) -> str:
+    """Return the kind of the change, one of KINDS."""
+    if after.status != OK and before.status == OK:
+        return "failed"
+    if slower := _slower(before, after):
+        return "slower" if slower > 0 else "faster"
+    if _number(after, "local_bytes") > _number(before, "local_bytes"):
+        return "spills"
+    programs = both("programs_per_multiprocessor", before, after)
+    return "crossed" if None not in programs and programs[0] != programs[1] else "other"
+
+
+def both(name: str, before: Row, after: Row) -> tuple[float | None, float | None]:
+    """Return the numbers of a column on both sides."""
+    return _known(before, name), _known(after, name)
+
+
+def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> int:
+    """Take the pairs that are alike in *names* and time out of both; return how many these are."""
+    by_results: dict[tuple[Value, ...], list[Row]] = {}
+    for row in _by_time(news):
+        by_results.setdefault(_results(row, names), []).append(row)
+    left, taken = [], set()
+    for old in _by_time(olds):
+        alike = by_results.get(_results(old, names), [])
+        place = next((n for n, new in enumerate(alike) if not _slower(old, new)), None)
+        if place is None:
+            left.append(old)
+        else:
+            taken.add(id(alike.pop(place)))
+    olds[:] = left
+    news[:] = [row for row in news if id(row) not in taken]
+    return len(taken)
+
+
+def _by_time(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: tuple(_number(row, name) for name in TIMES))
+
+
+def _results(row: Row, names: Sequence[str]) -> tuple[Value, ...]:
+    values = ((name, row.values.get(name)) for name in names)
+    return (row.status, *(one is None if name in TIMES else one for name, one in values))

@@ -1,0 +1,320 @@
+"""What launches compile to: out of the store, or else compiled, each once.
+
+What lasts is kept, a failure too. Where the work is done is the Compiler's choice: in this process
+what no other one can find, and all else in processes of this machine or on a Dask cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling.compile import (
+    check_options,
+    compile_launch,
+    failure_of,
+    resource_key,
+    triton_version,
+)
+from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT, CompileProcess, Request
+from occupancy_lab.compiling.store import Store, key_as_json, key_digest, make_directory
+from occupancy_lab.errors import (
+    CompileError,
+    CompileTimeoutError,
+    InputError,
+    OccupancyLabError,
+    refuse,
+)
+from occupancy_lab.kernel import kernel_file
+from occupancy_lab.values import Failure, Resources, Status
+from occupancy_lab.workers import signals
+from occupancy_lab.workers.signals import UnfinishedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from occupancy_lab.compiling.environment import Environment
+    from occupancy_lab.launch import Launch
+    from occupancy_lab.values import Target
+
+    Outcome = Resources | Failure
+
+INTERRUPTED = Failure(Status.INTERRUPTED, "interrupted before it was compiled")
+"""What became of a launch that was not compiled before Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """A launch that is to be compiled for a target."""
+
+    function: Any
+    """The JITFunction."""
+    launch: Launch
+    target: Target
+    name: str | None = None
+    """What `load_function` finds the function by; None where only this process has it."""
+    title: str = ""
+    """What messages call the kernel."""
+
+    def __str__(self) -> str:
+        """Return the kernel and those of its knobs that the launch sets, for a message."""
+        options = self.launch.options(self.function)
+        knobs = [
+            f"{name} {options[name]}" for name in ("num_warps", "num_stages") if name in options
+        ]
+        return " with ".join([self.title, *([" and ".join(knobs)] if knobs else [])])
+
+
+class Compiler:
+    """What launches compile to, by one Triton."""
+
+    def __init__(  # noqa: PLR0913 - how to compile
+        self,
+        directory: Path | None,
+        *,
+        triton: str | None = None,
+        here: Collection[Target] = (),
+        jobs: int | None = None,
+        scheduler: str | None = None,
+        timeout: float | None = COMPILE_TIMEOUT,
+        retry_failed: bool = False,
+        progress: Callable[[str], None] = lambda _sentence: None,
+        counted: Callable[[int, int], None] = lambda _done, _of: None,
+    ) -> None:
+        """Keep outcomes in the store at *directory*; None keeps them in memory.
+
+        Args:
+            directory: Where the store is.
+            triton: The Triton that compiles, as `find_environment` takes it.
+            here: The targets whose GPUs are in this machine: their own driver compiles.
+            jobs: Compiling processes; None takes one per core.
+            scheduler: The address of a Dask scheduler whose workers compile instead.
+            timeout: Seconds that a compile, or the import of a kernel's file, may take.
+            retry_failed: Whether to compile again what the store says cannot be compiled.
+            progress: Told what takes long before it is done, and "" after it.
+            counted: Called with the compiles done and to do.
+
+        Raises InputError where no Dask scheduler answers at *scheduler*.
+        """
+        if scheduler is not None:
+            check_scheduler(scheduler)
+        self._directory = directory
+        self._store = Store(directory)
+        self._triton = triton
+        self._here = here
+        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._scheduler = scheduler
+        self._timeout = timeout
+        self._retry_failed = retry_failed
+        self._progress = progress
+        self._counted = counted
+        self._outcomes: dict[str, Outcome] = {}
+        self._processes: dict[str, CompileProcess] = {}
+
+    @functools.cached_property
+    def environment(self) -> Environment:
+        """The Python and the Triton that compile; InputError where there is no such Triton."""
+        return find_environment(self._triton)
+
+    def close(self) -> None:
+        """End the processes; what is compiled later starts others."""
+        while self._processes:
+            _, process = self._processes.popitem()
+            process.close()
+
+    def check_file(self, name: str) -> None:
+        """Raise InputError where *name* is a kernel's file that cannot be imported.
+
+        It is imported in a process first, as it may do anything at all. The store remembers a
+        file that was.
+        """
+        file = kernel_file(name)
+        if file is None or not os.access(file, os.R_OK) or not file.is_file():
+            return  # importing it says why
+        known = None if self._directory is None else self._directory / "imported" / _digest(file)
+        if known is not None and known.exists():
+            return
+        with self._said(f"importing {file.name} ..."):
+            failure = self._process(sys.executable).import_file(file, self._timeout)
+        if failure is not None:
+            refuse(_why_not_imported(file, failure))
+        if known is not None:
+            with contextlib.suppress(OSError):
+                make_directory(known.parent.parent)
+                known.parent.mkdir(exist_ok=True)
+                known.touch()
+
+    def resources(self, wanted: Compilation) -> Resources:
+        """Return what one program of *wanted* takes.
+
+        Raises InputError for what cannot be asked, and CompileError where Triton cannot compile it
+        or takes longer than it may.
+        """
+        (outcome,) = self.compile([wanted])
+        if isinstance(outcome, Resources):
+            return outcome
+        raise error_of(outcome, wanted)
+
+    def compile(self, wanted: Sequence[Compilation]) -> list[Outcome]:
+        """Return what each of *wanted* compiles to, or why it does not, in their order.
+
+        Raises UnfinishedError, with the outcomes, INTERRUPTED those of what is not finished, on
+        Ctrl-C.
+        """
+        names = [self._look_up(one) for one in wanted]
+        missing = {
+            name: one for name, one in zip(names, wanted, strict=True) if name not in self._outcomes
+        }
+        try:
+            self._compile_missing(missing)
+        except KeyboardInterrupt as interrupt:
+            signals.arrived()
+            found = [self._outcomes.get(name, INTERRUPTED) for name in names]
+            raise UnfinishedError(found) from interrupt
+        return [self._outcomes[name] for name in names]
+
+    def _look_up(self, wanted: Compilation) -> str:
+        """Return the name of the outcome of *wanted*, which is there now if the store has it."""
+        key, name = self._key(wanted)
+        if name in self._outcomes:
+            return name
+        if self.environment.is_running:
+            try:
+                check_options(wanted.function, wanted.launch, wanted.target)
+            except InputError as error:
+                self._outcomes[name] = failure_of(error)
+                return name
+        if key is not None:
+            if self._retry_failed:
+                self._store.forget_failure(key)
+            stored = self._store.get(key) or self._store.get_failure(key)
+            if stored is not None:
+                self._outcomes[name] = stored
+        return name
+
+    def _key(self, wanted: Compilation) -> tuple[dict[str, Any] | None, str]:
+        """Return the key in the store, which only the Triton that compiles knows, and a name."""
+        if not self.environment.is_running:
+            return None, key_digest([wanted.name, repr(wanted.launch), str(wanted.target)])
+        key = resource_key(wanted.function, wanted.launch, wanted.target)
+        return key, key_digest(key)
+
+    def _compile_missing(self, missing: dict[str, Compilation]) -> None:
+        self._counted(0, len(missing))
+        if not missing:
+            return
+        own = {name: one for name, one in missing.items() if one.name is None}
+        here = ((name, self._compile_own(one)) for name, one in own.items())
+        others = {name: one for name, one in missing.items() if name not in own}
+        with (
+            self._said(_what([*missing.values()])),
+            contextlib.closing(self._compile_elsewhere(others)) as elsewhere,
+        ):
+            outcomes = itertools.chain(here, elsewhere)
+            for count, (name, outcome) in enumerate(outcomes, start=1):
+                self._outcomes[name] = self._keep(missing[name], outcome)
+                self._counted(count, len(missing))
+
+    def _compile_own(self, one: Compilation) -> Outcome:
+        present = one.target in self._here
+        try:
+            return compile_launch(
+                *(one.function, one.launch, one.target, self._store),
+                name=one.title,
+                present=present,
+            )
+        except OccupancyLabError as error:
+            return failure_of(error)
+
+    def _compile_elsewhere(self, wanted: dict[str, Compilation]) -> Generator[tuple[str, Outcome]]:
+        kept = None if self._directory is None or self._scheduler else str(self._directory)
+        requests = {}
+        for name, one in wanted.items():
+            key, _ = self._key(one)
+            present = one.target in self._here and self.environment.is_running
+            requests[name] = Request(
+                *(str(one.name), one.launch, one.target, kept),
+                present=present,
+                key=None if key is None else key_as_json(key),
+            )
+        python = self.environment.python
+        if self._scheduler is not None:
+            yield from compile_on_cluster(requests, self._scheduler, self._timeout)
+        elif len(requests) == 1:
+            ((name, request),) = requests.items()
+            yield name, self._process(python).compile(request, self._timeout)
+        else:
+            yield from compile_here(requests, self._jobs, self._timeout, python)
+
+    def _keep(self, one: Compilation, outcome: Outcome) -> Outcome:
+        """Put an outcome into the store, unless another try may well give another; return it."""
+        key, _ = self._key(one)
+        if key is not None and isinstance(outcome, Resources):
+            self._store.put(key, outcome)
+        elif key is not None and isinstance(outcome, Failure) and outcome.lasting:
+            return self._store.put_failure(key, outcome)
+        return outcome
+
+    def _process(self, python: str) -> CompileProcess:
+        if python not in self._processes:
+            self._processes[python] = CompileProcess(python)
+        return self._processes[python]
+
+    @contextlib.contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        self._progress(what)
+        try:
+            yield
+        finally:
+            self._progress("")
+
+
+def error_of(failure: Failure, wanted: Compilation) -> OccupancyLabError:
+    """Return the error to raise where *wanted* was to be compiled and nothing else."""
+    if failure.status is Status.SKIPPED:
+        return InputError(failure.reason)
+    if failure.seconds is not None:
+        return CompileTimeoutError.of(str(wanted), failure.seconds, wanted.target.name)
+    return CompileError(failure.reason)
+
+
+def check_files(
+    names: Iterable[str], directory: Path | None, timeout: float | None = COMPILE_TIMEOUT
+) -> None:
+    """Raise InputError where one of *names* is a kernel's file that cannot be imported.
+
+    The store at *directory* remembers which can be.
+    """
+    with contextlib.closing(Compiler(directory, timeout=timeout)) as compiler:
+        for name in names:
+            compiler.check_file(name)
+
+
+def _what(wanted: Sequence[Compilation]) -> str:
+    """Return what is compiled, for a line of progress."""
+    if len(wanted) == 1:
+        return f"compiling {wanted[0].title} for {wanted[0].target.name} ..."
+    titles = ", ".join(dict.fromkeys(one.title for one in wanted))
+    return f"compiling {len(wanted)} launches of {titles} ..."
+
+
+def _digest(file: Path) -> str:
+    """Return a name for what *file* holds and what imports it."""
+    versions = f"{sys.version} {triton_version()}".encode()
+    return hashlib.sha256(versions + file.read_bytes()).hexdigest()
+
+
+def _why_not_imported(file: Path, failure: Failure) -> str:
+    if failure.seconds is not None:
+        return f"{file} takes longer than {failure.seconds:g} s to import"
+    reason = failure.reason
+    return reason if reason.startswith(str(file)) else f"{file} cannot be imported: {reason}"

@@ -1,0 +1,107 @@
+"""A table on a terminal: its words stay whole, and none of its columns is left out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    Column = Sequence[Text]
+    """The header of a column, and its cells."""
+
+LONGEST_NAME = 20
+"""Characters up to which the names in a table's first column stay on one line."""
+_BESIDE = 2
+"""Characters that each column takes beside its text."""
+_WORD = re.compile(r"\S+")
+_PIECE = re.compile(r"[^\s_/]*[_/]+|[^\s_/]+")
+"""What of a word stays together where it is folded: it ends in an underscore or a slash."""
+
+
+def fitted(columns: Sequence[Column], width: int) -> Iterator[Table]:
+    """Return the table of *columns* in *width* characters, or several, one below another.
+
+    Columns are made narrower down to their longest word, and then names are folded after an
+    underscore or a slash. Where that is not enough, the columns are shared out to several tables,
+    each of which begins with the first column. Only a word that is wider than a table is broken.
+    """
+    least = [_least(column, _WORD) for column in columns]
+    natural = [max(cell_len(text.plain) for text in column) for column in columns]
+    if natural[0] <= LONGEST_NAME:
+        least[0] = natural[0]
+    if _taken(least) > width:
+        least = [_least(column, _PIECE) for column in columns]
+    for places in _parts(least, width):
+        room = width - _BESIDE * len(places)
+        widths = _shared([natural[n] for n in places], [least[n] for n in places], room)
+        yield _table([columns[n] for n in places], widths)
+
+
+def _least(column: Column, pattern: re.Pattern[str]) -> int:
+    """Return the width of the widest match of *pattern* in a column."""
+    found = (cell_len(one) for text in column for one in pattern.findall(text.plain))
+    return max(found, default=1)
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(widths) + _BESIDE * len(widths)
+
+
+def _parts(least: Sequence[int], width: int) -> Iterator[list[int]]:
+    """Return the places of the columns of each table, the first column in all of them."""
+    part = [0]
+    for place in range(1, len(least)):
+        if len(part) > 1 and _taken([least[n] for n in (*part, place)]) > width:
+            yield part
+            part = [0]
+        part.append(place)
+    yield part
+
+
+def _shared(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return the widths of columns: the widest gives way first, a word only where all else has."""
+    widths = list(natural)
+    while sum(widths) > room:
+        wide = [n for n, width in enumerate(widths) if width > least[n]]
+        wide = wide or [n for n, width in enumerate(widths) if width > 1]
+        if not wide:
+            break
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _table(columns: Sequence[Column], widths: Sequence[int]) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False, style="markdown.table.border", collapse_padding=True)
+    cells = [
+        [_folded(text, width) for text in column]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    for (header, *_), width in zip(cells, widths, strict=True):
+        header.stylize("markdown.table.header")
+        table.add_column(header, width=width, overflow="fold")
+    for row in itertools.islice(zip(*cells, strict=True), 1, None):
+        table.add_row(*row)
+    return table
+
+
+def _folded(text: Text, width: int) -> Text:
+    """Return *text* with new lines in words that are wider than *width*, after "_" or "/"."""
+    ends = []
+    for word in _WORD.finditer(text.plain):
+        line = 0
+        for piece in _PIECE.finditer(word[0]) if cell_len(word[0]) > width else ():
+            if line and line + cell_len(piece[0]) > width:
+                ends.append(word.start() + piece.start())
+                line = 0
+            line += cell_len(piece[0])
+    folded = Text("\n").join(text.divide(ends))
+    folded.justify = text.justify
+    return folded

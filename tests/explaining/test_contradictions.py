@@ -1,0 +1,184 @@
+"""No page says two things of a launch of which one denies the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+import launched_kernels
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+from stand_ins import CONDITIONS, dry
+
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.explaining import write_document
+from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives, Case, Recorded
+from occupancy_lab.explaining.short import WORDS, write_short
+from occupancy_lab.explaining.timing import timing
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.kernel import Grid, load_kernel
+from occupancy_lab.launch import tensor
+from occupancy_lab.record import record_of
+from occupancy_lab.values import Config, Measurement, Problem, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from occupancy_lab.values import Target
+
+PAIRS = (
+    ("however many programs ask", "A kernel that takes less of"),
+    ("Occupancy is not the limit", "A kernel that takes less of|Occupancy is a limit"),
+    ("Occupancy is not the limit", "too little is under way"),
+    ("No more programs fit", r"Program \d+ takes|A kernel that takes less of"),
+    ("Every (warp|wave) slot is taken", "A kernel that takes less of|would fill the"),
+    ("Launch it as it is", "Occupancy is a limit|is faster|Launch instead|per row is better"),
+    ("Launch it as it is", r"\(-\d+\.\d% (recorded|predicted|estimated)\)"),
+    (r"limited by named barriers\.", "has no slot for it"),
+    (r"limited by program slots\.", "has no named barrier for it"),
+    ("no kernel .* faster", r"[1-9]\d\d+%, both"),
+    ("would fill the (SM|CU|WGP) further", "a reduction fewer (warp|wave)s to cross:"),
+    ("takes fewer registers of each", r"\d+ (warp|wave)s? per program would give each"),
+    ("does not see what num_stages", r"num_stages 1 +\|[^\n]* us|num_stages 1 is faster"),
+    ("does not see what num_stages", "One program per row is|Launch instead [^\n]*num_stages 1:"),
+    ("GB/s, unconfirmed", r"\(-[0-8]\.\d%( predicted| estimated)?\)[,.:;]"),
+    ("GB/s, unconfirmed", "The loop costs nothing here"),
+    (
+        "No time is predicted",
+        r"predicted( time)? +\| +[\d.]+ us(,| ±)|predicted us|is predicted to",
+    ),
+    ("keeps most (warps|waves)", "predicted to take least|predicted us"),
+    ("None of these", "is predicted to be faster:|whether it is faster, a measurement"),
+    ("- The formula is right", r"formula would launch \d+ programs"),
+)
+"""What contradicts each other on a page of one GPU, as regular expressions."""
+
+GPUS = ("h100", "h200", "b200", "a100", "rtx4090", "mi300x", "mi350x", "rx7900xtx", "sm_90")
+X, ROW = tensor((4096, 2048), "float16"), tensor((4096,), "float32")
+NORM = (X, X, X, X, ROW, ROW, 2048, 2048, 1e-5)
+SIZES = st.sampled_from([1, 64, 200, 781, 1024, 4096, 20_000])
+TIMES = st.one_of(st.none(), st.floats(2.0, 60.0))
+
+
+@st.composite
+def resources(draw: Callable[..., Any], warps: int, gpu: str, *, loops: bool) -> Resources:
+    """Draw what a program of *warps* takes."""
+    amd = find_gpu(gpu).vendor == "AMD"
+    copies = draw(st.sampled_from([0, 4])) if loops and not amd else 0
+    return Resources(
+        draw(st.integers(16, 255)),
+        warps,
+        draw(st.sampled_from([0, 32, 4096, 30_000])),
+        local_bytes=draw(st.sampled_from([0, 0, 0, 64, 400])),
+        barriers=None if amd else draw(st.sampled_from([1, 1, 2, 16])),
+        sgprs=40 if amd else None,
+        agprs=0 if amd else None,
+        pipeline_shared=0,
+        load_bytes=draw(st.sampled_from([2, 4, 16])),
+        store_bytes=4,
+        instructions=draw(st.integers(20, 3000)),
+        loop_instructions=draw(st.integers(20, 3000)) if loops else None,
+        async_copies=copies,
+        binary=draw(st.integers(1, 3)),
+    )
+
+
+def measured(us: float | None) -> Measurement | None:
+    """Return a recorded time."""
+    return None if us is None else Measurement("measured", CONDITIONS, us=us)
+
+
+@st.composite
+def matrices(draw: Callable[..., Any]) -> str:
+    """Draw a launch of a kernel of the lab, and return its pages."""
+    gpu = draw(st.sampled_from(GPUS))
+    name = draw(st.sampled_from(["softmax", "softmax", "softmax_row", "softmax_loop"]))
+    kernel, found = load_kernel(name), find_gpu(gpu)
+    problem = Problem(draw(SIZES), draw(SIZES), draw(st.sampled_from(["float32", "float16"])))
+    block = kernel.default_config(problem, found.architecture.max_shared).block_size
+    persistent = kernel.grid is Grid.PERSISTENT
+    config = Config(block, 2 ** draw(st.integers(0, 4)), draw(st.integers(1, 4)))
+    drawn = resources(config.num_warps, gpu, loops=persistent)
+    own, single = draw(drawn), draw(drawn).replace(async_copies=0)
+    if config.num_stages == 1:
+        own = single
+    try:
+        record = record_of(kernel, problem, config, found, own, triton="3.7.1")
+    except (DoesNotFitError, InputError):
+        reject()
+    times = [measured(draw(TIMES)) for _ in range(4)] if gpu in {"h100", "h200"} else [None] * 4
+    case = Case(record, single, recorded=Recorded(*times[:3], copy=times[3]))
+    case = dataclasses.replace(case, alternatives=draw(alternatives(case)))
+    pages = [page.to_markdown() for page in (write_short((case,)), write_document((case,)))]
+    return "\n".join([*pages, WORDS["plain copy"]])
+
+
+@st.composite
+def alternatives(draw: Callable[..., Any], case: Case) -> Alternatives:
+    """Draw what else is known of the matrix of *case*, one program per row as it is predicted."""
+    timed, rows = timing(case), ROW_KERNELS.get(str(case.kernel_name))
+    if timed is None:
+        return Alternatives()
+    config, own = case.record.config, case.recorded
+    other = dataclasses.replace(config, num_warps=config.num_warps * 2)
+    times = (draw(TIMES), draw(TIMES) if own.us else None)
+    ranked = [Alternative("softmax_loop", other, 4096, *times)]
+    if rows is not None and timed.row_programs is not None:
+        single = dataclasses.replace(config, num_stages=1)
+        recorded_us = None if own.row_programs is None else own.row_programs.us
+        us = timed.row_programs.us
+        ranked.append(Alternative(rows, single, 4096, us, recorded_us, estimated=True))
+    missing = draw(st.sampled_from([0, 12]))
+    return Alternatives(tuple(ranked), 20, missing, recorded=bool(own.us) and not missing)
+
+
+@st.composite
+def launches(draw: Callable[..., Any]) -> str:
+    """Draw a launch of any kernel, in one or in several configurations, and return its page."""
+    gpu, loops = draw(st.sampled_from(GPUS)), draw(st.booleans())
+    made: dict[str, Resources] = {}
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        knobs = str(sorted(keywords.items()))
+        warps = keywords.get("num_warps", 4)
+        if knobs not in made:
+            made[knobs] = draw(resources(warps, gpu, loops=loops))
+        return made[knobs]
+
+    moved = draw(st.sampled_from([{}, {"read": 2**25}, {"read": 2**25, "written": 2**24}]))
+    asked: dict[str, Any] = {"grid": (draw(st.integers(1, 8192)),), **moved}
+    kernel, arguments = launched_kernels.tuned_add, (ROW, ROW, 4096)
+    if draw(st.booleans()):
+        kernel, arguments = launched_kernels.layer_norm, NORM
+        asked |= {"BLOCK_SIZE": 2048, "num_warps": 2 ** draw(st.integers(0, 4))}
+    try:
+        run = dry(kernel, gpu, outcome, *arguments, **asked)
+    except (DoesNotFitError, InputError):
+        reject()
+    return run.to_markdown() + run.to_markdown(full=True)
+
+
+@pytest.mark.slow
+def test_no_page_contradicts_itself() -> None:
+    """Of 500 drawn launches on GPUs of both vendors no page has both halves of a pair.
+
+    Of each pair one half was on some page at the least, so that the words of the table are those
+    of the pages.
+    """
+    seen: set[tuple[str, str]] = set()
+
+    @settings(
+        max_examples=500, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(st.one_of(matrices(), launches()))
+    def check(page: str) -> None:
+        for pair in PAIRS:
+            there = [re.search(half, page) for half in pair]
+            assert not all(there), (pair, [found and found.group() for found in there], page)
+            if any(there):
+                seen.add(pair)
+
+    check()
+    assert seen == {*PAIRS}
