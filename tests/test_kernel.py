@@ -13,7 +13,7 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import Grid, Kernel, Pointer, kernel_names, load_kernel
+from occupancy_lab.kernel import Grid, Pointer, kernel_names, load_kernel
 from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
 
@@ -76,22 +76,6 @@ def test_each_file_of_the_folder_is_a_kernel() -> None:
     files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     assert kernel_names() == tuple(files)
     assert TUTORIAL_KERNEL in files
-
-
-@pytest.mark.parametrize("name", kernel_names())
-def test_a_kernel_is_loaded_by_its_name(name: str) -> None:
-    """Each name gives the kernel that calls itself so, and the same one each time."""
-    kernel = load_kernel(name)
-    assert isinstance(kernel, Kernel)
-    assert kernel.name == name
-    assert load_kernel(name) is kernel
-
-
-@pytest.mark.parametrize("name", kernel_names())
-def test_a_kernel_is_compared_with_one_there_is(name: str) -> None:
-    """The kernel whose traffic is set beside another's can be loaded too."""
-    other = load_kernel(name).compared_with
-    assert other is None or load_kernel(other).function is None
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])

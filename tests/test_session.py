@@ -24,11 +24,15 @@ def test_the_users_folders_are_out_of_reach() -> None:
     assert not [name for name in os.environ if name.startswith("XDG_")]
 
 
-def test_every_slow_file_exists(request: pytest.FixtureRequest) -> None:
-    """No name is left on the list of slow tests after a file has moved."""
+def test_every_slow_test_exists(request: pytest.FixtureRequest) -> None:
+    """No name is left on the list of slow tests after a file or a test is called otherwise."""
     (shared,) = (
         plugin
         for plugin in request.config.pluginmanager.get_plugins()
         if getattr(plugin, "__file__", None) == str(Path(__file__).with_name("conftest.py"))
     )
-    assert not [name for name in shared.SLOW if not (shared.TESTS / name).exists()]
+    for name in shared.SLOW:
+        path, _, test = name.partition("::")
+        place = request.config.rootpath / path
+        assert place.exists(), name
+        assert not test or f"def {test}(" in place.read_text(encoding="utf-8"), name

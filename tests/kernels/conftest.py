@@ -1,4 +1,4 @@
-"""Where kernels run (Triton's interpreter, the GPU), what they run on, and what they must give."""
+"""Where kernels run: Triton's interpreter, the GPU, or nowhere, for what they are launched with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import triton
 from packaging.version import Version
 
 from occupancy_lab.kernel import Pointer
+from occupancy_lab.kernels.softmax_cooperative import kept_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,63 +24,12 @@ if TYPE_CHECKING:
 
     from occupancy_lab.kernel import Kernel
 
-INF = float("inf")
-NAN = float("nan")
-
-
-def random(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return normally distributed elements, the same in every run."""
-    return torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows + cols)).to(dtype)
-
-
-MATRICES: dict[str, Callable[[], Tensor]] = {
-    "1823x781": lambda: random(1823, 781),
-    "8192x1000": lambda: random(8192, 1000),
-    "7x257": lambda: random(7, 257),
-    "16x1024": lambda: random(16, 1024),
-    "one column": lambda: random(9, 1),
-    "one row": lambda: random(1, 300),
-    "one element": lambda: random(1, 1),
-    "float16": lambda: random(33, 781, torch.float16),
-    "bfloat16": lambda: random(33, 781, torch.bfloat16),
-    "one column of float16": lambda: random(9, 1, torch.float16),
-    "special values": lambda: torch.tensor(
-        [
-            [0.0, 1.0, -INF, 2.0, -1.0],
-            [-INF, -INF, -INF, -INF, -INF],
-            [-INF, -INF, 3.0, -INF, -INF],
-            [0.0, INF, 1.0, 2.0, 3.0],
-            [INF, INF, INF, INF, INF],
-            [INF, -INF, 0.0, 1.0, 2.0],
-            [0.0, 1.0, NAN, 2.0, 3.0],
-            [NAN, -INF, -INF, -INF, -INF],
-            [NAN, INF, -INF, 0.0, 1.0],
-            [NAN, NAN, NAN, NAN, NAN],
-            [4.0, 4.0, 4.0, 4.0, 4.0],
-        ]
-    ),
-    "large values": lambda: torch.tensor([[1e4], [-1e4], [1e8], [1e30], [-1e30]]) * random(5, 60),
-    "large float16": lambda: torch.linspace(-65504, 65504, 41).to(torch.float16).expand(3, 41),
-    "padded rows": lambda: random(12, 400)[:, :300],
-    "sliced columns": lambda: random(12, 400)[:, 3:],
-    "every second row": lambda: random(13, 257)[::2],
-    "every second column": lambda: random(12, 400)[:, ::2],
-    "transposed": lambda: random(300, 12).t(),
-    "one row repeated": lambda: random(1, 257).expand(6, 257),
-    "no rows": lambda: random(0, 5),
-}
-
-
-@pytest.fixture(params=MATRICES)
-def matrix(request: pytest.FixtureRequest) -> Tensor:
-    """A matrix to run a kernel on: each shape, dtype, layout and range that has its own trap."""
-    return MATRICES[request.param]()
-
-
-@pytest.fixture
-def random_matrix() -> Callable[..., Tensor]:
-    """Return the function that makes a matrix: `random_matrix(rows, cols, dtype)`."""
-    return random
+NO_STREAM = """
+import torch, unittest.mock
+torch.cuda.current_stream = unittest.mock.Mock()
+torch.cuda.is_current_stream_capturing = lambda: False
+"""
+"""Lets a kernel with a workspace for each stream be launched without a GPU."""
 
 
 @pytest.fixture(scope="session")
@@ -97,6 +48,7 @@ def interpreter() -> Iterator[ProcessPoolExecutor]:
                 environment.setenv(f"{vendor}_VISIBLE_DEVICES", "")
             environment.setenv("PYTHONWARNINGS", "ignore")
             pool.submit(torch.use_deterministic_algorithms, mode=True).result()
+            pool.submit(exec, NO_STREAM).result()
         assert pool.submit(torch.empty, 9).result().isnan().all()
         yield pool
 
@@ -148,8 +100,11 @@ class Recorder:
 
 
 @pytest.fixture
-def record(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
+def record(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Recorder]]:
     """Call a kernel's `run` and give its launch: `record(kernel, x, config, num_programs)`."""
+    kept_workspace.cache_clear()
+    monkeypatch.setattr(torch.cuda, "current_stream", Mock())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     def call(kernel: Kernel, *arguments: object) -> Recorder:
         recorder = Recorder()
@@ -158,27 +113,5 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
         kernel.run(*arguments)
         return recorder
 
-    return call
-
-
-def check_softmax(result: Tensor, x: Tensor, epsilons: float | None = None) -> None:
-    """Hold *result* to torch's float64 softmax of *x*, NaN for NaN.
-
-    The relative error may be *epsilons* of the dtype; by default 16 for float32 arithmetic and 2
-    for a 16-bit result, which only float32 arithmetic rounded once comes up to.
-    """
-    if epsilons is None:
-        epsilons = 16 if x.dtype == torch.float32 else 2
-    limits = torch.finfo(x.dtype)
-    smallest = limits.tiny if x.dtype == torch.float32 else limits.tiny * limits.eps
-    expected = torch.softmax(x.double(), dim=1)
-    assert result.dtype == x.dtype
-    torch.testing.assert_close(
-        result.double(), expected, rtol=epsilons * limits.eps, atol=2 * smallest, equal_nan=True
-    )
-
-
-@pytest.fixture
-def assert_softmax() -> Callable[..., None]:
-    """Return the comparison that every softmax is held to."""
-    return check_softmax
+    yield call
+    kept_workspace.cache_clear()

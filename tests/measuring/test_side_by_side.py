@@ -38,13 +38,19 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
 
 
 def test_everything_is_one_problem_in_order(launches: Launches) -> None:
-    """The kernel, the tutorial and the providers are launches on one matrix, in their order."""
+    """The kernel, the tutorial and the providers are launches on one matrix, in their order.
+
+    Every softmax has to read and write it once; a share is of the copy's bandwidth.
+    """
     found = measure_side_by_side(781)
     assert [row.provider for row in found.rows] == list(ALL)
     assert {problem for problem, _ in launches.asked} == {PROBLEM}
     names = [launch.kernel for _, launch in launches.asked]
     assert names == ["softmax", "softmax", *TIMES]
     assert all(launch.config is None for _, launch in launches.asked[2:])
+    for row in found.rows:
+        assert row.gbs == pytest.approx(2 * 4096 * 781 * 4 / row.measurement.us / 1e3)
+        assert found.share_of_copy(row) == pytest.approx(8.0 / row.measurement.us)
 
 
 @pytest.mark.parametrize("provider", ["tutorial", "torch", "torch.compile", "naive"])
@@ -54,8 +60,6 @@ def test_only_what_computes_the_same_is_compared(launches: Launches, provider: s
     with pytest.raises(InputError, match=expected):
         measure_side_by_side(781, kernel="vector_add", providers=("copy", provider))
     assert not launches.asked
-    found = measure_side_by_side(781, kernel="vector_add")
-    assert [row.provider for row in found.rows] == ["kernel", "copy"]
 
 
 def test_kernel_and_tutorial_are_launched_as_their_records_say(launches: Launches) -> None:
@@ -78,17 +82,11 @@ def test_kernel_and_tutorial_are_launched_as_their_records_say(launches: Launche
     assert tutorial.num_programs == record.tutorial_plan.num_programs
 
 
-def test_bandwidths_are_of_the_bytes_that_have_to_move(launches: Launches) -> None:
-    """Every softmax has to read and write the matrix once; a share is of the copy's bandwidth."""
-    found = measure_side_by_side(781)
-    for row in found.rows:
-        assert row.gbs == pytest.approx(2 * 4096 * 781 * 4 / row.measurement.us / 1e3)
-        assert found.share_of_copy(row) == pytest.approx(8.0 / row.measurement.us)
-    assert len(launches.asked) == len(ALL)
-
-
 def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
-    """The kernel has its record's prediction, and a provider has none."""
+    """The kernel has its record's prediction, and a provider has none.
+
+    How far off it is, and what it rests on, is said beside the time.
+    """
     found = measure_side_by_side(781, num_warps=4, num_stages=1)
     record = make_record(
         load_kernel("softmax"), PROBLEM, Config(1024, 4, 1), find_gpu("h200"), Store(None)
@@ -96,6 +94,9 @@ def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
     assert found.row("kernel").prediction == record.prediction is not None
     assert found.row("tutorial").prediction is not None
     assert found.row("copy").prediction is None
+    text = side_by_side_document(found).to_markdown()
+    assert f"{record.prediction.us / 10.0 - 1:+.1%}" in text
+    assert calibration_for(found.gpu).words in text
     assert launches.asked
 
 
@@ -182,16 +183,6 @@ def test_words_of_a_measurement(
         patch.setattr("occupancy_lab.measuring.side_by_side.calibration_for", lambda _gpu: None)
         found = measure_side_by_side(781)
         check_golden("side_by_side.md", side_by_side_document(found).to_markdown())
-
-
-def test_words_of_a_prediction(launches: Launches) -> None:
-    """Predicted, measured and how far off stand in one row, with what the prediction rests on."""
-    found = measure_side_by_side(781)
-    text = side_by_side_document(found).to_markdown()
-    us = found.row("kernel").prediction.us
-    assert f"{us / 10.0 - 1:+.1%}" in text
-    assert calibration_for(found.gpu).words in text
-    assert launches.asked
 
 
 @pytest.mark.gpu

@@ -59,7 +59,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         one.cache_clear()
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(4096, 781), (1, 5000), (100_000, 64)])
+@pytest.mark.parametrize(("rows", "cols"), [(4096, 67), (1, 5000), (100_000, 64)])
 def test_the_choice_is_tunes(rows: int, cols: int) -> None:
     """A dense matrix is launched as `tune` predicts to be best of the same kernels."""
     problem = Problem(rows, cols)
@@ -85,7 +85,7 @@ def test_another_number_of_rows_compiles_nothing(compiles: list[int]) -> None:
 
 def test_a_new_process_compiles_nothing(compiles: list[int]) -> None:
     """What the memory has forgotten is in the store."""
-    problem = Problem(77, 555)
+    problem = Problem(77, 300, "float16")
     found = choose(FEW, problem, dense(problem), H200)
     planning._candidates.cache_clear()
     compiles.clear()
@@ -133,7 +133,7 @@ def test_long_rows_have_a_kernel() -> None:
 
 def test_a_gpu_without_numbers_is_refused() -> None:
     """Where no time can be predicted, the refusal says so in one sentence."""
-    problem = Problem(64, 64)
+    problem = Problem(64, 300, "float16")
     with pytest.raises(InputError, match=r"nothing can be predicted for .*sm_90"):
         choose(FEW, problem, dense(problem), find_gpu("sm_90"))
 
@@ -168,14 +168,14 @@ def test_a_new_shape_in_a_capture_is_refused(
         return Launcher(choice, lambda *_: None, 0)
 
     monkeypatch.setattr(planning, "load", load)
-    problem = Problem(64, 300)
+    problem = Problem(64, 300, "float16")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     first = launcher(FEW, 0, problem, dense(problem))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert launcher(FEW, 0, problem, dense(problem)) is first
-    with pytest.raises(InputError, match=r"65 x 300 float32 .* call it once"):
-        launcher(FEW, 0, Problem(65, 300), dense(problem))
+    with pytest.raises(InputError, match=r"65 x 300 float16 .* call it once"):
+        launcher(FEW, 0, Problem(65, 300, "float16"), dense(problem))
     assert len(loaded) == 1
     assert compiles
 
@@ -222,7 +222,9 @@ def test_a_loaded_kernel_is_given_every_parameter(
     compiled = Compiled()
     kernel = load_kernel(name)
     problem = Problem(64, 300)
-    choice = choose((name,), problem, dense(problem, kernel.operands), H200)
+    config = kernel.default_config(problem, H200.architecture.max_shared)
+    laid_out = as_laid_out(kernel, dense(problem, kernel.operands), wide=False)
+    choice = Choice(laid_out, problem, config, plan_launch(kernel, problem, config, 1, 132), None)
     monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
     found = planning.load(choice)
     addresses = range(1, 2 + kernel.operands + (kernel.workspace is not None))
@@ -268,7 +270,7 @@ def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatc
 
 def test_choosing_works_in_any_thread(compiles: list[int]) -> None:
     """A thread of autograd's can be the first to ask for a shape."""
-    problem = Problem(9, 333, "float16")
+    problem = Problem(9, 300, "float16")
     with ThreadPoolExecutor(1) as thread:
         found = thread.submit(choose, FEW, problem, dense(problem), H200).result()
     assert found.kernel.name in FEW
@@ -293,11 +295,11 @@ def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("matrices", "takes"),
     [
-        ((Rows(781), Rows(781)), True),
-        ((Rows(781), Rows(781 + 8)), True),
-        ((Rows(781), Rows(783)), False),
-        ((Rows(781), Rows(781, aligned=False)), False),
-        ((Rows(781), Rows(782, aligned=False)), False),
+        ((Rows(61), Rows(61)), True),
+        ((Rows(61), Rows(61 + 8)), True),
+        ((Rows(61), Rows(63)), False),
+        ((Rows(61), Rows(61, aligned=False)), False),
+        ((Rows(61), Rows(62, aligned=False)), False),
     ],
 )
 def test_rows_that_lie_otherwise_leave_a_kernel_out(
@@ -307,7 +309,7 @@ def test_rows_that_lie_otherwise_leave_a_kernel_out(
     found = {"softmax_row": dataclasses.replace(load_kernel("softmax_row"), rows_alike=True)}
     monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
     planning._candidates.cache_clear()
-    problem = Problem(64, 781, "float16")
+    problem = Problem(64, 61, "float16")
     if takes:
         assert choose(("softmax_row",), problem, matrices, H200).kernel.rows_alike
     else:
@@ -327,7 +329,7 @@ def test_programs_that_cannot_wait_for_each_other_are_not_chosen(
     found = {"softmax_row": waiting}
     monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
     planning._candidates.cache_clear()
-    few, many = Problem(1, 300), Problem(64, 300)
+    few, many = Problem(1, 300, "float16"), Problem(64, 300, "float16")
     assert choose(("softmax_row",), few, dense(few), H200).num_programs == 1
     assert choose(FEW, many, dense(many), H200).kernel.name == "softmax_loop"
     planning._candidates.cache_clear()
@@ -354,7 +356,7 @@ def test_a_configuration_that_other_rows_refuse_is_not_chosen(
     monkeypatch.setattr(planning, "load_kernel", lambda _name: own)
     planning._candidates.cache_clear()
     for rows, block_size in ((66, 512), (67, 64), (68, 512)):
-        problem = Problem(rows, 300)
+        problem = Problem(rows, 300, "float16")
         found = choose(("softmax_loop",), problem, dense(problem), H200)
         assert found.config.block_size == block_size
     planning._candidates.cache_clear()

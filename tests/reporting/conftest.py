@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> Source:
     """Return the source of the small table, whose predictions are its own."""
     return make_source(H200, table_of(rows()), providers(), model=CLAIMED)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def predicted(small: Source) -> Source:
     """Return what is predicted of the small table on an H100, of which a few times are known."""
     recorded = make_source(H100, table_of(checks()), providers(), model=CLAIMED)

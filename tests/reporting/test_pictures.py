@@ -11,6 +11,7 @@ from occupancy_lab.reporting.contents import write_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from occupancy_lab.reporting.page import Page
     from occupancy_lab.reporting.source import Source
 
 NAMES = {
@@ -21,25 +22,29 @@ NAMES = {
 
 
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, dict[str, Figure]]:
-    """Return the figures of each source's page, which is drawn once for all that look at it."""
-    return {}
+def pages(small: Source, predicted: Source) -> dict[str, Page]:
+    """Return the page of each source."""
+    return {"small": write_page(small), "predicted": write_page(predicted)}
+
+
+@pytest.fixture(scope="module")
+def drawn(pages: dict[str, Page]) -> dict[tuple[str, str], Figure]:
+    """Return each picture of the small table, and of what is predicted of it."""
+    return {
+        (source, one.name): one.draw() for source, page in pages.items() for one in page.pictures
+    }
 
 
 @pytest.fixture(params=[(source, name) for source, names in NAMES.items() for name in names])
-def figure(request: pytest.FixtureRequest, drawn: dict[str, dict[str, Figure]]) -> Figure:
-    """Return each picture of the small table, and of what is predicted of it."""
-    source, name = request.param
-    if source not in drawn:
-        page = write_page(request.getfixturevalue(source))
-        drawn[source] = {one.name: one.draw() for one in page.pictures}
-    return drawn[source][name]
+def figure(request: pytest.FixtureRequest, drawn: dict[tuple[str, str], Figure]) -> Figure:
+    """Return one of the pictures."""
+    return drawn[request.param]
 
 
 @pytest.mark.parametrize("source", NAMES)
-def test_report_has_its_pictures(source: str, request: pytest.FixtureRequest) -> None:
+def test_report_has_its_pictures(source: str, pages: dict[str, Page]) -> None:
     """Each picture is there once, with words for those who cannot see it."""
-    pictures = write_page(request.getfixturevalue(source)).pictures
+    pictures = pages[source].pictures
     assert tuple(one.name for one in pictures) == NAMES[source]
     assert all(len(one.words) > 30 for one in pictures)
     assert not any(set("[]\n") & set(one.words) for one in pictures)
@@ -68,9 +73,14 @@ def test_nothing_is_cut_off(figure: Figure) -> None:
         assert extent.y1 <= box.y1
 
 
-def test_recorded_times_are_told_from_predicted_ones(predicted: Source) -> None:
+def test_recorded_times_are_told_from_predicted_ones(
+    drawn: dict[tuple[str, str], Figure],
+) -> None:
     """A picture that has both says which is drawn how."""
-    pictures = {one.name: one.draw() for one in write_page(predicted).pictures}
-    assert pictures["bandwidths"].get_supxlabel() == "Lines: predicted. Dots: recorded by others."
-    assert pictures["example"].get_supxlabel() == "In diamonds: what others recorded."
-    assert pictures["example"].axes[0].get_ylabel() == "predicted us"
+    example = drawn["predicted", "example"]
+    assert (
+        drawn["predicted", "bandwidths"].get_supxlabel()
+        == "Lines: predicted. Dots: recorded by others."
+    )
+    assert example.get_supxlabel() == "In diamonds: what others recorded."
+    assert example.axes[0].get_ylabel() == "predicted us"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.values import Failure, Problem, Resources
+from occupancy_lab.values import Failure, Problem, Resources, Status
 from occupancy_lab.workers.child import from_line, to_line
 
 COUNTS = st.none() | st.integers(0, 2**40)
@@ -21,7 +21,7 @@ RESOURCES = st.fixed_dictionaries(
 ).map(lambda fields: Resources(**fields))
 FAILURES = st.builds(
     Failure,
-    status=st.text(),
+    status=st.sampled_from(Status),
     reason=st.text(),
     seconds=st.none() | st.floats(0, allow_nan=False),
     lasting=st.booleans(),
