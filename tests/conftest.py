@@ -20,7 +20,6 @@ settings.load_profile("unhurried")
 
 SLOW = (
     "tests/calibrating/",
-    "tests/checking/test_mending.py::test_amounts_are_the_largest_that_do",
     "tests/checking/test_outputs.py::test_a_uri_is_escaped",
     "tests/checking/test_outputs.py::test_junit_can_be_read_whatever_others_wrote",
     "tests/cli/test_cli.py",

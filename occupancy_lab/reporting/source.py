@@ -23,7 +23,7 @@ from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.text.document import literal
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
-from occupancy_lab.values import Failure, Problem
+from occupancy_lab.values import Failure, Problem, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -160,7 +160,7 @@ def _outcome(row: Row) -> Resources | Failure:
     import pandas as pd
 
     if pd.isna(row["n_regs"]):
-        return Failure(str(row["status"]), str(row["reason"]))
+        return Failure(Status(row["status"]), str(row["reason"]))
     return row_resources(row)
 
 

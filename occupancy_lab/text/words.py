@@ -51,7 +51,7 @@ def change(share: float) -> str:
 
 
 def change_words(share: float, error: float | None) -> str:
-    """Return "+2.4%" as `change` does, or "within ±9%" where times may be off by that *error*."""
+    """Return "+2.4%" as `change` does, or "within ±10%" where times may be off by that *error*."""
     within = error is not None and abs(share) < error
     return f"within{error_words(error)}" if within else change(share)
 
@@ -185,12 +185,12 @@ def difference_cell(predicted_us: float | None, measured_us: float | None) -> st
 
 
 def error_words(error: float | None) -> str:
-    """Return how far off a time may be, " ±9%", to stand behind it; "" for None."""
+    """Return how far off a time may be, " ±10%", to stand behind it; "" for None."""
     return "" if error is None else f" ±{error:.0%}"
 
 
 def prediction_words(prediction: Prediction) -> str:
-    """Return a predicted time and its bandwidth: "12.4 us ±9%, 2065 GB/s, unconfirmed"."""
+    """Return a predicted time and its bandwidth: "12.4 us ±10%, 2065 GB/s, unconfirmed"."""
     error = prediction.error
     time = f"{microseconds(prediction.us)}{error_words(error)}, {prediction.gbs:.0f} GB/s"
     return time if error is None else f"{time}, unconfirmed"

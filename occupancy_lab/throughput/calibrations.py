@@ -138,7 +138,7 @@ class Calibration:
         return found
 
 
-UNCONFIRMED_ERROR = 0.09
+UNCONFIRMED_ERROR = 0.1
 """What nine in ten predictions for an H100 are off by at most, and nine in ten ratios of two of one
 matrix: it was measured (`evaluate --use check`), and as little calibrated as the GPUs that were not
 measured. Those of another architecture may be off by more."""

@@ -15,6 +15,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, load_kernel
 from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.throughput import calibrations
+from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
 from occupancy_lab.values import Config, Measurement, Part, Prediction, Problem, Resources
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def simple_prediction(  # noqa: PLR0913, PLR0917 - the arguments of `predict`
         parts=parts,
         basis="calibrated on this GPU" if calibrated else "the data sheet",
         calibrated=calibrated,
-        error=None if calibrated else 0.09,
+        error=None if calibrated else UNCONFIRMED_ERROR,
     )
 
 

@@ -16,7 +16,7 @@ from stand_ins import CONDITIONS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring import measure
 from occupancy_lab.sweeping.recorded import RecordedLaunch
-from occupancy_lab.throughput.calibrations import Basis
+from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR, Basis
 from occupancy_lab.tuning import Choice, Tuning
 from occupancy_lab.tuning.choice import FLUSH_US, cost_of, tuning_document
 from occupancy_lab.values import Config, Measurement, Problem
@@ -141,7 +141,7 @@ def tuning(
         ),
         exhaustive=cost_of([BEST.predicted_us, DEFAULT.predicted_us], 30),
         spent=cost_of([] if us is None else [BEST.predicted_us, DEFAULT.predicted_us], 30),
-        basis=Basis(None, words, calibrated=mine, error=None if mine else 0.09),  # type: ignore[arg-type] # no constants are shown
+        basis=Basis(None, words, calibrated=mine, error=None if mine else UNCONFIRMED_ERROR),  # type: ignore[arg-type] # no constants are shown
         table=table,
     )
 
