@@ -57,8 +57,9 @@ def test_a_scan_needs_no_torch_and_no_pandas(tmp_path: Path) -> None:
     (tmp_path / "A" / "kernel.cubin").write_bytes(b"")
     code = f"""
 from occupancy_lab.scanning.views import scan_views
+from occupancy_lab.table.view import Exports, View
 for form in (None, "csv", "json"):
-    scan_views([{str(tmp_path)!r}], None, form=form)
+    scan_views(View(), Exports(), [{str(tmp_path)!r}], None, form)
 """
     assert not imported_by(code) & {"torch", "triton", "numpy", "pandas", "matplotlib"}
 

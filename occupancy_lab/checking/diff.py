@@ -21,10 +21,11 @@ from occupancy_lab.checking.changes import (
     take_alike,
 )
 from occupancy_lab.checking.check import load
-from occupancy_lab.checking.rows import RESULTS, Row, Table, shown
+from occupancy_lab.checking.rows import Row, Table, shown
 from occupancy_lab.errors import MOST_NAMED, InputError, quoted, refuse
 from occupancy_lab.errors import listed as shortly
 from occupancy_lab.expressions import nearest, parse
+from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
 from occupancy_lab.text.words import cell, count, listed, percent

@@ -18,7 +18,8 @@ from occupancy_lab.expressions import Kind
 from occupancy_lab.files import read_cell, read_given, read_json
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
-from occupancy_lab.values import COUNTERS, Resources
+from occupancy_lab.table.columns import COLUMNS, RESULTS, kinds_of
+from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,52 +33,6 @@ OK = "ok"
 _AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
 OCCUPANCY = ("programs_per_multiprocessor", "limiter", "occupancy")
 """The columns that the occupancy of a row's resources gives."""
-_TEXTS = frozenset(
-    (
-        *("gpu", "target", "kernel", "dtype", "status", "reason", "limiter", "bound", "basis"),
-        *("triton_version", "arguments", "constexprs", "grid", "next_step", "gain_by", "source"),
-        *(
-            "entry",
-            "program",
-            "measured",
-            "why_not",
-            "device",
-            "date",
-            "driver",
-            "torch",
-            "triton",
-            "timer",
-        ),
-        *("l2", "throttled", "gpu_title", "use"),
-    )
-)
-"""The columns that hold text, whatever it looks like."""
-_CONDITIONS = frozenset(("mostly_launch",))
-RESULTS = frozenset(
-    (
-        *(*_AMOUNTS, *COUNTERS, *OCCUPANCY, "n_spills", "launched_warps", "status", "reason"),
-        *(
-            "local_accesses",
-            "fewer_registers",
-            "fewer_shared",
-            "next_programs",
-        ),
-        *("num_programs", "waves", "max_warps", "tutorial_programs", "tutorial_num_programs"),
-        *("predicted_us", "predicted_gbs", "bound", "basis", "least_us", "floor_us", "grid"),
-        *("triton_version", "next_step", "gain", "gain_by", "source", "entry", "program"),
-        *(
-            "gpu_title",
-            "multiprocessors",
-            "warps_per_multiprocessor",
-            "resident_programs",
-            "bandwidth_gbs",
-        ),
-        *("rounds", "last_round", "read_bytes", "written_bytes", "launched", "measured", "why_not"),
-        *("us", "us_low", "us_high", "runs", "relative_error", "mostly_launch", "device", "date"),
-        *("driver", "torch", "triton", "timer", "l2", "sm_mhz", "throttled", "use"),
-    )
-) - {"num_ctas"}
-"""The columns that come of compiling or measuring; every other column names the row."""
 DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
 """The results that tell rows of one label apart, as far as they differ, in this order."""
 SHORT_ENTRY = 8
@@ -162,11 +117,7 @@ class Table:
     def of(cls, rows: Iterable[Row]) -> Table:
         """Return the table of *rows*, whose columns are those that any of them has."""
         rows = tuple(rows)
-        columns: dict[str, list[Value]] = {}
-        for row in rows:
-            for name, value in row.values.items():
-                columns.setdefault(name, []).append(value)
-        kinds = {name: _kind(name, values) for name, values in columns.items()}
+        kinds = kinds_of(row.values for row in rows)
         return cls(rows, kinds, _varying(rows))
 
     def evaluate(self, expression: Expression, values: Mapping[str, Value]) -> Value:
@@ -207,16 +158,6 @@ class Table:
 def _detail(row: Row, name: str) -> str:
     value = row.values.get(name)
     return str(value).rpartition("/")[2][:SHORT_ENTRY] if name == "entry" else shown(value)
-
-
-def _kind(name: str, values: Sequence[Value]) -> Kind:
-    if name in _TEXTS:
-        return Kind.TEXT
-    kinds = {bool: Kind.CONDITION, int: Kind.NUMBER, float: Kind.NUMBER}
-    found = {kinds.get(type(value), Kind.TEXT) for value in values if value is not None}
-    if not found:
-        return Kind.CONDITION if name in _CONDITIONS else Kind.NUMBER
-    return found.pop() if len(found) == 1 else Kind.TEXT
 
 
 def _varying(rows: Iterable[Row]) -> dict[str, list[str]]:
@@ -319,7 +260,7 @@ def _cells(name: str, text: str) -> Iterator[Mapping[str, Any]]:
 def _column(name: str, cells: Sequence[str]) -> list[Value]:
     """Return the values of a column: numbers or flags where all of its cells are, else texts."""
     flags = {"True": True, "False": False, "": None}
-    if name not in _TEXTS:
+    if name not in COLUMNS or COLUMNS[name].kind is not Kind.TEXT:
         if all(cell in flags for cell in cells):
             return [flags[cell] for cell in cells]
         try:

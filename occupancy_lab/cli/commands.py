@@ -17,6 +17,7 @@ from occupancy_lab.cli.options import (
     Number,
     any_launch_options,
     cache_options,
+    chosen_view,
     compile_timeout_option,
     grid_options,
     launch_options,
@@ -308,7 +309,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     """
     from occupancy_lab.scanning.views import scan_views
 
-    text, status = scan_views(directories, gpus or None, **asked)
+    text, status = scan_views(*chosen_view(asked), directories, gpus or None, **asked)
     (print_markdown if asked["form"] is None else print_text)(text)
     sys.exit(status)
 

@@ -26,6 +26,7 @@ from occupancy_lab.scanning.cache import (
 )
 from occupancy_lab.scanning.gains import find_gain
 from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
+from occupancy_lab.table.columns import COLUMNS as TABLE_COLUMNS
 from occupancy_lab.text.document import Answer
 from occupancy_lab.text.words import listed, resource_word
 
@@ -119,23 +120,6 @@ class ScannedKernel:
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
-NUMBERS = frozenset(
-    {
-        *(
-            "num_warps",
-            "num_stages",
-            "num_ctas",
-            "maxnreg",
-            "waves_per_eu",
-            "n_regs",
-            "local_bytes",
-            "local_accesses",
-        ),
-        *("static_shared", "shared", "programs_per_multiprocessor", "occupancy", "gain"),
-        *("next_programs", "fewer_registers", "fewer_shared", "tensor_instructions"),
-    }
-)
-"""The columns with numbers; the others have texts."""
 
 
 def values_of(kernel: ScannedKernel, names: Sequence[str] = COLUMNS) -> dict[str, Value]:
@@ -159,7 +143,7 @@ def kinds_of(kernels: Sequence[ScannedKernel]) -> dict[str, Kind]:
         for one in kernels
         for name, value in one.constexprs.items()
     }
-    return kinds | {name: Kind.NUMBER if name in NUMBERS else Kind.TEXT for name in COLUMNS}
+    return kinds | {name: TABLE_COLUMNS[name].kind for name in COLUMNS}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

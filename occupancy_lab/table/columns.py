@@ -183,6 +183,13 @@ _OTHERS = {
             constexprs="the constexprs of a launch",
         )
     ),
+    **_naming(
+        _like(
+            COUNT,
+            maxnreg="the most registers per thread that were asked for (NVIDIA)",
+            waves_per_eu="the waves per SIMD that were asked for (AMD)",
+        )
+    ),
     **_like(
         TEXT,
         grid="programs in each dimension",
@@ -190,6 +197,7 @@ _OTHERS = {
         gain_by="by what a kernel would gain, and why",
         source="the file and line of the kernel",
         entry="its folder in a cache of Triton",
+        program="a digest of the compiler's first text: entries that are equal in it are alike",
         gpu_title="what the GPU is called",
         use="what a recorded row is for",
     ),

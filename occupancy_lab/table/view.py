@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.printing import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from occupancy_lab.expressions import Expression, Kind, Value
 
@@ -90,7 +91,14 @@ def _values(condition: Expression, row: Mapping[str, Any]) -> dict[str, Value]:
 
 def to_csv(columns: Sequence[str], rows: Rows) -> str:
     """Return *rows* as CSV, safe in a spreadsheet; what is not known is an empty cell."""
-    return csv_text(columns, [[row.get(name) for name in columns] for row in rows])
+    return csv_text(columns, [[_cell(row.get(name)) for name in columns] for row in rows])
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as one cell holds it: constexprs as "BLOCK_SIZE=1024, EVEN=True"."""
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{name}={one}" for name, one in value.items())
+    return None if value == "" else value
 
 
 def to_json(_columns: Sequence[str], rows: Rows) -> str:
@@ -100,9 +108,9 @@ def to_json(_columns: Sequence[str], rows: Rows) -> str:
 
 def to_markdown(columns: Sequence[str], rows: Rows) -> str:
     """Return *rows* as a table in markdown; what is not known is a dash."""
+    found = ([_cell(row.get(name)) for name in columns] for row in rows)
     cells = tuple(
-        tuple("-" if row.get(name) is None else literal(str(row[name])) for name in columns)
-        for row in rows
+        tuple("-" if cell is None else literal(str(cell)) for cell in row) for row in found
     )
     return Table(tuple(map(literal, columns)), cells, prose=True).to_markdown() + "\n"
 
