@@ -203,30 +203,22 @@ def _dropped(tried: Sequence[Tried]) -> Iterator[tuple[int, tuple[str, str]]]:
             yield place, ("spilling heavily", why)
 
 
-def perf_model(**arguments: Any) -> float:
+def perf_model(
+    bytes_read: Bytes | None = None, bytes_written: Bytes | None = None, /, **arguments: Any
+) -> float:
     """Return a number that is smaller the faster a configuration should be.
 
     For `prune_configs_by={"perf_model": occupancy_lab.perf_model, "top_k": 8}`. It is the score of
     `occupancy_lab.tuning.relative`, whose page says what it counts and what it leaves out, and has
-    no unit; `perf_model_of` predicts milliseconds. What cannot run has infinity, and where the
-    kernel is not known, or cannot be ranked, every configuration has 0: they stay in their order.
+    no unit. What cannot run has infinity, and where the kernel is not known, or cannot be ranked,
+    every configuration has 0: they stay in their order.
+
+    `functools.partial(occupancy_lab.perf_model, bytes_read, bytes_written)` says what the launch
+    moves from and to global memory: two numbers, or functions of its arguments by name. It predicts
+    milliseconds for kernels without loops, tensor cores and clusters. Where one of the
+    configurations has no prediction, all are ranked by the score.
     """
-    return 0.0 if _is_traced() else _rank(arguments, None, None)
-
-
-def perf_model_of(bytes_read: Bytes, bytes_written: Bytes) -> Callable[..., float]:
-    """Return a `perf_model` of a launch that moves so many bytes, each way, from global memory.
-
-    Each is a number, or a function of the launch's arguments by name. It predicts milliseconds for
-    kernels without loops, tensor cores and clusters. Where one of the configurations has no
-    prediction, all are ranked by the score of `perf_model`.
-    """
-
-    def perf_model(**arguments: Any) -> float:
-        """Return the predicted time in ms, or a score."""
-        return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
-
-    return perf_model
+    return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
 
 
 def _is_traced() -> bool:
