@@ -15,6 +15,7 @@ from occupancy_lab.gpus import CudaArchitecture, usual_gpus
 from occupancy_lab.inputs import asked_gpus
 from occupancy_lab.occupancy import next_steps, programs_after
 from occupancy_lab.occupancy.exact import limiting
+from occupancy_lab.options import NAMES
 from occupancy_lab.scanning.cache import (
     CachedKernel,
     Unreadable,
@@ -121,16 +122,7 @@ class ScannedKernel:
 COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
 NUMBERS = frozenset(
     {
-        *(
-            "num_warps",
-            "num_stages",
-            "num_ctas",
-            "maxnreg",
-            "waves_per_eu",
-            "n_regs",
-            "local_bytes",
-            "local_accesses",
-        ),
+        *(*NAMES, "n_regs", "local_bytes", "local_accesses"),
         *("static_shared", "shared", "programs_per_multiprocessor", "occupancy", "gain"),
         *("next_programs", "fewer_registers", "fewer_shared", "tensor_instructions"),
     }

@@ -28,6 +28,7 @@ from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import plan_grid
+from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.predict import predict_launch
 from occupancy_lab.tuning.relative import Placed, relative_times
 from occupancy_lab.values import Traffic
@@ -45,8 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("occupancy_lab")
 HEAVY = 1 / 8
 """The share of a pass's instructions above which accesses to local memory are heavy."""
-IN_BINARY = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
-"""Options that change a launch by its binary alone, and by what Resources has."""
+IN_BINARY = frozenset(one.name for one in OPTIONS if one.in_binary)
 NOT_ARGUMENTS = frozenset({"grid", "warmup"})
 """What Triton passes to the hooks beside the arguments of the kernel."""
 
@@ -67,10 +67,11 @@ class Tried:
     @property
     def words(self) -> str:
         """What the configuration sets."""
+        usual = {one.name: one.usual for one in OPTIONS}
         return ", ".join(
             f"{name} {value}"
             for name, value in self.config.all_kwargs().items()
-            if (name, value) not in {("num_ctas", 1), ("maxnreg", None)} and name != "ir_override"
+            if value not in usual.get(name, ()) and name != "ir_override"
         )
 
     @property
