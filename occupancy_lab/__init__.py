@@ -83,10 +83,8 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.trace import trace as trace
     from occupancy_lab.tracing.trace import trace_program as trace_program
     from occupancy_lab.tuning import Tuning as Tuning
-    from occupancy_lab.tuning import config_pruner as config_pruner
     from occupancy_lab.tuning import early_config_prune as early_config_prune
     from occupancy_lab.tuning import perf_model as perf_model
-    from occupancy_lab.tuning import perf_model_of as perf_model_of
     from occupancy_lab.tuning import tune as tune
     from occupancy_lab.values import Config as Config
     from occupancy_lab.values import Measurement as Measurement

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import EmptyGridError, InputError, listed, quoted, refuse
+from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Launch:
     def options(self, function: Any) -> dict[str, Any]:
         """Return what is passed by name and is a compiler option, num_stages as a constexpr too."""
         names = {parameter.name for parameter in function.params}
-        both = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
+        both = {one.name for one in OPTIONS if one.also_constexpr}
         return {
             name: value
             for name, value in self.keywords.items()

@@ -42,6 +42,7 @@ from occupancy_lab.launch import (
     dtype_name,
     plain,
 )
+from occupancy_lab.options import KNOBS
 from occupancy_lab.values import INT32_MAX
 
 if TYPE_CHECKING:
@@ -275,8 +276,6 @@ LONGEST_SENTENCE = 390
 """Characters of an error, the example in it included."""
 LONGEST_TEXT = 40
 """Characters of what a user wrote that an example repeats."""
-KNOBS = ("num_warps", "num_stages")
-"""Options that have an option of the command line to themselves."""
 _SIZE_NAMES = {*"MNKLHDTSG"}
 """Single capitals that are sizes in most kernels; the others are tensors."""
 

@@ -20,7 +20,6 @@ from occupancy_lab.errors import listed, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.launch import INT64_MAX, checked_grid, constant_text, plain
 from occupancy_lab.notation import (
-    KNOBS,
     Parameters,
     Typical,
     is_constant,
@@ -30,6 +29,7 @@ from occupancy_lab.notation import (
     split,
     whole_numbers,
 )
+from occupancy_lab.options import KNOBS
 from occupancy_lab.values import MAX_STAGES
 
 if TYPE_CHECKING:

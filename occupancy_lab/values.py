@@ -183,10 +183,6 @@ Where there is no loop, a pass is the whole kernel.
 """
 
 
-CAPS = ("maxnreg", "waves_per_eu")
-"""The options of a launch that cap the registers of a thread."""
-
-
 class Status(StrEnum):
     """What became of a launch that was to be compiled."""
 

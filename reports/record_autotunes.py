@@ -370,8 +370,7 @@ class Tune:
         """Tune with our functions and nothing compiled: the tuner, seconds and compiles."""
         import occupancy_lab
 
-        moved = self.case.moved
-        model = occupancy_lab.perf_model_of(*moved) if moved else occupancy_lab.perf_model
+        model = functools.partial(occupancy_lab.perf_model, *(self.case.moved or ()))
         tuner = self.tuner(
             early_config_prune=self._prune,
             perf_model=self._noting(model, self.ranking),
@@ -391,7 +390,7 @@ class Tune:
 
         moved = self.case.moved
         if not self.ranking:
-            model = occupancy_lab.perf_model_of(*moved) if moved else occupancy_lab.perf_model
+            model = functools.partial(occupancy_lab.perf_model, *(moved or ()))
             self._ask(self._noting(model, self.ranking))
         if moved:
             self._ask(self._noting(occupancy_lab.perf_model, self.scores))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from occupancy_lab.checking.rows import OK, Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.occupancy import next_steps
+from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.text.words import listed
-from occupancy_lab.values import CAPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     Problem: TypeAlias = frozenset[tuple[str, Value]]
     """What a launch computes, on which GPU, compiled by which Triton."""
 
-OPTIONS = ("num_warps", "num_stages", "num_ctas", *CAPS)
-"""What a launch chooses freely."""
 MOST_CAPS = 3
 """The caps that are compiled to see, each for a program more."""
 LOCAL = ("local_bytes", "n_spills", "local_accesses")
@@ -100,7 +98,7 @@ def _nearest(row: Row, others: Iterable[Row]) -> Mend | None:
         return None
     differences, one = min(candidates, key=lambda pair: _distance(row, pair[0]))
     words = listed([_change(row, name, value) for name, value in differences.items()])
-    if any(name not in OPTIONS for name in differences):
+    if any(name not in NAMES for name in differences):
         words += ", if the kernel may be launched so"
     return Mend(words, differences, one.values)
 
@@ -113,7 +111,7 @@ def _change(row: Row, name: str, value: Value) -> str:
 
 
 def _is_knob(name: str) -> bool:
-    return name in OPTIONS or _TUNED.search(name) is not None
+    return name in NAMES or _TUNED.search(name) is not None
 
 
 def _problem(row: Row) -> Problem | None:
@@ -152,7 +150,7 @@ def _distance(row: Row, differences: Mapping[str, Value]) -> tuple[int, int, flo
         and isinstance(now := row.values.get(name), int | float)
         and value > 0 < now
     ]
-    own = sum(name not in OPTIONS for name in differences)
+    own = sum(name not in NAMES for name in differences)
     return own, len(differences), sum(times)
 
 

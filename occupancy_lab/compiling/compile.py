@@ -36,6 +36,7 @@ from occupancy_lab.errors import (
 )
 from occupancy_lab.kernel import OPTIONS
 from occupancy_lab.launch import constant_text
+from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Status
 from occupancy_lab.workers.child import Printed, captured
 
@@ -72,7 +73,7 @@ PASSING = (OSError, MemoryError, subprocess.SubprocessError)
 """What a compile ends with for want of something that the machine may have the next time."""
 COMPLAINT = r"\berror *:|is not defined for option"
 """What ptxas prints of a kernel or a target that it does not take. It also fails without."""
-USUAL_OPTIONS = {*OPTIONS, "num_warps", "num_stages"}
+USUAL_OPTIONS = {*OPTIONS, *KNOBS}
 """What every launch passes, and both vendors' compilers take."""
 CUT_OFF = (ValueError, KeyError)
 """What Triton ends with where a file of its cache is cut off or gone."""

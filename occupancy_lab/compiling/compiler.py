@@ -34,6 +34,7 @@ from occupancy_lab.errors import (
     refuse,
 )
 from occupancy_lab.kernel import kernel_file
+from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.signals import UnfinishedError
@@ -68,9 +69,7 @@ class Compilation:
     def __str__(self) -> str:
         """Return the kernel and those of its knobs that the launch sets, for a message."""
         options = self.launch.options(self.function)
-        knobs = [
-            f"{name} {options[name]}" for name in ("num_warps", "num_stages") if name in options
-        ]
+        knobs = [f"{name} {options[name]}" for name in KNOBS if name in options]
         return " with ".join([self.title, *([" and ".join(knobs)] if knobs else [])])
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import first_of, have_times, predicted_us, rank
 from occupancy_lab.explaining.short import BOUNDS, limits_with_bars
+from occupancy_lab.options import KNOBS, NAMES
 from occupancy_lab.record import LaunchRecord, Untried
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 MOST_REASONS = 3
 """Reasons why configurations have no record that a page has."""
-KNOBS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu")
 
 
 def launch_title(records: tuple[LaunchRecord, ...]) -> str:
@@ -203,7 +203,7 @@ def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
     return {
         name: value
         for name, value in run.arguments.items()
-        if name in run.constexprs and name not in KNOBS
+        if name in run.constexprs and name not in NAMES
     }
 
 
@@ -277,7 +277,7 @@ def _warps(record: LaunchRecord) -> str:
 
 
 def _options(record: LaunchRecord) -> str:
-    others = {name: value for name, value in record.options.items() if name not in KNOBS[:2]}
+    others = {name: value for name, value in record.options.items() if name not in KNOBS}
     return ", ".join(f"{name} {literal(str(value))}" for name, value in others.items()) or "-"
 
 

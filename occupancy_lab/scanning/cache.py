@@ -30,6 +30,7 @@ from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds
 from occupancy_lab.errors import BinaryError, quoted, refuse
 from occupancy_lab.files import read_bytes
+from occupancy_lab.options import NAMES
 from occupancy_lab.values import Resources, Status, Target
 
 if TYPE_CHECKING:
@@ -271,15 +272,7 @@ def _metadata(entry: Entry) -> dict[str, Any]:
             raise BinaryError(msg)
     numbers = {
         key: _number(found, key, needed=key in {"num_warps", "shared"})
-        for key in (
-            "num_warps",
-            "shared",
-            "num_stages",
-            "num_ctas",
-            "tmem_size",
-            "maxnreg",
-            "waves_per_eu",
-        )
+        for key in (*NAMES, "shared", "tmem_size")
     }
     if not 1 <= (numbers["num_warps"] or 0) <= MOST_WARPS:
         msg = f"the .json file is damaged: num_warps is {numbers['num_warps']}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from occupancy_lab.options import CAPS
 from occupancy_lab.scanning.gains import LEAST
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import count, limiter_list, listed, percent
-from occupancy_lab.values import CAPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

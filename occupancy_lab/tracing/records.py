@@ -24,6 +24,7 @@ from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.inputs import check_fits
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.planning import plan_grid
+from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import Resources, Target
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ kernel. On an H200 (2026-11-22) it takes 1.25 us around nothing, 2.85 us around 
 by torch.profiler, and 12.90 us around one of 10.72 us."""
 _TEXTS = ("ttgir", "ptx", "amdgcn")
 _BINARIES = ("cubin", "hsaco")
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu")
-_USUAL = {"num_ctas": 1, "maxnreg": None, "waves_per_eu": 0}
-"""The values of options that go without saying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,9 +405,9 @@ def _traced(
 def _unusual(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are to be shown: not those that go without saying."""
     return {
-        name: options[name]
-        for name in _OPTIONS
-        if name in options and (name not in _USUAL or options[name] not in {_USUAL[name], None})
+        one.name: options[one.name]
+        for one in OPTIONS
+        if one.name in options and options[one.name] not in one.usual
     }
 
 

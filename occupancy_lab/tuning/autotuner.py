@@ -28,6 +28,7 @@ from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.occupancy.planning import plan_grid
+from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.predict import predict_launch
 from occupancy_lab.tuning.relative import Placed, relative_times
 from occupancy_lab.values import Traffic
@@ -45,8 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("occupancy_lab")
 HEAVY = 1 / 8
 """The share of a pass's instructions above which accesses to local memory are heavy."""
-IN_BINARY = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
-"""Options that change a launch by its binary alone, and by what Resources has."""
+IN_BINARY = frozenset(one.name for one in OPTIONS if one.in_binary)
 NOT_ARGUMENTS = frozenset({"grid", "warmup"})
 """What Triton passes to the hooks beside the arguments of the kernel."""
 
@@ -67,10 +67,11 @@ class Tried:
     @property
     def words(self) -> str:
         """What the configuration sets."""
+        usual = {one.name: one.usual for one in OPTIONS}
         return ", ".join(
             f"{name} {value}"
             for name, value in self.config.all_kwargs().items()
-            if (name, value) not in {("num_ctas", 1), ("maxnreg", None)} and name != "ir_override"
+            if value not in usual.get(name, ()) and name != "ir_override"
         )
 
     @property
@@ -203,30 +204,22 @@ def _dropped(tried: Sequence[Tried]) -> Iterator[tuple[int, tuple[str, str]]]:
             yield place, ("spilling heavily", why)
 
 
-def perf_model(**arguments: Any) -> float:
+def perf_model(
+    bytes_read: Bytes | None = None, bytes_written: Bytes | None = None, /, **arguments: Any
+) -> float:
     """Return a number that is smaller the faster a configuration should be.
 
     For `prune_configs_by={"perf_model": occupancy_lab.perf_model, "top_k": 8}`. It is the score of
     `occupancy_lab.tuning.relative`, whose page says what it counts and what it leaves out, and has
-    no unit; `perf_model_of` predicts milliseconds. What cannot run has infinity, and where the
-    kernel is not known, or cannot be ranked, every configuration has 0: they stay in their order.
+    no unit. What cannot run has infinity, and where the kernel is not known, or cannot be ranked,
+    every configuration has 0: they stay in their order.
+
+    `functools.partial(occupancy_lab.perf_model, bytes_read, bytes_written)` says what the launch
+    moves from and to global memory: two numbers, or functions of its arguments by name. It predicts
+    milliseconds for kernels without loops, tensor cores and clusters. Where one of the
+    configurations has no prediction, all are ranked by the score.
     """
-    return 0.0 if _is_traced() else _rank(arguments, None, None)
-
-
-def perf_model_of(bytes_read: Bytes, bytes_written: Bytes) -> Callable[..., float]:
-    """Return a `perf_model` of a launch that moves so many bytes, each way, from global memory.
-
-    Each is a number, or a function of the launch's arguments by name. It predicts milliseconds for
-    kernels without loops, tensor cores and clusters. Where one of the configurations has no
-    prediction, all are ranked by the score of `perf_model`.
-    """
-
-    def perf_model(**arguments: Any) -> float:
-        """Return the predicted time in ms, or a score."""
-        return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
-
-    return perf_model
+    return 0.0 if _is_traced() else _rank(arguments, bytes_read, bytes_written)
 
 
 def _is_traced() -> bool:

@@ -18,7 +18,6 @@ from occupancy_lab.inputs import (
     check_predictable,
     chosen_config,
     chosen_gpus,
-    chosen_kernel,
     chosen_kernels,
     chosen_problem,
     whole_number,
@@ -35,7 +34,6 @@ from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning.choice import TOP, Choice, Tuning, choice_of, cost_of
-from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     )
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.throughput.calibrations import Basis
-    from occupancy_lab.values import Problem
 
     Progress = Callable[[int, int], None]
 
@@ -269,31 +266,3 @@ def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[t
                 recorded_us=default.recorded_us if same else None,
             ),
         )
-
-
-def config_pruner(
-    kernel: AskedKernel, problem_of: Callable[[Mapping[str, Any]], Problem], *, top: int = TOP
-) -> Callable[..., list[Any]]:
-    """Return what `triton.autotune` takes as `prune_configs_by={"early_config_prune": ...}`.
-
-    It leaves the *top* configurations that are predicted best for *kernel*, which is asked for as
-    `explain` takes it, on the problem that *problem_of* makes of the launch's named
-    arguments. Where nothing can be predicted, the first *top* stay.
-    """
-
-    def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **keywords: Any) -> list[Any]:
-        name, found = chosen_kernel(kernel)
-        problem = problem_of({**named_args, **keywords})
-        gpu, _ = chosen_gpus(None)[0]
-        own = chosen_config(found, problem, gpu, {}).block_size
-
-        def task(config: Any) -> Task:
-            block_size = config.kwargs.get("BLOCK_SIZE", keywords.get("BLOCK_SIZE", own))
-            asked = Config(block_size, config.num_warps, config.num_stages)
-            return Task(name, found, problem, asked, gpu)
-
-        with closing(Compiler(store_directory())) as compiler:
-            times = run_tasks([task(config) for config in configs], compiler)["predicted_us"]
-        return [configs[place] for place in times.sort_values(kind="stable").index[:top]]
-
-    return prune

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import inspect
 import itertools
 import logging
@@ -350,10 +351,14 @@ def test_without_an_autotuner_nothing_changes(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.usefixtures("here")
-def test_torch_compile_traces_a_kernel_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moved", [(), (2**22, 2**22)], ids=["score", "known bytes"])
+def test_torch_compile_traces_a_kernel_with_both(
+    monkeypatch: pytest.MonkeyPatch, moved: tuple[int, ...]
+) -> None:
     """Dynamo, which traces what prunes, finds nothing that it cannot, in one whole graph."""
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_: True)
-    tuner = tuned(double, configs_of(BLOCK_SIZE=(128, 256)), **BOTH, top_k=1)
+    hooks = BOTH | {"perf_model": functools.partial(occupancy_lab.perf_model, *moved)}
+    tuner = tuned(double, configs_of(BLOCK_SIZE=(128, 256)), **hooks, top_k=1)
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., Any]:
@@ -406,7 +411,7 @@ def test_a_dry_run_prunes_and_ranks_as_the_launch_would(caplog: pytest.LogCaptur
 def test_known_bytes_give_milliseconds() -> None:
     """With its bytes known, a launch without loops has a time, no less than they take."""
     size = X.numel() * X.element_size()
-    model = occupancy_lab.perf_model_of(size, lambda named: named["n"] * 4)
+    model = functools.partial(occupancy_lab.perf_model, size, lambda named: named["n"] * 4)
     said: list[float] = []
 
     def perf_model(**arguments: Any) -> float:

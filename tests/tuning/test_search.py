@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import triton
 from stand_ins import UNLISTED, put_here, values_of
 
 import occupancy_lab
-from occupancy_lab import config_pruner
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
@@ -25,8 +23,6 @@ from occupancy_lab.tuning.choice import choice_of, cost_of
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from stand_ins import Launches
 
 WARPS = (4, 8)
@@ -261,49 +257,6 @@ def test_a_gpu_that_no_table_has_is_tuned_for(monkeypatch: pytest.MonkeyPatch) -
     assert record.prediction is not None
     assert best.predicted_us == pytest.approx(record.prediction.us)
     assert found.gpu == UNLISTED
-
-
-CONFIGS = [
-    triton.Config({}, num_warps=warps, num_stages=stages)
-    for warps in (4, 8)
-    for stages in (1, 2, 3, 4)
-]
-
-
-def problem_of(named: Mapping[str, Any]) -> Problem:
-    """Return the problem of a launch of `softmax_kernel`."""
-    return Problem(named["n_rows"], named["n_cols"])
-
-
-NAMED = {"n_rows": 4096, "n_cols": 781}
-
-
-def test_the_best_predicted_stay(launches: Launches) -> None:
-    """What stays are the autotuner's own objects, those that `tune` ranks first."""
-    prune = config_pruner("softmax", problem_of, top=3)
-    kept = prune(CONFIGS, NAMED, BLOCK_SIZE=1024, grid=None)
-    ranked = tune(781, kernel="softmax", num_warps=(4, 8)).table.head(3)
-    assert [(one.num_warps, one.num_stages) for one in kept] == list(
-        zip(ranked["num_warps"], ranked["num_stages"], strict=True)
-    )
-    assert all(one in CONFIGS for one in kept)
-    assert launches.asked == []
-
-
-def test_block_size_may_be_a_configuration(launches: Launches) -> None:
-    """A configuration's own BLOCK_SIZE is what is compiled; one that is too small goes last."""
-    configs = [triton.Config({"BLOCK_SIZE": size}, num_warps=4) for size in (512, 1024)]
-    assert config_pruner("softmax_row", problem_of, top=1)(configs, NAMED) == configs[1:]
-    assert launches.asked == []
-
-
-def test_without_a_prediction_the_first_stay(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no time can be predicted the first configurations stay, so that something is tuned."""
-    monkeypatch.setattr("occupancy_lab.throughput.calibrations._calibrations", dict)
-    assert config_pruner("softmax", problem_of, top=2)(CONFIGS, NAMED) == CONFIGS[:2]
-    assert launches.asked == []
 
 
 @pytest.mark.parametrize(
