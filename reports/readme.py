@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     from occupancy_lab.evaluating.evaluation import Result
 
 ROOT = Path(__file__).parent.parent
-README, DATA = ROOT / "README.md", ROOT / "reports" / "data"
-KERNELS, EXAMPLES = ROOT / "docs" / "kernels.md", ROOT / "examples"
-SCANS = ROOT / "docs" / "scan.md"
+DATA, DOCS, EXAMPLES = ROOT / "reports" / "data", ROOT / "docs", ROOT / "examples"
 CUDA_TEST = ROOT / "tests" / "occupancy" / "test_cuda.py"
 LLVM = ROOT / "tests" / "occupancy" / "recorded" / "llvm_occupancy.csv"
 CUDA = [one for one in architectures().values() if isinstance(one, CudaArchitecture)]
@@ -68,7 +66,7 @@ DRY = {
 """What was launched, and what its dry run has to equal."""
 PROGRAMS = "sm_90_programs_per_multiprocessor"
 WIDTH = 100
-"""Columns of a line of README."""
+"""Columns of a line of a page."""
 COMMAND = ("explain", "--cols", "781")
 TUTORIAL = Config(1024, 8, 4)
 """What `COMMAND` launches on an H100, as the tutorial does."""
@@ -112,11 +110,6 @@ CACHED = "sweep --cols 12672 --gpu h100,mi300x --num-warps 4,8,16,32 --num-stage
 """What fills the cache that is scanned."""
 SCAN = "occupancy-lab scan cache"
 MATRIX = "occupancy-lab explain --kernel examples/rms_norm.py --cols 2048 --gpu h100"
-
-
-def any_kernel() -> str:
-    """Return what explains a layer norm, as far as the table of its launch."""
-    return _shown(LAYER_NORM, until="Waves of programs are")
 
 
 def layer_norm() -> str:
@@ -343,7 +336,7 @@ def checks() -> str:
                 "NVIDIA: against `cuda_occupancy.h`, NVIDIA's own header, compiled by the tests, on"
                 f" {points / 1e6:.1f} million random points over every compute capability, no"
                 " mismatch; and on an H200 against the driver, for"
-                f" [{_kernels_of(DATA / 'driver-h200.csv')}](reports/data/driver-h200.csv):"
+                f" [{_kernels_of(DATA / 'driver-h200.csv')}](../reports/data/driver-h200.csv):"
                 " registers, local memory and programs per SM equal, and cooperative"
                 " launches accepted at exactly the predicted number of programs and refused"
                 " at one more. `python reports/record_driver.py` records the"
@@ -381,7 +374,7 @@ def _launches_checked() -> str:
     kernels = len({row["kernel"] for row in rows})
     return _item(
         f"Any launch: on an H200, [{len(rows)} launches of {kernels} public"
-        " kernels](reports/data/launches-h200.csv), those of Triton's tutorials, Liger and"
+        " kernels](../reports/data/launches-h200.csv), those of Triton's tutorials, Liger and"
         " flash-linear-attention and what torch.compile makes, against their dry runs: registers,"
         f" local memory, shared memory and warps equal in {len(alike)}, programs per SM in"
         f" {len(equal)} of the {len(fitting)} that fit, and every byte of the binary in {same}."
@@ -401,8 +394,8 @@ def _times_checked() -> str:
         f" Of these, {held_out.shapes} shapes were drawn"
         " at random before anything of them was measured, and no constant was chosen by them; nor"
         " by the fresh ones, drawn and measured when the model was made"
-        " ([shapes.csv](reports/data/shapes.csv)). `make evaluate` holds the prediction to them in"
-        " CI:"
+        " ([shapes.csv](../reports/data/shapes.csv)). `make evaluate` holds the prediction to them"
+        " in CI:"
     )
     fresh = (_result("h200", "fresh"),) if "fresh" in set(_launches("h200")["use"]) else ()
     sentences = Evaluation((held_out, *fresh)).to_document().answer
@@ -430,7 +423,6 @@ def _times_checked() -> str:
 COMPILED: Mapping[str, Callable[[], str]] = {
     "console": console,
     "versions": versions,
-    "any_kernel": any_kernel,
     "dry_run": dry_run,
     "layer_norm": layer_norm,
     "matmul": matmul,
@@ -449,12 +441,13 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "checks": checks,
 }
 """Every part by the name in its comments."""
-OF_SCANS = ("scan",)
-OF_KERNELS = ("dry_run", "layer_norm", "matmul", "script", "rms_norm", "matrix")
 PAGES: Mapping[Path, tuple[str, ...]] = {
-    README: tuple(name for name in PARTS if name not in {*OF_KERNELS, *OF_SCANS}),
-    KERNELS: OF_KERNELS,
-    SCANS: OF_SCANS,
+    ROOT / "README.md": ("console",),
+    DOCS / "kernels.md": ("dry_run", "layer_norm", "matmul", "script", "rms_norm", "matrix"),
+    DOCS / "scan.md": ("scan",),
+    DOCS / "sweep.md": ("versions",),
+    DOCS / "times.md": ("constants", "lessons"),
+    DOCS / "how-it-works.md": ("checks",),
 }
 """The parts of each page."""
 

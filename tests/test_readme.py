@@ -17,29 +17,31 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.notation import read_argument
 
 ROOT = Path(__file__).parent.parent
-PAGES = {path: path.read_text(encoding="utf-8") for path in readme.PAGES}
-README, KERNELS = PAGES[readme.README], PAGES[readme.KERNELS]
-BOTH = "".join(PAGES.values())
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+PAGES = {path: path.read_text("utf-8") for path in (README, *sorted(DOCS.glob("*.md")))}
+KERNELS = PAGES[DOCS / "kernels.md"]
+OTHERS = ("autotune.md", "check.md", "explore.md", "softmax.md", "trace.md")
+"""Pages with numbers that were measured, and parts of programs."""
+WHOLE = "".join(text for path, text in PAGES.items() if path.name not in OTHERS)
 
 
 def blocks(language: str) -> list[str]:
     """Return the code blocks of a language."""
-    return re.findall(rf"```{language}\n(.*?)```", BOTH, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", WHOLE, re.DOTALL)
 
 
-def commands() -> list[str]:
-    """Return every shell command."""
-    return [line for block in blocks("sh") for line in block.splitlines()]
+def commands(language: str = "sh") -> list[str]:
+    """Return every shell command, each in one line."""
+    return re.sub(r"\\\n *", "", "".join(blocks(language))).splitlines()
 
 
-def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def shell(command: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run a command as a reader would, with the tool on the PATH and no GPU at hand."""
     places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": places, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80"}
-    environment |= variables
     return subprocess.run(
         ["/bin/bash", "-o", "pipefail", "-c", command],
-        cwd=ROOT,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -48,16 +50,17 @@ def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", [line for line in commands() if "occupancy-lab" in line])
-def test_command_runs(command: str) -> None:
+def test_command_runs(command: str, tmp_path: Path) -> None:
     """Each occupancy-lab command of the pages runs and prints something."""
-    done = shell(command)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    done = shell(command, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
-@pytest.mark.parametrize("command", "".join(blocks("bash")).splitlines())
+@pytest.mark.parametrize("command", commands("bash"))
 def test_command_that_launches_asks_for_a_gpu(command: str) -> None:
-    """What the README runs on a GPU is understood without one, and one sentence says so."""
+    """What the pages run on a GPU is understood without one, and one sentence says so."""
     done = shell(command)
     assert done.returncode == 2
     assert "GPU" in done.stderr
@@ -66,13 +69,13 @@ def test_command_that_launches_asks_for_a_gpu(command: str) -> None:
 
 @pytest.mark.parametrize("command", [line for line in commands() if line.startswith("make")])
 def test_make_target_exists(command: str) -> None:
-    """Each make command of the README is a target; the tests themselves run inside one."""
+    """Each make command of the pages is a target; the tests themselves run inside one."""
     done = shell(f"{command} --dry-run")
     assert done.returncode == 0, done.stderr
 
 
 def test_every_command_is_run() -> None:
-    """No command of the README is left out by the two tests above."""
+    """No command of the pages is left out by the tests above."""
     assert all("occupancy-lab" in line or line.startswith("make") for line in commands())
 
 
@@ -93,19 +96,31 @@ def test_python_example_runs(example: str, tmp_path: Path) -> None:
     assert done.stdout or "print(" not in example
 
 
-def test_links_lead_somewhere() -> None:
-    """Each link within the repository, and within a page, is to what there is."""
-    for path, text in PAGES.items():
-        headings = {
-            re.sub(r"[^\w -]", "", line.strip("# ")).lower().replace(" ", "-")
-            for line in text.splitlines()
-            if line.startswith("#")
-        }
-        words = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", words):
-            file, _, heading = target.partition("#")
-            assert (path.parent / file).exists(), target
-            assert file or heading in headings, target
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    lines = page.read_text("utf-8").splitlines()
+    titles = [line.strip("# ") for line in lines if line.startswith("#")]
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Return the file and the anchor of each link of a page within the repository."""
+    words = re.sub(r"```.*?```", "", PAGES[page], flags=re.DOTALL)
+    found = [one.partition("#") for one in re.findall(r"\]\((?!https?:)([^)]+)\)", words)]
+    return [((page.parent / file).resolve() if file else page, to) for file, _, to in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each link within the repository is to a file, and to a heading of it, that there is."""
+    for file, anchor in links(page):
+        assert file.exists(), file
+        assert not anchor or anchor in headings(file), f"{file}#{anchor}"
+
+
+def test_every_page_is_reachable() -> None:
+    """README links to each page of docs/."""
+    assert set(PAGES) - {README} <= {file for file, _ in links(README)}
 
 
 def test_every_mark_of_a_signature_is_read() -> None:
@@ -129,7 +144,7 @@ def test_every_field_of_a_kernel_is_described() -> None:
 
 @pytest.mark.parametrize("name", readme.PARTS)
 def test_numbers_are_what_the_script_writes(name: str) -> None:
-    """Each part of the README that holds numbers is what its script makes of the tool and data."""
+    """Each part of a page that holds numbers is what its script makes of the tool and data."""
     if name in readme.COMPILED and triton_version() != readme.SHOWN_WITH:
         pytest.skip(f"made with Triton {readme.SHOWN_WITH}")
     (page,) = (PAGES[path] for path, names in readme.PAGES.items() if name in names)
@@ -138,13 +153,14 @@ def test_numbers_are_what_the_script_writes(name: str) -> None:
 
 def test_script_overwrites_what_was_typed() -> None:
     """A number that somebody changes by hand is made right again."""
-    typed = re.sub(r"median error \d", "median error 1", README)
-    assert typed != README
-    assert readme.fill(typed, "checks") == README
+    page = PAGES[DOCS / "how-it-works.md"]
+    typed = re.sub(r"median error \d", "median error 1", page)
+    assert typed != page
+    assert readme.fill(typed, "checks") == page
 
 
 def test_no_time_or_share_is_typed() -> None:
     """Times, bandwidths, sizes and shares stand in the parts that the script makes alone."""
     parts = r"<!-- (\w+): python reports/readme.py -->.*?<!-- end of \1 -->"
-    by_hand = re.sub(parts, "", BOTH, flags=re.DOTALL)
+    by_hand = re.sub(parts, "", WHOLE, flags=re.DOTALL)
     assert not re.findall(r"[0-9] ?(?:us|MB|GB|GB/s|%)(?!\w)", by_hand)
