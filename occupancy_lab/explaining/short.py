@@ -99,8 +99,8 @@ WORDS = {
     "bound by": "the part that takes longest by itself.",
     "plain copy": (
         "a kernel that only reads the matrix and writes it elsewhere, recorded of torch's copy_."
-        " A share above 100% means that the launch is faster than that copy, for which CUDA takes"
-        " two launches where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
+        " A share above 100% is a launch that takes less time than that copy, which takes some"
+        " 2.5 us longer where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
         " of a share are recorded, or both predicted; the time beside it is the copy's."
     ),
     "floor time": "the bytes that have to be moved over the vendor's peak bandwidth.",

@@ -282,6 +282,8 @@ class _Script:
 
     launches = ()
     stopped = None
+    status = 0
+    faults = ()
 
     def __init__(self, _name: str, gpu: object, *_: object, **__: object) -> None:
         self.gpu = gpu

@@ -206,24 +206,39 @@ SOURCES = {
 """Files that are no kernel's; None is a pipe that nobody writes to."""
 
 
+def put_source(file: Path, source: str) -> Path:
+    """Make *file* one of SOURCES, and return it."""
+    content = SOURCES[source]
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_dry_run_of_no_program_ends_as_it_would(
+    environment: Mapping[str, str], tmp_path: Path, source: str
+) -> None:
+    """A file that is no program, or launches nothing, ends as Python ends it, and says why."""
+    file = put_source(tmp_path / "odd.py", source)
+    done = run(f"$TOOL trace --dry-run --gpu h100 python {file}", environment)
+    assert done.returncode == {"empty": 0, "pipe": 2}.get(source, 1)
+    assert "unexpected" not in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert ("o kernel of Triton was launched" in done.stdout) is (source != "pipe")
+
+
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     "command",
-    [
-        "explain FILE.py:main --gpu h100",
-        "trace --dry-run --gpu h100 python FILE.py",
-        "check 'n_regs < 9' FILE.py --gpu h100",
-    ],
+    ["explain FILE.py:main --gpu h100", "check 'n_regs < 9' FILE.py --gpu h100"],
 )
 def test_files_that_are_no_program_are_refused(
     environment: Mapping[str, str], tmp_path: Path, command: str, source: str
 ) -> None:
     """Whatever is in the place of a kernel's file is one sentence, within a compile's time."""
-    file, content = tmp_path / "odd.py", SOURCES[source]
-    if content is None:
-        os.mkfifo(file)
-    else:
-        file.write_bytes(content)
+    file = put_source(tmp_path / "odd.py", source)
     done = run(f"$TOOL {command.replace('FILE.py', str(file))}", environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("occupancy-lab: ")

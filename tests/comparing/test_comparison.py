@@ -121,7 +121,7 @@ def as_other(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
                 return Environment(python, "0.0")
             return Environment(sys.executable, triton_version())
 
-        monkeypatch.setattr(MODULE, "find_environment", find)
+        monkeypatch.setattr("occupancy_lab.compiling.compiler.find_environment", find)
 
     return use
 

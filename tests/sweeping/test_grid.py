@@ -17,6 +17,7 @@ from stand_ins import UNLISTED, put_here
 
 import occupancy_lab
 from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
@@ -40,15 +41,13 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of compiles that sweeps of the test really made."""
     made: list[str] = []
-    module = sys.modules["occupancy_lab.compiling.compiler"]
-    real = module.compile_here
+    real = CompileProcess.compile
 
-    def counted(*asked):  # noqa: ANN002, ANN202 - the signature of compile_here
-        for name, outcome in real(*asked):
-            made.append(name)
-            yield name, outcome
+    def counted(process: CompileProcess, request: Request, timeout: float | None) -> object:
+        made.append(str(request.key))
+        return real(process, request, timeout)
 
-    monkeypatch.setattr(module, "compile_here", counted)
+    monkeypatch.setattr(CompileProcess, "compile", counted)
     return made
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from stand_ins import CONDITIONS, Launches, put_calibration, put_here
 
+from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.sweeping import sweep
@@ -19,6 +20,7 @@ from occupancy_lab.sweeping.measured import row_conditions
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.sweeping.views import choose, to_screen
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
+from occupancy_lab.table.view import View
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     launches.times = lambda launch: 20.0 if launch.num_programs > 1000 else None
     table = sweep([781], **GRID, measure=True)
     lines = to_screen(table).splitlines()
-    header = next(line for line in lines if "n_regs" in line)
+    header = next(line for line in lines if "| predicted us" in line)
     assert [word.strip() for word in header.split("|")[-5:-1]] == [
         "predicted us",
         "bound",
@@ -118,11 +120,11 @@ def test_sort_and_where_take_the_new_columns(launches: Launches) -> None:
     """Rows are chosen and ordered by measured and predicted columns."""
     launches.times = lambda launch: float(launch.num_programs)
     table = sweep(781, **GRID, measure=True)
-    chosen = choose(table, where="predicted_us > 0 and us > 0", sort="-us")
+    chosen = choose(table, View("predicted_us > 0 and us > 0", "-us"))
     assert chosen["us"].is_monotonic_decreasing
     assert len(chosen) == 4
     with pytest.raises(InputError, match="--measure gives it"):
-        choose(sweep(781, **GRID), sort="us")
+        choose(sweep(781, **GRID), View(sort="us"))
 
 
 def test_interrupt_keeps_what_is_finished(
@@ -138,7 +140,7 @@ def test_interrupt_keeps_what_is_finished(
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
     exported = tmp_path / "rows.csv"
     options = OPTIONS | {"export_csv": str(exported)}
-    swept = run(**options, cols=781, measure=True, **GRID)
+    swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
     assert (swept.status, swept.complaints) == (130, ("interrupted; what was finished is above",))
     assert "Measured on NVIDIA H200" in swept.text
     assert pd.read_csv(exported)["us"].notna().tolist() == [True, True, True, False]
@@ -163,7 +165,7 @@ def test_interrupt_while_compiling_gives_all_columns(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C before anything is measured gives what is compiled, the rest as interrupted."""
-    module = sys.modules["occupancy_lab.sweeping.grid"]
+    module = sys.modules["occupancy_lab.compiling.compiler"]
     real = module.compile_here
 
     def interrupted(*asked: Any) -> Iterator[Any]:
@@ -171,7 +173,8 @@ def test_interrupt_while_compiling_gives_all_columns(
         raise Interrupted(signal.SIGTERM)
 
     monkeypatch.setattr(module, "compile_here", interrupted)
-    swept = run(**OPTIONS | {"form": "csv"}, cols=781, measure=True, **GRID)
+    options = OPTIONS | {"form": "csv"}
+    swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
     assert swept.status == 143
     table = pd.read_csv(io.StringIO(swept.text))
     assert list(table.columns) == [*SWEEP_COLUMNS, *MEASURED_COLUMNS]
@@ -185,7 +188,7 @@ def test_without_a_gpu_measuring_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """No GPU, and no GPU that the sweep is for, are errors before anything is compiled."""
-    monkeypatch.setattr("occupancy_lab.sweeping.grid.compile_here", pytest.fail)
+    monkeypatch.setattr("occupancy_lab.compiling.compiler.compile_here", pytest.fail)
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     put_here(monkeypatch)
     with pytest.raises(InputError, match="needs a GPU of this machine; none was found"):
