@@ -37,9 +37,10 @@ SENTENCES: Mapping[str, str] = {
     "answer": "{programs}, {occupancy}, limited by {limiters}",
     "no limit": "none is used",
     "full of warps": (
-        "Nothing brings program {more} while each takes {taken}: the {mp}"
-        " holds {max_warps}. Fewer {warps} per program let more programs in, not more {warps}."
+        "Nothing brings program {more} while each takes {taken}: the {mp} holds {max_warps}.{fewer}"
     ),
+    "fewer warps": " Fewer {warps} per program let more programs in, not more {warps}.",
+    "may spill": "{need} (`{option}`, if that spills nothing)",
     "no slot": (
         "Fewer registers or less {shared} bring no program {more}: the {mp} has no {lacking} for"
         " it. More {warps} per program would fill the {mp} further."
@@ -167,6 +168,15 @@ def _steps_table(calculation: Calculation) -> Table:
     return Table(headers, rows, f"**{calculation.title}**, {count(now, 'program')} now")
 
 
+def _need(calculation: Calculation, step: NextStep) -> str:
+    """Return the most of a resource that lets a program more in, and how to ask for it."""
+    unit = unit_words(calculation, step.resource)
+    need = SENTENCES["at most"].format(amount=step.most_for_one_more, unit=unit)
+    if step.option is None:
+        return need
+    return SENTENCES["may spill"].format(need=need, option=step.option)
+
+
 def step_sentences(calculation: Calculation) -> Iterator[str]:
     """Say what would let one program more in, or why nothing does."""
     fits, architecture = calculation.occupancy, calculation.architecture
@@ -181,17 +191,17 @@ def step_sentences(calculation: Calculation) -> Iterator[str]:
         "limiters": limiter_words(calculation),
     }
     if "warps" in fits.limiters:
-        yield SENTENCES["full of warps"].format(**words)
+        # Where there is no slot for more programs either, fewer warps each let none in.
+        alone = not LACKING.keys() & fits.limiters
+        fewer = SENTENCES["fewer warps"].format(**words) if alone else ""
+        yield SENTENCES["full of warps"].format(**words, fewer=fewer)
         return
     if any(name in LACKING for name in fits.limiters):
         lacking = " and no ".join(LACKING[name] for name in fits.limiters if name in LACKING)
         yield SENTENCES["no slot"].format(**words, lacking=lacking)
         return
     needs = [
-        SENTENCES["at most"].format(
-            amount=step.most_for_one_more, unit=unit_words(calculation, step.resource)
-        )
-        + (f" (`{step.option}`)" if step.option else "")
+        _need(calculation, step)
         for step in calculation.next_steps
         if step.resource in fits.limiters and step.most_for_one_more is not None
     ]

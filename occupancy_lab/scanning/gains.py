@@ -146,12 +146,14 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     programs: int,
     after: int | None,
     step: str,
+    capped: bool,
     spill_advice: str,
 ) -> Gain:
     """Return what the kernel would gain at most by its next step, or without its spills.
 
     *programs* are resident per multiprocessor, *after* with the next *step*, in words; None where
-    nothing brings a further one. *spill_advice* is what to do against spills.
+    nothing brings a further one. *capped* is whether the step caps registers, so that only a
+    compile tells what it spills. *spill_advice* is what to do against spills.
     """
     speeds = speeds_of(gpu)
     if mix is None:
@@ -163,14 +165,16 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
         more = _of_tensor_kernel(work, speeds, programs, after, step)
     else:
         more = _of_programs(work, speeds, programs, after, step)
-    if not mix.local_loads + mix.local_stores:
+    spills = mix.local_loads + mix.local_stores > 0
+    if spills:
+        spilled = _without_spills(mix, work, speeds, programs, spill_advice)
+        if (spilled.factor or 0) > LEAST:
+            return spilled
+    if (more.factor or 0) <= LEAST or not (spills or capped):
         return more
-    spilled = _without_spills(mix, work, speeds, programs, spill_advice)
-    if (spilled.factor or 0) > LEAST:
-        return spilled
-    if (more.factor or 0) > LEAST:
+    if spills:
         return Gain(1.0, f"not known to help, as it spills already: {more.by}", more.bound)
-    return more
+    return Gain(None, f"not known before a compile, as it may spill: {more.by}", more.bound)
 
 
 def _without_spills(mix: Mix, work: Pass, speeds: Speeds, programs: int, advice: str) -> Gain:

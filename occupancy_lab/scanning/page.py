@@ -150,6 +150,8 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
     ]
     words = " or ".join(dict.fromkeys(f"{_register(one, gpus)}s" for one in near))
     gain = "" if (best.gain or 0) > LEAST else ", which makes it no faster"
+    if best.gain is None:
+        gain = ", if a compile with as many does not spill"
     yield (
         f"{_are(len(near))} within {NEAR_REGISTERS} {words} or {NEAR_SHARED} B of a further"
         f" program. Most is freed by {listed(takes)} fewer in {_named(best, gpus)}:"
@@ -164,7 +166,13 @@ def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
         reasons = listed([f"{number} {WHY_NOTHING[bound]}" for bound, number in bounds])
         words = "has" if len(none) == 1 else "have"
         yield f"**{len(none)}** {words} nothing to win by more occupancy: {reasons}."
-    unknown = sum(one.gain is None for one in fine)
+    capped = sum(one.gain is None and bool(one.bound) for one in fine)
+    if capped:
+        yield (
+            f"What {capped} would win by a cap on registers only a compile tells, as it may spill:"
+            " `explain` compiles it."
+        )
+    unknown = sum(one.gain is None and not one.bound for one in fine)
     if unknown:
         yield (
             f"What {unknown} have to win is not known, as the size or speed of their GPU, or the"

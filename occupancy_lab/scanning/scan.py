@@ -359,6 +359,7 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         programs=fit.programs,
         after=after,
         step=step,
+        capped=any(one.option is not None for one in fit.steps),
         spill_advice=_spill_advice(kernel, gpu),
     )
     return {

@@ -237,7 +237,7 @@ def test_a_share_above_a_copy_is_not_denied(make_case: Callable[..., Case]) -> N
     copy = dataclasses.replace(MEASURED, us=12.6)
     case = full_of_numbers(make_case, "h100", recorded=Recorded(MEASURED, copy=copy))
     assert "102%, both recorded (12.6 us)" in write_short((case,)).to_markdown()
-    assert "above 100% means that the launch is faster" in WORDS["plain copy"]
+    assert "above 100% is a launch that takes less time" in WORDS["plain copy"]
 
 
 def test_a_recorded_copy_is_found() -> None:

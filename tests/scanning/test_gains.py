@@ -30,11 +30,11 @@ STREAMING = Mix(100, 2, 32, 0, 0, 0, 0, 0)
 """A load and a store of 16 bytes a thread."""
 
 
-def gain_of(mix: Mix, programs: int, after: int | None, num_warps: int = 4) -> Gain:
+def gain_of(mix: Mix, programs: int, after: int | None, *, capped: bool = False) -> Gain:
     """Return the gain of a kernel on an H200."""
-    resources = Resources(64, num_warps, 32_768)
-    words = {"step": "the step", "spill_advice": "the advice"}
-    return find_gain(mix, resources, H200, programs=programs, after=after, **words)
+    resources, words = Resources(64, 4, 32_768), {"step": "the step", "spill_advice": "the advice"}
+    asked = {"programs": programs, "after": after, "capped": capped}
+    return find_gain(mix, resources, H200, **asked, **words)
 
 
 @given(mix=MIXES, programs=st.integers(1, 16), more=st.integers(1, 16))
@@ -80,6 +80,14 @@ def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
     assert found.by.startswith("not known to help, as it spills already: the step: ")
 
 
+def test_a_cap_on_registers_is_no_gain_before_a_compile() -> None:
+    """A step that asks the compiler for fewer registers may spill, so that nothing is claimed."""
+    found = gain_of(STREAMING, 1, 2, capped=True)
+    assert found.factor is None
+    assert found.by.startswith("not known before a compile, as it may spill: the step: ")
+    assert gain_of(STREAMING, 16, 32, capped=True).factor == 1.0
+
+
 def test_few_bytes_in_flight_are_short_by_littles_law() -> None:
     """One small program holds less than latency times bandwidth, and twice as many gain twice."""
     speeds = speeds_of(H200)
@@ -112,6 +120,6 @@ def test_what_is_not_known_is_not_a_number(gpu: str, mix: Mix | None) -> None:
     """Without the speed of the GPU, or the instructions, no gain is known, and that is said."""
     resources = Resources(64, 4, 0)
     words = {"step": "the step", "spill_advice": "the advice"}
-    found = find_gain(mix, resources, find_gpu(gpu), programs=1, after=2, **words)
+    found = find_gain(mix, resources, find_gpu(gpu), programs=1, after=2, capped=False, **words)
     assert found.factor is None
     assert found.by.startswith("not known: ")

@@ -82,8 +82,11 @@ export class Said {
   /** Return what would let one program more in, or why nothing does. */
   nextProgram() {
     const { limiters, programs } = this.occupancy;
-    if (limiters.includes("warps")) return this.sentence("full of warps");
     const lacking = limiters.filter((name) => name in this.data.lacking);
+    if (limiters.includes("warps")) {
+      const fewer = lacking.length ? "" : this.sentence("fewer warps");
+      return this.sentence("full of warps", { fewer });
+    }
     if (lacking.length) {
       const missing = lacking.map((name) => this.data.lacking[name]).join(" and no ");
       return this.sentence("no slot", { lacking: missing });
@@ -101,7 +104,7 @@ export class Said {
   need(step) {
     const unit = this.architecture.units[step.resource];
     const need = this.sentence("at most", { amount: step.more, unit });
-    return step.option === null ? need : `${need} (\`${step.option}\`)`;
+    return step.option === null ? need : this.sentence("may spill", { need, option: step.option });
   }
 
   /** Return [unit, now, cell of one program more, cell of one fewer] for each step. */
