@@ -19,7 +19,7 @@ THREAD_BYTES = 16
 LARGE_BYTES, WHOLE_BYTES = 2**20, 4096
 """Where CUDA copies LARGE_BYTES or more that are no multiple of WHOLE_BYTES, it takes about one
 launch longer: 2.5 us in the median of 103 copies recorded on an H200, whatever their size. It is
-one copy all the same: a profiler has 1.4 us for 2 MiB, 7.6 for two bytes more (H200, 2026-11-23)."""
+one copy all the same: a profiler has 1.4 us for 2 MiB, 7.6 for 2 bytes more (H200, 2026-11-23)."""
 
 
 def copy_launch(total_bytes: int, gpu: Gpu) -> Features | None:
