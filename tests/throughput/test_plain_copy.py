@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -49,6 +50,16 @@ def test_recorded_copies_are_predicted() -> None:
     by_size = found.groupby(pd.cut(found["moved"] / 1e6, SIZES))
     for size, some in by_size:
         assert abs(time_errors(some["predicted_us"], some["us"]).bias) < 0.035, size
+
+
+def test_drawn_copies_are_predicted() -> None:
+    """Copies of 36 matrices that were drawn after the prediction was fixed are met as well."""
+    found = pd.read_csv(Path(__file__).parents[2] / "reports/data/copies-h200.csv")
+    moved = [2 * ITEM_BYTES[row.dtype] * row.rows * row.cols for row in found.itertuples()]
+    errors = time_errors(pd.Series(predicted_us(moved, "h200")), found["copy_us"])
+    assert errors.launches == 36
+    assert errors.median < 0.03
+    assert errors.p90 < 0.045
 
 
 def test_copies_of_a_gpu_without_a_calibration_are_predicted() -> None:
