@@ -199,12 +199,30 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
     forget_sources()
-    kernels = [_scanned(entry, asked, tuned) for entry in found.entries]
+    kernels = _borne_out([_scanned(entry, asked, tuned) for entry in found.entries])
     kernels += [_unlisted(folder, why) for folder, why in found.unreadable.items()]
     kernels.sort(key=_rank)
     targets = dict.fromkeys(one.target for one in kernels if one.gpu)
     gpus = {name: one for name in targets if (one := _gpu_for(name, asked))}
     return Scan(tuple(kernels), folders, gpus, found.others)
+
+
+def _borne_out(kernels: Sequence[ScannedKernel]) -> list[ScannedKernel]:
+    """Return *kernels* without the gain of leaving maxnreg out where an entry shows it is none."""
+
+    def code(one: ScannedKernel) -> tuple[Any, ...]:
+        return one.program, one.target, one.num_warps, one.num_stages, one.num_ctas
+
+    free = {code(one): one for one in kernels if one.program and one.maxnreg is None}
+    found = []
+    for one in kernels:
+        other = None if one.maxnreg is None else free.get(code(one))
+        if other and one.local_bytes and (other.local_bytes or 0) >= one.local_bytes:
+            why = f"without maxnreg={one.maxnreg} it has {other.local_bytes} B of local memory"
+            found.append(dataclasses.replace(one, gain=1.0, gain_by=why))
+        else:
+            found.append(one)
+    return found
 
 
 def _by_target(gpus: Iterable[Gpu]) -> dict[str, Gpu]:

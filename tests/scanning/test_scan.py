@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from occupancy_lab import InputError, find_gpu, scan
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.files import export
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.scanning.scan import COLUMNS
+from occupancy_lab.scanning.scan import COLUMNS, ScannedKernel, _borne_out
 from occupancy_lab.scanning.views import choose
 from occupancy_lab.table.view import View, to_csv
 
@@ -143,6 +144,15 @@ def test_caps_on_registers_are_columns(cache: Cache) -> None:
     assert rows[cache.entry("row_softmax").name]["maxnreg"] == 48
     assert {row["maxnreg"] for row in rows.values()} == {None, 48}
     assert {row["waves_per_eu"] for row in rows.values()} == {None}
+
+
+@pytest.mark.parametrize(("local_bytes", "gain"), [(4831, 5.8), (4832, 1.0), (4833, 1.0)])
+def test_what_an_entry_refutes_is_no_gain(local_bytes: int, gain: float) -> None:
+    """Leaving maxnreg out gains nothing where the same code without it spills as much."""
+    free = ScannedKernel(kernel="f", program="a", num_warps=2, local_bytes=local_bytes)
+    capped = dataclasses.replace(free, maxnreg=168, local_bytes=4832, gain=5.8, gain_by="without")
+    other = dataclasses.replace(capped, num_warps=4)
+    assert [one.gain for one in _borne_out([capped, free, other])] == [gain, None, 5.8]
 
 
 def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
