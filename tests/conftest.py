@@ -50,7 +50,7 @@ SLOW = (
     "tests/explaining/test_neighbours.py::test_the_advice_is_what_the_table_shows",
     "tests/explaining/test_script_runs.py",
     "tests/explaining/test_short.py::test_a_recorded_copy_is_found",
-    "tests/explaining/test_short.py::test_explain_compiles_no_alternative",
+    "tests/explaining/test_short.py::test_explain_compiles_what_it_names",
     "tests/explaining/test_short.py::test_json_has_what_was_recorded",
     "tests/explaining/test_short.py::test_the_answer_does_not_depend_on_the_store",
     "tests/explaining/test_short.py::test_what_else_is_faster_is_said_first",
