@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking.rows import OK, shown
+from occupancy_lab.checking.rows import shown
 from occupancy_lab.text.words import (
     LIMITS,
     cell,
@@ -17,6 +17,7 @@ from occupancy_lab.text.words import (
     percent,
     resource_word,
 )
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -199,7 +200,7 @@ def _values(name: str, rows: Sequence[Row]) -> str:
 
 def kind_of(before: Row, after: Row) -> str:
     """Return the kind of the change, one of KINDS."""
-    if after.status != OK and before.status == OK:
+    if after.status != Status.OK and before.status == Status.OK:
         return "failed"
     if slower := _slower(before, after):
         return "slower" if slower > 0 else "faster"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
-from occupancy_lab.checking.rows import OK, Row, Table, make_rows, read_rows, shown
+from occupancy_lab.checking.rows import Row, Table, make_rows, read_rows, shown
 from occupancy_lab.errors import InputError, listed, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
@@ -455,7 +455,7 @@ def _outcome(
 
 def _kind(one: Check, row: Row, table: Table) -> str | None:
     """Return why *row* does not pass; None where it does."""
-    if row.status != OK:
+    if row.status != Status.OK:
         return "failed"
     held = table.evaluate(one.condition, row.values)
     return None if held is True else "not known" if held is None else "broken"

@@ -9,11 +9,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from occupancy_lab.checking.rows import OK, Row, make_rows, shown
+from occupancy_lab.checking.rows import Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.occupancy import next_steps
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.text.words import listed
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -87,7 +88,7 @@ class Mender:
     def _mending(self, row: Row, others: Iterable[Judged]) -> Iterator[Row]:
         asked, _ = self._judge(row)
         for one, held, met in others:
-            if one.status == OK and asked | held <= met and not _is_worse(row, one):
+            if one.status == Status.OK and asked | held <= met and not _is_worse(row, one):
                 yield one
 
 

@@ -19,7 +19,7 @@ from occupancy_lab.files import read_cell, read_given, read_json
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
 from occupancy_lab.table.columns import COLUMNS, RESULTS, kinds_of
-from occupancy_lab.values import Resources
+from occupancy_lab.values import Resources, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from occupancy_lab.expressions import Expression, Value
     from occupancy_lab.gpus import Gpu
 
-OK = "ok"
-"""The status of a row that compiled and fits."""
 _AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
-OCCUPANCY = ("programs_per_multiprocessor", "limiter", "occupancy")
-"""The columns that the occupancy of a row's resources gives."""
 DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
 """The results that tell rows of one label apart, as far as they differ, in this order."""
 SHORT_ENTRY = 8
@@ -56,7 +52,7 @@ class Row:
     @property
     def status(self) -> str:
         """Return "ok", or in a word or two why there are no results."""
-        return str(self.values.get("status") or OK)
+        return str(self.values.get("status") or Status.OK)
 
     @property
     def kernel(self) -> str:

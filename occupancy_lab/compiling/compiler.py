@@ -117,6 +117,7 @@ class Compiler:
         self._progress = progress
         self._counted = counted
         self._outcomes: dict[str, Outcome] = {}
+        self._keys: dict[str, dict[str, Any] | None] = {}
         self._processes: dict[str, CompileProcess] = {}
 
     @functools.cached_property
@@ -186,6 +187,7 @@ class Compiler:
         key, name = self._key(wanted)
         if name in self._outcomes:
             return name
+        self._keys[name] = key
         if self.environment.is_running:
             try:
                 check_options(wanted.function, wanted.launch, wanted.target)
@@ -220,16 +222,15 @@ class Compiler:
         ):
             outcomes = itertools.chain(here, elsewhere)
             for count, (name, outcome) in enumerate(outcomes, start=1):
-                self._outcomes[name] = self._keep(missing[name], outcome)
+                self._outcomes[name] = self._keep(self._keys[name], outcome)
                 self._counted(count, len(missing))
 
     def _compile_own(self, one: Compilation) -> Outcome:
-        present = one.target in self._here
         try:
             return compile_launch(
                 *(one.function, one.launch, one.target, self._store),
                 name=one.title,
-                present=present,
+                present=one.target in self._here,
             )
         except OccupancyLabError as error:
             return failure_of(error)
@@ -238,7 +239,7 @@ class Compiler:
         kept = None if self._directory is None or self._scheduler else str(self._directory)
         requests = {}
         for name, one in wanted.items():
-            key, _ = self._key(one)
+            key = self._keys[name]
             present = one.target in self._here and self.environment.is_running
             requests[name] = Request(
                 *(str(one.name), one.launch, one.target, kept),
@@ -254,9 +255,8 @@ class Compiler:
         else:
             yield from compile_here(requests, self._jobs, self._timeout, python)
 
-    def _keep(self, one: Compilation, outcome: Outcome) -> Outcome:
+    def _keep(self, key: dict[str, Any] | None, outcome: Outcome) -> Outcome:
         """Put an outcome into the store, unless another try may well give another; return it."""
-        key, _ = self._key(one)
         if key is not None and isinstance(outcome, Resources):
             self._store.put(key, outcome)
         elif key is not None and isinstance(outcome, Failure) and outcome.lasting:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.scanning.scan import COLUMNS, Scan, kinds_of, scan, values_of
-from occupancy_lab.table.view import FORMS
+from occupancy_lab.table.view import FORMS, View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.table.view import Exports, View
+    from occupancy_lab.table.view import Exports
 
 
 def choose(found: Scan, view: View) -> Scan:
@@ -46,5 +46,5 @@ def scan_views(
         return FORMS[form](COLUMNS, rows), status
     from occupancy_lab.scanning.page import TOP, write_scan
 
-    asked = view != type(view)()
+    asked = view != View()
     return write_scan(found, top=view.top or TOP, every=asked).to_markdown(), status
