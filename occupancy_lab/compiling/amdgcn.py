@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
 from occupancy_lab.errors import BinaryError, listed, quoted
+from occupancy_lab.gpus import HipArchitecture, architectures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-GRANULE_8_GFX9 = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx9-4-generic")
-CU_GENERATIONS = range(6, 10)
-WGP_GENERATIONS = range(10, 13)
 
 METADATA_END = "\n\t.end_amdgpu_metadata"
 KERNELS = re.compile(r"^amdhsa\.kernels:\n((?: .*\n)*)", re.MULTILINE)
@@ -125,7 +122,8 @@ def count_or_none(kernel: Mapping[str, str], key: str) -> int | None:
 def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int | None:
     """Return the VGPRs that the kernel descriptor asks for: those used, rounded up or padded.
 
-    None on an architecture newer than the rule for rounding, which no descriptor says.
+    None on an architecture that the table of GPUs does not have, or at another size of waves than
+    it has: no descriptor says how it is rounded.
     """
     target = TARGET.search(assembly)
     _, _, behind = assembly.partition(f"\n\t.amdhsa_kernel {kernel_name}\n")
@@ -133,29 +131,11 @@ def allocated_vgprs(assembly: str, kernel_name: str, wavefront_size: int) -> int
     if target is None or used is None:
         message = f"The amdgcn holds no kernel descriptor of {kernel_name!r}, or no target."
         raise BinaryError(message)
-    granule = encoding_granule(target[1], wavefront_size)
-    return None if granule is None else max(-(-int(used[1]) // granule), 1) * granule
-
-
-def generation(arch: str) -> int:
-    """Return the major version of a gfx name: 9 of gfx90a, 10 of gfx1030, 9 of gfx9-4-generic."""
-    version, _, generic = arch.removeprefix("gfx").partition("-")
-    digits = version if generic else version[:-2]
-    return int(digits) if digits.isdecimal() else 0
-
-
-def encoding_granule(arch: str, wavefront_size: int) -> int | None:
-    """Return the VGPRs that one step of GRANULATED_WORKITEM_VGPR_COUNT stands for.
-
-    None for an architecture or a wave size that the rule does not name.
-    """
-    if arch in GRANULE_8_GFX9:
-        return 8
-    if arch.startswith("gfx125"):
-        return 16
-    if generation(arch) in WGP_GENERATIONS:
-        return {32: 8, 64: 4}.get(wavefront_size)
-    return 4 if generation(arch) in CU_GENERATIONS else None
+    architecture = architectures().get(target[1])
+    if not isinstance(architecture, HipArchitecture) or architecture.warp_size != wavefront_size:
+        return None
+    granule = architecture.descriptor_granule
+    return max(-(-int(used[1]) // granule), 1) * granule
 
 
 def read_issued(assembly: str, kernel_name: str) -> Issued:

@@ -2,7 +2,8 @@
 
 NVIDIA documents none of the encoding. Instructions are 16 bytes from sm_70 on (Jia, Maggioni,
 Staiger and Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018);
-the opcodes and fields are those with which the text of nvdisasm agrees in the tests.
+the opcodes and fields are those with which the text of nvdisasm agrees in the tests, on the
+architectures of the table of GPUs.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
+from occupancy_lab.gpus import architectures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BYTES = 16
-ARCHITECTURES = range(70, 122)
-"""The compute capabilities with these opcodes: sm_70 to sm_121."""
 SPLIT_TARGET_FROM = 90
 
 BRA, BRA_UNIFORM, CALL, EXIT = 0x947, 0x547, 0x944, 0x94D
@@ -72,10 +72,10 @@ def read_sass(code: memoryview, arch: int) -> Issued:
     *code* is without the compiler's own subroutines: whether a warp issues one, such as the slow
     path of a division, depends on the data, and it is not counted. A CALL within *code* is how
     ptxas jumps far. The branch to itself behind the kernel and the padding are never reached.
-    Nothing is known of another architecture, or of code that jumps to an address in a register,
-    as a function that is not inlined does to return.
+    Nothing is known of an architecture that the table of GPUs does not have, or of code that jumps
+    to an address in a register, as a function that is not inlined does to return.
     """
-    if arch not in ARCHITECTURES or len(code) % BYTES:
+    if f"sm_{arch}" not in architectures() or len(code) % BYTES:
         return Issued()
     decoded = decode(code, arch)
     return count_issued(len(code) // BYTES, *decoded, stalls(code)) if decoded else Issued()
@@ -106,7 +106,7 @@ def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:
     which finds the loop. Bulk copies are "bulk_copies", all instructions "instructions", and the
     bytes "global_bytes" and "local_bytes". None where the encoding is not known.
     """
-    if arch not in ARCHITECTURES or len(code) % BYTES:
+    if f"sm_{arch}" not in architectures() or len(code) % BYTES:
         return None
     halves = code.cast("H")
     lows = halves[:: BYTES // 2].tolist()

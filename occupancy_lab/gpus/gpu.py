@@ -77,6 +77,8 @@ class CudaArchitecture:
     """Bytes of an instruction."""
     instruction_cache_bytes: int
     """The instruction cache that the warps of a multiprocessor share, bytes."""
+    l2_load_bytes: int
+    """Bytes that a multiprocessor loads from the L2 cache per cycle, where all load."""
     max_barriers: int | None = None
     """Named barriers per SM; None where they do not limit the occupancy."""
     tensor_memory: int | None = None
@@ -97,6 +99,11 @@ class CudaArchitecture:
     def target(self) -> Target:
         """What Triton compiles for."""
         return Target("cuda", self.target_name.removeprefix("sm_"), self.warp_size)
+
+    @property
+    def schedulers(self) -> int:
+        """Equal parts of an SM; a warp stays in one, and uses its tensor cores."""
+        return self.register_partitions
 
     @property
     def compute_capability(self) -> str:
@@ -154,6 +161,10 @@ class HipArchitecture:
     """Bytes of an instruction."""
     instruction_cache_bytes: int
     """The instruction cache that the warps of a multiprocessor share, bytes."""
+    l2_load_bytes: int
+    """Bytes that a multiprocessor loads from the L2 cache per cycle, where all load."""
+    descriptor_granule: int
+    """Vector registers that a step of the kernel descriptor's count stands for."""
     agpr_file: str | None = None
     """Where AGPRs are: "unified" with the VGPRs, "separate"; None where there are none."""
     sgprs_per_simd: int | None = None
@@ -162,6 +173,8 @@ class HipArchitecture:
     """Scalar registers that a wave's allocation is rounded up to a multiple of."""
     sgpr_reserve: int | None = None
     """Scalar registers that the trap handler takes of each wave, after the rounding."""
+    max_sgprs: int | None = None
+    """Scalar registers that a wave can use; None where they do not limit the occupancy."""
     max_cluster_size: int | None = None
     """CTAs of the largest cluster (num_ctas); None where there are no clusters."""
     tensor_multiply_adds: int | None = None
@@ -174,6 +187,11 @@ class HipArchitecture:
     def target(self) -> Target:
         """What Triton compiles for."""
         return Target("hip", self.target_name, self.warp_size)
+
+    @property
+    def schedulers(self) -> int:
+        """Equal parts of a multiprocessor; a wave stays in one, and uses its matrix cores."""
+        return self.simds
 
     @property
     def multiprocessor_word(self) -> str:

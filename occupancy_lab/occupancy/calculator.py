@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Occupancy, TutorialOccupancy
 
 
-MAX_NUM_CTAS = 16
-"""The most CTAs of a cluster, which Triton launches with the driver's leave (its driver.c); up to 8
-every GPU with clusters takes (CUDA C++ Programming Guide, Thread Block Clusters)."""
-
-
 def _ctas_per_sm(programs: Any, gpu: Gpu, where: Where) -> Any:
     """Return how many CTAs per SM run of a launch with clusters, where *programs* would fit."""
     most = getattr(gpu.architecture, "max_cluster_programs", None) or UNLIMITED
@@ -50,6 +45,11 @@ def whole_clusters(
         return None
     ctas = _ctas_per_sm(programs_per_multiprocessor, gpu, where)
     return sum(where(num_ctas > sms, 0, sms * ctas // num_ctas) for sms in gpu.gpcs)
+
+
+def _cluster_sizes(gpu: Gpu) -> list[int]:
+    """Return each num_ctas that *gpu* takes, 1 for a program that is no cluster among them."""
+    return [2**power for power in range((gpu.architecture.max_cluster_size or 1).bit_length())]
 
 
 def clusters(num_ctas: int, programs_per_multiprocessor: int, gpu: Gpu) -> Clusters | None:
@@ -92,7 +92,7 @@ def _steps(num_ctas: int, programs: int, resident: int, gpu: Gpu) -> list[str]:
 
 def _next_step(num_ctas: int, programs: int, gpu: Gpu) -> NextStep:
     """Return the num_ctas, a power of two, around this one at which the CTAs at once change."""
-    sizes = [2**power for power in range(MAX_NUM_CTAS.bit_length())]
+    sizes = _cluster_sizes(gpu)
     ctas_by_size = {size: size * whole_clusters(size, programs, gpu) for size in {*sizes, num_ctas}}
     now = ctas_by_size[num_ctas]
     return NextStep(
@@ -195,10 +195,12 @@ def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
 
 
 def _check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
-    if not 1 <= num_ctas <= MAX_NUM_CTAS or num_ctas & (num_ctas - 1):
-        refuse(f"num_ctas is {num_ctas}; a program has 1, 2, 4, 8 or {MAX_NUM_CTAS} CTAs")
-    if num_ctas > 1 and gpu.architecture.max_cluster_size is None:
+    *smaller, largest = _cluster_sizes(gpu)
+    if num_ctas != 1 and not smaller:
         refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
+    if num_ctas not in {*smaller, largest}:
+        sizes = ", ".join(map(str, smaller))
+        refuse(f"num_ctas is {num_ctas}; a program has {sizes} or {largest} CTAs")
 
 
 def calculate_for(

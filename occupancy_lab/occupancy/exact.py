@@ -34,9 +34,6 @@ def occupancy(resources: Resources, architecture: Architecture) -> Occupancy:
     return evaluate(exact_rules(architecture), resources, architecture)
 
 
-MAX_SGPRS = 108
-"""The most SGPRs a gfx9 wave can use: 102, VCC, FLAT_SCRATCH and XNACK_MASK (LLVM AMDGPUUsage)."""
-
 FIELDS = tuple(field.name for field in dataclasses.fields(Resources))
 
 
@@ -52,8 +49,8 @@ def stepped_amounts(
         return amounts
     vgprs = needed_vgprs(resources, architecture, where)
     amounts = {"registers": (vgprs, architecture.max_vgprs)}
-    if resources.sgprs is not None and architecture.sgprs_per_simd is not None:
-        amounts["sgprs"] = (resources.sgprs, MAX_SGPRS)
+    if resources.sgprs is not None and architecture.max_sgprs is not None:
+        amounts["sgprs"] = (resources.sgprs, architecture.max_sgprs)
     return {**amounts, "shared": (resources.shared, architecture.max_shared)}
 
 

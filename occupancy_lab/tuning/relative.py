@@ -38,13 +38,8 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Resources
 
-L2_BYTES = 40
-"""Bytes that a multiprocessor loads from the L2 cache per cycle: 5120 for the 128 SMs of a full
-GA100, or 2048 for the 38 CUs of an XCD (NVIDIA's A100 and AMD's CDNA 3 white papers)."""
 WARPGROUP_SIZE = 2048
 """Multiply-adds of a warp above which an instruction is a warpgroup's: m16n8k16 has as many."""
-SCHEDULERS = 4
-"""Parts of a multiprocessor, each with tensor cores that only its own warps use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,7 @@ def _waves_us(one: Placed, gpu: Gpu, basis: Basis) -> float:
 
 def _pass_us(one: Placed, programs: int, gpu: Gpu, basis: Basis) -> float:
     """Return the time in which each of *programs* on one multiprocessor makes a pass."""
-    taken = one.resources
+    taken, architecture = one.resources, gpu.architecture
     features = launch_features(
         taken,
         Traffic(0, 0),
@@ -120,8 +115,9 @@ def _pass_us(one: Placed, programs: int, gpu: Gpu, basis: Basis) -> float:
     row = row_times(features, basis.constants)
     mhz = float(features.clock_mhz)
     tensor = _tensor_cycles(one, gpu) / mhz
-    load = _loaded(one, gpu) / L2_BYTES / mhz
-    alone = float(row.compute + row.issue) + tensor * SCHEDULERS / min(taken.num_warps, SCHEDULERS)
+    load = _loaded(one, gpu) / architecture.l2_load_bytes / mhz
+    idle = architecture.schedulers / min(taken.num_warps, architecture.schedulers)
+    alone = float(row.compute + row.issue) + tensor * idle
     ahead = one.num_stages - 1 if taken.async_copies or taken.pipeline_shared else 1
     ahead = max(ahead, 1)
     waits = basis.constants.latency_us + float(row.compute)

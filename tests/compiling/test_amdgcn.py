@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling import amdgcn
-from occupancy_lab.compiling.amdgcn import encoding_granule, read_issued
+from occupancy_lab.compiling.amdgcn import read_issued
 from occupancy_lab.compiling.flow import Issued
 from occupancy_lab.compiling.resources import widest_bytes
 from occupancy_lab.errors import BinaryError
@@ -242,7 +242,6 @@ def test_changed_characters_give_numbers_or_the_one_error(changes: list[tuple[in
         ("amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-", 24),
         ("amdgcn-amd-amdhsa-unknown-gfx942", 24),
         ("amdgpu9.42-amd-amdhsa-unknown-gfx942", 24),
-        ("amdgcn-amd-amdhsa--gfx9-4-generic", 24),
         ("amdgcn-amd-amdhsa--gfx908", 20),
         ("amdgcn-amd-amdhsa--gfx1310", None),
     ],
@@ -255,28 +254,10 @@ def test_the_architecture_is_found_in_every_form_of_target(
     assert read_amdgcn(text, "row_softmax").allocated_vgprs == allocated
 
 
-@pytest.mark.parametrize(
-    ("arch", "wave", "granule"),
-    [
-        ("gfx900", 64, 4),
-        ("gfx908", 64, 4),
-        ("gfx90a", 64, 8),
-        ("gfx942", 64, 8),
-        ("gfx950", 64, 8),
-        ("gfx9-4-generic", 64, 8),
-        ("gfx9-generic", 64, 4),
-        ("gfx1030", 32, 8),
-        ("gfx1100", 64, 4),
-        ("gfx12-generic", 32, 8),
-        ("gfx1250", 32, 16),
-        ("gfx1310", 32, None),
-    ],
-)
-def test_encoding_granules_are_those_of_llvms_guide(
-    arch: str, wave: int, granule: int | None
-) -> None:
-    """The step of the VGPR field is the guide's, and not known for a newer generation."""
-    assert encoding_granule(arch, wave) == granule
+def test_another_size_of_waves_than_tritons_is_not_known() -> None:
+    """The table has the step of the VGPR field for one size of waves, and it differs by that."""
+    text = recorded("gfx942.amdgcn").replace(".wavefront_size: 64", ".wavefront_size: 32")
+    assert read_amdgcn(text, "row_softmax").allocated_vgprs is None
 
 
 def test_a_short_kernel() -> None:
