@@ -60,12 +60,7 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
     if num_programs < 1:
         message = f"num_programs is {num_programs}; a launch needs 1 or more."
         raise InputError(message)
-    if config.block_size < cols:
-        message = (
-            f"BLOCK_SIZE {config.block_size} cannot hold a row of {cols} elements; "
-            f"use {triton.next_power_of_2(cols)} or more."
-        )
-        raise InputError(message)
+    check_block(config, cols)
     if x.stride(1) != 1:
         x = x.contiguous()
     y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
@@ -77,6 +72,16 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
             **OPTIONS,
         )
     return y
+
+
+def check_block(config: Config, cols: int) -> None:
+    """Raise InputError where BLOCK_SIZE is less than a row of *cols* elements."""
+    if config.block_size < cols:
+        message = (
+            f"BLOCK_SIZE {config.block_size} cannot hold a row of {cols} elements; "
+            f"use {triton.next_power_of_2(cols)} or more."
+        )
+        raise InputError(message)
 
 
 def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:

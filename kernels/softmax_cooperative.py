@@ -44,6 +44,7 @@ from triton.language.target_info import is_cuda
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
+from occupancy_lab.kernels.softmax import memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
     block_sizes,
     chunk_of,
@@ -61,7 +62,7 @@ from occupancy_lab.kernels.softmax_pieces import (
     store_pieces,
     summarize,
 )
-from occupancy_lab.kernels.softmax_row import arguments, memory_steps, reference
+from occupancy_lab.kernels.softmax_row import arguments
 from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 

@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
+from occupancy_lab.kernels.softmax import constexprs, reference
 from occupancy_lab.kernels.softmax_pieces import exponential, quotient, share
-from occupancy_lab.kernels.softmax_row import arguments, constexprs, passed, reference
+from occupancy_lab.kernels.softmax_row import arguments, passed
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep
+from occupancy_lab.kernels.softmax import reference
 from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config
 
@@ -58,11 +59,6 @@ def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
         MemoryStep("sum", reads=elements, writes=rows),
         MemoryStep("divide", reads=elements + rows, writes=elements),
     )
-
-
-def reference(x: torch.Tensor) -> torch.Tensor:
-    """Return the softmax of each row as PyTorch computes it."""
-    return x.softmax(dim=1)
 
 
 KERNEL = Kernel(

@@ -35,7 +35,8 @@ from triton.language.target_info import cuda_capability_geq, is_hip
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax_row import arguments, memory_steps, passed, reference
+from occupancy_lab.kernels.softmax import memory_steps, reference
+from occupancy_lab.kernels.softmax_row import arguments, passed
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

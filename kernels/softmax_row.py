@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.errors import InputError
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel
+from occupancy_lab.kernels.softmax import check_block, constexprs, memory_steps, reference
 from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 
@@ -49,12 +49,7 @@ def softmax_row(x: torch.Tensor, config: Config, num_programs: int) -> torch.Ten
     import torch
 
     rows, cols = x.shape
-    if config.block_size < cols:
-        message = (
-            f"BLOCK_SIZE {config.block_size} cannot hold a row of {cols} elements; "
-            f"use {triton.next_power_of_2(cols)} or more."
-        )
-        raise InputError(message)
+    check_block(config, cols)
     if x.stride(1) != 1:
         x = x.contiguous()
     y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
@@ -79,15 +74,6 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     return (matrix, matrix, problem.cols, problem.cols, problem.cols)
 
 
-def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return what `softmax_row` passes by name."""
-    return {
-        "BLOCK_SIZE": config.block_size,
-        "INT64_OFFSETS": problem.needs_int64_offsets,
-        "num_stages": config.num_stages,
-    }
-
-
 def default_config(problem: Problem, max_shared: int) -> Config:
     """Return 4 warps, 8 from a BLOCK_SIZE of 2048 and 16 from 4096, and nothing to pipeline."""
     block_size = triton.next_power_of_2(problem.cols)
@@ -98,17 +84,6 @@ def default_config(problem: Problem, max_shared: int) -> Config:
     else:
         num_warps = 4
     return Config(block_size, num_warps, num_stages=1)
-
-
-def memory_steps(problem: Problem) -> tuple[MemoryStep, ...]:
-    """Return the one pass over the matrix: every element is read once and written once."""
-    elements = problem.rows * problem.cols
-    return (MemoryStep("softmax", reads=elements, writes=elements),)
-
-
-def reference(x: torch.Tensor) -> torch.Tensor:
-    """Return the softmax of each row as PyTorch computes it."""
-    return x.softmax(dim=1)
 
 
 KERNEL = Kernel(

@@ -24,6 +24,7 @@ import triton.language as tl
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
+from occupancy_lab.kernels.softmax import memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
     chunk_of,
     chunks_of,
@@ -34,7 +35,7 @@ from occupancy_lab.kernels.softmax_pieces import (
     rows_alike,
     share,
 )
-from occupancy_lab.kernels.softmax_row import arguments, memory_steps, reference
+from occupancy_lab.kernels.softmax_row import arguments
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, ProgramRow
+from occupancy_lab.kernels.softmax import constexprs
 from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 
@@ -73,15 +74,6 @@ def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     """Return what `vector_add` passes by position: x, y, z and the number of elements."""
     vector = Pointer(problem.dtype, problem.matrix_bytes)
     return (vector, vector, vector, problem.rows * problem.cols)
-
-
-def constexprs(problem: Problem, config: Config) -> dict[str, int]:
-    """Return what `vector_add` passes by name."""
-    return {
-        "BLOCK_SIZE": config.block_size,
-        "INT64_OFFSETS": problem.needs_int64_offsets,
-        "num_stages": config.num_stages,
-    }
 
 
 def default_config(problem: Problem, max_shared: int) -> Config:
