@@ -35,7 +35,6 @@ What was tried on the way, in shares or us of the kernel as it was then:
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import triton
@@ -43,7 +42,7 @@ import triton.language as tl
 from triton.language.target_info import is_cuda
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel, workspace_of
 from occupancy_lab.kernels.softmax import memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
     block_sizes,
@@ -213,10 +212,7 @@ def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> t
         raise InputError(message)
     if y.numel() > 0:
         stream = torch.cuda.current_stream(x.device).cuda_stream
-        # A graph may be replayed beside launches of the stream that it was captured on.
-        capturing = torch.cuda.is_current_stream_capturing()
-        zeros = kept_workspace.__wrapped__ if capturing else kept_workspace
-        words = zeros(x.device, stream, workspace(problem, config))
+        words = workspace_of(x.device, stream, workspace(problem, config))
         named = constexprs(problem, config)
         if torch.version.hip:
             del named["maxnreg"]  # an option of NVIDIA's compiler alone
@@ -228,14 +224,6 @@ def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> t
             **OPTIONS,
         )
     return y
-
-
-@lru_cache(8)
-def kept_workspace(device: torch.device, _stream: int, elements: int) -> torch.Tensor:
-    """Return zeros that launches on one stream use one after the other."""
-    import torch
-
-    return torch.zeros(elements, dtype=torch.int32, device=device)
 
 
 def passed(

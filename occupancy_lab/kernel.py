@@ -408,3 +408,22 @@ def load_file(path: Path) -> ModuleType:
         if printed.text:
             print(printed.text, end="", file=sys.stderr)  # noqa: T201 - the file prints it
     return module
+
+
+@functools.lru_cache(64)
+def kept_workspace(device: Any, _stream: int, elements: int) -> Any:
+    """Return int32 zeros on *device* that launches on one stream use one after the other."""
+    import torch
+
+    return torch.zeros(elements, dtype=torch.int32, device=device)
+
+
+def workspace_of(device: Any, stream: int, elements: int) -> Any:
+    """Return zeros that no other stream uses, made in the graph while a CUDA graph is captured.
+
+    A graph may be replayed on any stream, beside launches of the stream that it was captured on.
+    """
+    import torch
+
+    capturing = torch.cuda.is_current_stream_capturing()
+    return (kept_workspace.__wrapped__ if capturing else kept_workspace)(device, stream, elements)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from occupancy_lab.sweeping.grid import Task
     from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Target
 
-MOST_PLANS, MOST_CANDIDATES, MOST_WORKSPACES = 4096, 256, 64
-"""What is remembered: launches of whole shapes, sets of candidates, and workspaces of streams."""
+MOST_PLANS, MOST_CANDIDATES = 4096, 256
+"""What is remembered: launches of whole shapes, and sets of candidates."""
 ALIGNED = 16
 """A number or an address that is a multiple of this compiles to wider loads."""
 
@@ -306,18 +306,3 @@ def _direct(compiled: Any, num_programs: int, rest: tuple[Any, ...]) -> Callable
         run(num_programs, 1, 1, stream, function, packed, *hooks, *pointers, *rest)
 
     return launch
-
-
-@lru_cache(MOST_WORKSPACES)
-def _kept_workspace(device: int, _stream: int, elements: int) -> torch.Tensor:
-    return torch.zeros(elements, dtype=torch.int32, device=f"cuda:{device}")
-
-
-def workspace(device: int, stream: int, elements: int) -> torch.Tensor:
-    """Return zeros that no other stream uses, made in the graph while a CUDA graph is captured.
-
-    A graph may be replayed on any stream, beside launches of the stream that it was captured on.
-    """
-    if torch.cuda.is_current_stream_capturing():
-        return torch.zeros(elements, dtype=torch.int32, device=f"cuda:{device}")
-    return _kept_workspace(device, stream, elements)

@@ -15,7 +15,8 @@ from torch.autograd import forward_ad
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import whole_number
-from occupancy_lab.operators.planning import MOST_PLANS, Launcher, Rows, launcher, workspace
+from occupancy_lab.kernel import workspace_of
+from occupancy_lab.operators.planning import MOST_PLANS, Launcher, Rows, launcher
 from occupancy_lab.values import ITEM_BYTES, Problem
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _launched(kernels: tuple[str, ...], dim: int, *tensors: Tensor) -> Tensor:
     output = torch.empty_like(first, memory_format=torch.contiguous_format)
     stream = torch._C._cuda_getCurrentRawStream(device)  # noqa: SLF001 - as Triton does
     if found.workspace:
-        kept = workspace(device, stream, found.workspace)
+        kept = workspace_of(device, stream, found.workspace)
         pointers.append(kept.data_ptr())
     found.launch(stream, output.data_ptr(), *pointers)
     return output

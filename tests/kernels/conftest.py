@@ -14,8 +14,7 @@ import torch
 import triton
 from packaging.version import Version
 
-from occupancy_lab.kernel import Pointer
-from occupancy_lab.kernels.softmax_cooperative import kept_workspace
+from occupancy_lab.kernel import Pointer, kept_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,11 +23,11 @@ from matrices import (
 from occupancy_lab.compiling import Store, compile_resources
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
+from occupancy_lab.kernel import kept_workspace
 from occupancy_lab.kernels import softmax_cooperative
 from occupancy_lab.kernels.softmax_cooperative import (
     KERNEL,
     MOST_PARTS,
-    kept_workspace,
     together,
     work,
     workspace,

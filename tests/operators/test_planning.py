@@ -277,21 +277,6 @@ def test_choosing_works_in_any_thread(compiles: list[int]) -> None:
     assert compiles
 
 
-def test_a_workspace_is_a_streams_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches on a stream share a workspace, those on two do not, and a capture has its own."""
-    monkeypatch.setattr(
-        torch, "zeros", lambda elements, **_: torch.full((elements,), 0, dtype=torch.int32)
-    )
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    planning._kept_workspace.cache_clear()
-    first = planning.workspace(0, 7, 8)
-    assert planning.workspace(0, 7, 8) is first
-    assert planning.workspace(0, 8, 8) is not first
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert planning.workspace(0, 7, 8) is not first
-    planning._kept_workspace.cache_clear()
-
-
 @pytest.mark.parametrize(
     ("matrices", "takes"),
     [
