@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, InputError, quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import USER_KERNEL, Grid, Kernel, kernel_names, load_kernel
-from occupancy_lab.text.words import count
 from occupancy_lab.values import ITEM_BYTES, MAX_STAGES, Problem
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from typing import SupportsIndex, TypeAlias
 
     from occupancy_lab.gpus import Architecture
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import Config, Resources
+    from occupancy_lab.values import Config
 
     Integer: TypeAlias = SupportsIndex
     """An int, or a whole number of numpy's or torch's."""
@@ -160,56 +158,6 @@ def check_launch(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> 
     """Raise what `check_config` and `check_stages` raise, before a compile."""
     check_config(kernel, problem, config, gpu)
     check_stages(kernel, problem, config, gpu)
-
-
-def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
-    """Raise DoesNotFitError, saying what would fit, where a GPU holds not one program."""
-    resources, occupancy = calculation.resources, calculation.occupancy
-    if occupancy.programs_per_multiprocessor > 0:
-        return
-    title, architecture = calculation.title, calculation.architecture
-    if "shared" in occupancy.limiters:
-        needed = resources.shared + resources.static_shared
-        msg = (
-            f"{title} gives a program at most {architecture.max_shared} B of shared memory, and"
-            f" this one needs {needed} B; {_what_would_fit(resources, architecture, num_stages)}"
-        )
-        raise DoesNotFitError(msg, needed=needed, available=architecture.max_shared)
-    if "registers" in occupancy.limiters:
-        steps = {step.resource: step.most_for_one_more for step in calculation.next_steps}
-        available = steps["registers"] or 0
-        warps = count(resources.num_warps, architecture.warp_word)
-        msg = (
-            f"{title} cannot hold one program of {warps} with {resources.n_regs} registers a"
-            f" thread; with {warps} a thread may have {available}"
-        )
-        raise DoesNotFitError(msg, needed=resources.n_regs, available=available)
-    msg = f"{title} holds not one program of this kernel, for want of {occupancy.limiters[0]}"
-    raise DoesNotFitError(msg, needed=1, available=0)
-
-
-def check_together(
-    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, resident: int | None
-) -> None:
-    """Raise DoesNotFitError where *gpu* holds fewer programs than wait for each other."""
-    needed = 0 if kernel.together is None else kernel.together(problem, config)
-    if resident is not None and resident < needed:
-        msg = (
-            f"{gpu.title} holds {count(resident, 'program')} of this kernel at once, and {needed}"
-            " wait for each other: all of them must be resident"
-        )
-        raise DoesNotFitError(msg, needed=needed, available=resident)
-
-
-def _what_would_fit(resources: Resources, architecture: Architecture, num_stages: int) -> str:
-    pipeline = resources.pipeline_shared or 0
-    if num_stages > 1 and pipeline:
-        buffer = pipeline // (num_stages - 1)
-        spare = architecture.max_shared - (resources.shared + resources.static_shared - pipeline)
-        if spare >= 0:
-            fits = 1 + spare // buffer
-            return f"num_stages {fits} would fit, at {buffer} B a stage after the first"
-    return f"{architecture.max_shared} B would fit"
 
 
 def whole_number(name: str, asked: Any) -> int:

@@ -10,9 +10,9 @@ from occupancy_lab.compiling import Store, compile_resources, kernel_launch, tri
 from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.inputs import check_fits, check_launch, check_problem, check_together
+from occupancy_lab.inputs import check_launch, check_problem
 from occupancy_lab.launch import BoundLaunch, Dtype
-from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits, check_together
 from occupancy_lab.occupancy.planning import kernel_traffic, plan_grid, plan_launch
 from occupancy_lab.throughput.predict import predict, predict_launch
 from occupancy_lab.values import Status, Traffic

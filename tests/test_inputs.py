@@ -22,7 +22,6 @@ from occupancy_lab.inputs import (
     asked_gpus,
     check_config,
     check_elsewhere,
-    check_fits,
     check_num_warps,
     check_problem,
     check_stages,
@@ -36,9 +35,8 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import make_record
-from occupancy_lab.values import Config, Problem, Resources
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
@@ -246,35 +244,6 @@ def test_a_stage_takes_what_is_said(gpu: str, dtype: str, cols: int, num_warps: 
 def test_stages_in_registers_are_compiled(gpu: str) -> None:
     """Where rows in flight take no shared memory none is asked for beforehand."""
     check_stages(SOFTMAX, Problem(4096, 12672), Config(16384, 8, 64), find_gpu(gpu))
-
-
-@pytest.mark.parametrize("gpu", bare_gpus().values(), ids=lambda gpu: gpu.key)
-def test_the_registers_said_to_fit_do(gpu: Gpu) -> None:
-    """Of too many registers a thread the message names the most that fit with these warps."""
-    num_warps = 1
-    while num_warps <= gpu.architecture.max_warps_per_program:
-        with pytest.raises(DoesNotFitError) as caught:
-            check_fits(calculate(Resources(2000, num_warps, 0), gpu))
-        error = caught.value
-        assert (error.needed, f"may have {error.available}" in str(error)) == (2000, True)
-        check_fits(calculate(Resources(error.available, num_warps, 0), gpu))
-        with pytest.raises(DoesNotFitError):
-            check_fits(calculate(Resources(error.available + 1, num_warps, 0), gpu))
-        num_warps *= 2
-
-
-def test_shared_memory_without_stages_to_take_away() -> None:
-    """Where no stages can go, the message says how many bytes would fit, static memory counted."""
-    with pytest.raises(DoesNotFitError, match="needs 232449 B; 232448 B would fit") as caught:
-        check_fits(calculate(Resources(32, 8, 232_000, static_shared=449), H100), num_stages=1)
-    assert (caught.value.needed, caught.value.available) == (232_449, 232_448)
-    check_fits(calculate(Resources(32, 8, 232_000, static_shared=448), H100))
-
-
-def test_other_limits_are_named() -> None:
-    """Where neither memory nor registers are in the way, the message names what is."""
-    with pytest.raises(DoesNotFitError, match="for want of sgprs"):
-        check_fits(calculate(Resources(32, 16, 0, sgprs=400), find_gpu("mi300x")))
 
 
 KERNEL_FILE = Path(SOFTMAX.run.__code__.co_filename)

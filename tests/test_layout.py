@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "occupancy_lab"
@@ -31,19 +31,10 @@ def modules() -> dict[str, Path]:
     }
 
 
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Return *node* and all below it that is run: not what only a type checker reads."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from statements(child)
-
-
 def imported(source: str, names: Mapping[str, object]) -> set[str]:
-    """Return those of the modules *names* that *source* imports anywhere, in a function too."""
+    """Return those of the modules *names* that *source* imports anywhere, for types too."""
     found = set()
-    for node in statements(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             asked = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -75,6 +66,14 @@ def read_table(text: str) -> dict[str, set[str]]:
     return rows
 
 
+STILL_ROUND = {
+    ("measuring.process", "measuring.journal"),
+    ("scanning.page", "scanning.scan"),
+    ("sweeping.measured", "sweeping.grid"),
+    ("sweeping.rows", "sweeping.grid"),
+    ("text.printing", "text.document"),
+}
+"""Imports for types, by importer and imported, without which none would go round."""
 TABLE = read_table((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
 GRAPH = graph()
 
@@ -100,8 +99,12 @@ def test_imports_are_those_of_the_table(part: str) -> None:
 
 
 def test_no_imports_go_round() -> None:
-    """The modules have an order in which each imports only what is before it."""
-    assert list(TopologicalSorter(GRAPH).static_order())
+    """The modules have an order in which each imports only what is before it, for types too."""
+    before = {
+        name: {other for other in others if (name, other) not in STILL_ROUND}
+        for name, others in GRAPH.items()
+    }
+    assert list(TopologicalSorter(before).static_order())
 
 
 @pytest.mark.parametrize(
@@ -110,12 +113,12 @@ def test_no_imports_go_round() -> None:
         ("from occupancy_lab.gpus import find_gpu", {"gpus"}),
         ("from occupancy_lab.gpus import table", {"gpus.table"}),
         ("def f():\n    import occupancy_lab.gpus.table", {"gpus.table"}),
-        ("if TYPE_CHECKING:\n    from occupancy_lab.gpus import Gpu", set()),
+        ("if TYPE_CHECKING:\n    from occupancy_lab.gpus import Gpu", {"gpus"}),
         ("import json", set()),
     ],
 )
 def test_imports_are_found(source: str, found: set[str]) -> None:
-    """Imports are found at the top of a module and in its functions, but not those for types."""
+    """Imports are found at the top of a module, in its functions, and where they are for types."""
     assert imported(source, dict.fromkeys(["gpus", "gpus.table"])) == found
 
 

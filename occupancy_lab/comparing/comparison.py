@@ -40,8 +40,14 @@ from occupancy_lab.inputs import (
     several,
     whole_numbers,
 )
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.words import compared, limiter_words, listed, said_apart, said_of_each
+from occupancy_lab.text.words import (
+    compared,
+    listed,
+    said_apart,
+    said_of_each,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

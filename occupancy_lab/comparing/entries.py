@@ -12,16 +12,15 @@ from occupancy_lab.explaining.launch import resident_words
 from occupancy_lab.explaining.limits import occupancy_words, programs_words
 from occupancy_lab.explaining.short import bound_words
 from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.occupancy.calculator import limiter_words, unit_words
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     article,
     count,
     known,
-    limiter_words,
     listed,
     microseconds,
     resource_word,
-    unit_words,
 )
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.limits import held_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import first_of, have_times, predicted_us, rank
 from occupancy_lab.explaining.short import BOUNDS, limits_with_bars
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import KNOBS, NAMES
 from occupancy_lab.record import LaunchRecord, Untried
 from occupancy_lab.text.document import Document, Section, Table, literal
@@ -19,7 +20,6 @@ from occupancy_lab.text.words import (
     count,
     error_words,
     known,
-    limiter_words,
     listed,
     microseconds,
     percent,

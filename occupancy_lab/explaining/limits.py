@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.inputs import asked_gpus, whole_number
-from occupancy_lab.occupancy.calculator import calculate_for
+from occupancy_lab.occupancy.calculator import calculate_for, limiter_words, unit_words
 from occupancy_lab.text.document import Answer, Document, Section, Table
 from occupancy_lab.text.words import (
     count,
-    limiter_words,
     listed,
     percent,
     resource_word,
     said_of_each,
-    unit_words,
 )
 
 if TYPE_CHECKING:

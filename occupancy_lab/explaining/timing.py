@@ -11,6 +11,7 @@ from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.explaining.launch import megabytes, work_word
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.text.words import (
     article,
@@ -18,7 +19,6 @@ from occupancy_lab.text.words import (
     change_words,
     count,
     error_words,
-    limiter_words,
     microseconds,
 )
 from occupancy_lab.throughput.predict import predict_all

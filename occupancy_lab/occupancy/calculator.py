@@ -14,18 +14,19 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import quoted, refuse
+from occupancy_lab.errors import DoesNotFitError, quoted, refuse
 from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.inputs import asked_gpus, check_fits, check_num_warps
+from occupancy_lab.inputs import asked_gpus, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.occupancy.rule import UNLIMITED, Where, scalar_where
-from occupancy_lab.text.words import count
+from occupancy_lab.text.words import LIMITS, count, listed, resource_word
 from occupancy_lab.values import Clusters, NextStep, Resources
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.values import Occupancy, TutorialOccupancy
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Config, Occupancy, Problem, TutorialOccupancy
 
 
 def _ctas_per_sm(programs: Any, gpu: Gpu, where: Where) -> Any:
@@ -182,6 +183,68 @@ def calculate(resources: Resources, gpu: Gpu) -> Calculation:
         tutorial=tutorial_occupancy(resources, architecture),
         clusters=clusters(resources.num_ctas, found.programs_per_multiprocessor, gpu),
     )
+
+
+def unit_words(case: Calculation, resource: str) -> str:
+    """Return what an amount of a limit's resource counts: "registers per thread"."""
+    return LIMITS[resource].unit.format(case.architecture)
+
+
+def limiter_words(case: Calculation) -> str:
+    """Return the limiters as a phrase: "warps and registers"."""
+    return listed(
+        [resource_word(case.gpu.vendor, resource) for resource in case.occupancy.limiters]
+    )
+
+
+def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
+    """Raise DoesNotFitError, saying what would fit, where a GPU holds not one program."""
+    resources, occupancy = calculation.resources, calculation.occupancy
+    if occupancy.programs_per_multiprocessor > 0:
+        return
+    title, architecture = calculation.title, calculation.architecture
+    if "shared" in occupancy.limiters:
+        needed = resources.shared + resources.static_shared
+        msg = (
+            f"{title} gives a program at most {architecture.max_shared} B of shared memory, and"
+            f" this one needs {needed} B; {_what_would_fit(resources, architecture, num_stages)}"
+        )
+        raise DoesNotFitError(msg, needed=needed, available=architecture.max_shared)
+    if "registers" in occupancy.limiters:
+        steps = {step.resource: step.most_for_one_more for step in calculation.next_steps}
+        available = steps["registers"] or 0
+        warps = count(resources.num_warps, architecture.warp_word)
+        msg = (
+            f"{title} cannot hold one program of {warps} with {resources.n_regs} registers a"
+            f" thread; with {warps} a thread may have {available}"
+        )
+        raise DoesNotFitError(msg, needed=resources.n_regs, available=available)
+    msg = f"{title} holds not one program of this kernel, for want of {occupancy.limiters[0]}"
+    raise DoesNotFitError(msg, needed=1, available=0)
+
+
+def _what_would_fit(resources: Resources, architecture: Architecture, num_stages: int) -> str:
+    pipeline = resources.pipeline_shared or 0
+    if num_stages > 1 and pipeline:
+        buffer = pipeline // (num_stages - 1)
+        spare = architecture.max_shared - (resources.shared + resources.static_shared - pipeline)
+        if spare >= 0:
+            fits = 1 + spare // buffer
+            return f"num_stages {fits} would fit, at {buffer} B a stage after the first"
+    return f"{architecture.max_shared} B would fit"
+
+
+def check_together(
+    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, resident: int | None
+) -> None:
+    """Raise DoesNotFitError where *gpu* holds fewer programs than wait for each other."""
+    needed = 0 if kernel.together is None else kernel.together(problem, config)
+    if resident is not None and resident < needed:
+        msg = (
+            f"{gpu.title} holds {count(resident, 'program')} of this kernel at once, and {needed}"
+            " wait for each other: all of them must be resident"
+        )
+        raise DoesNotFitError(msg, needed=needed, available=resident)
 
 
 WARP_GROUP = 4

@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import next_power_of_two
 from occupancy_lab.occupancy import exact_rules
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.plotting.style import (
@@ -27,7 +28,7 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.text.words import count, limiter_words, percent, resource_word
+from occupancy_lab.text.words import count, percent, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Conditions, Prediction
 
 
@@ -148,18 +147,6 @@ def resource_word(vendor: str, resource: str) -> str:
 def limiter_list(vendor: str, limiter: str) -> list[str]:
     """Return the limiters of a row, "registers+warps", by the vendor's names."""
     return [resource_word(vendor, resource) for resource in limiter.split("+")]
-
-
-def unit_words(case: Calculation, resource: str) -> str:
-    """Return what an amount of a limit's resource counts: "registers per thread"."""
-    return LIMITS[resource].unit.format(case.architecture)
-
-
-def limiter_words(case: Calculation) -> str:
-    """Return the limiters as a phrase: "warps and registers"."""
-    return listed(
-        [resource_word(case.gpu.vendor, resource) for resource in case.occupancy.limiters]
-    )
 
 
 def formatted(value: float | str | None, form: str = "") -> str:

@@ -21,8 +21,7 @@ from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
-from occupancy_lab.inputs import check_fits
-from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.occupancy.planning import plan_grid
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import Resources, Target

@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import cell, count, formatted, limiter_words, listed, percent
+from occupancy_lab.text.words import (
+    cell,
+    count,
+    formatted,
+    listed,
+    percent,
+)
 from occupancy_lab.tracing import hook, noted, sitecustomize
 from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.records import Traced, dry_kernels, read_records

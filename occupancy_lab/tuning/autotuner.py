@@ -23,10 +23,10 @@ from occupancy_lab.compiling.compile import compile_together
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import CompileError, DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
-from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus, check_fits
+from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
 from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
-from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits
 from occupancy_lab.occupancy.planning import plan_grid
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.throughput.predict import predict_launch

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.occupancy import next_steps, occupancy, tutorial_occupancy
-from occupancy_lab.occupancy.calculator import calculate, calculate_for
+from occupancy_lab.occupancy.calculator import calculate, calculate_for, check_fits
 from occupancy_lab.values import Resources
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
 
 
 def test_each_gpu_is_worked_out_in_its_turn() -> None:
@@ -127,6 +131,36 @@ def test_what_fits_nowhere(names: str, amounts: dict[str, int], available: int) 
         calculate_for(names, **({"n_regs": 32, "shared": 0, "num_warps": 8} | amounts))
     assert caught.value.available == available
     assert caught.value.needed in amounts.values()
+
+
+@pytest.mark.parametrize("gpu", bare_gpus().values(), ids=lambda gpu: gpu.key)
+def test_the_registers_said_to_fit_do(gpu: Gpu) -> None:
+    """Of too many registers a thread the message names the most that fit with these warps."""
+    num_warps = 1
+    while num_warps <= gpu.architecture.max_warps_per_program:
+        with pytest.raises(DoesNotFitError) as caught:
+            check_fits(calculate(Resources(2000, num_warps, 0), gpu))
+        error = caught.value
+        assert (error.needed, f"may have {error.available}" in str(error)) == (2000, True)
+        check_fits(calculate(Resources(error.available, num_warps, 0), gpu))
+        with pytest.raises(DoesNotFitError):
+            check_fits(calculate(Resources(error.available + 1, num_warps, 0), gpu))
+        num_warps *= 2
+
+
+def test_shared_memory_without_stages_to_take_away() -> None:
+    """Where no stages can go, the message says how many bytes would fit, static memory counted."""
+    h100 = find_gpu("h100")
+    with pytest.raises(DoesNotFitError, match="needs 232449 B; 232448 B would fit") as caught:
+        check_fits(calculate(Resources(32, 8, 232_000, static_shared=449), h100), num_stages=1)
+    assert (caught.value.needed, caught.value.available) == (232_449, 232_448)
+    check_fits(calculate(Resources(32, 8, 232_000, static_shared=448), h100))
+
+
+def test_other_limits_are_named() -> None:
+    """Where neither memory nor registers are in the way, the message names what is."""
+    with pytest.raises(DoesNotFitError, match="for want of sgprs"):
+        check_fits(calculate(Resources(32, 16, 0, sgprs=400), find_gpu("mi300x")))
 
 
 def test_a_calculation_is_plain_json() -> None:

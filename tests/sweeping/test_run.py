@@ -15,14 +15,14 @@ from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
-from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.calculator import calculate, unit_words
 from occupancy_lab.record import Store, make_record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.sweeping.run import calculate_row, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
-from occupancy_lab.text.words import LIMITS, unit_words
+from occupancy_lab.text.words import LIMITS
 from occupancy_lab.values import Config, Failure, Problem, Resources, Status
 
 if TYPE_CHECKING:

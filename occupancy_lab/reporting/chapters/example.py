@@ -13,6 +13,7 @@ from occupancy_lab.explaining.launch import megabytes, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.plotting.style import (
     EXACT,
@@ -34,7 +35,6 @@ from occupancy_lab.text.words import (
     cell,
     change,
     count,
-    limiter_words,
     listed,
     microseconds,
     percent,
