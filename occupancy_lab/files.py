@@ -16,13 +16,13 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import BinaryIO, TextIO
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import BinaryIO
 
     import pandas as pd
 
@@ -83,7 +83,7 @@ def read_given(name: str, *, most: int = MOST_BYTES) -> str:
     except (OSError, UnicodeDecodeError) as error:
         called = "standard input" if name == "-" else name
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        msg = f"{quoted(called)} cannot be read: {reason}"
+        msg = f"{called} cannot be read: {reason}"
         raise InputError(msg) from error
 
 
@@ -214,57 +214,33 @@ def _both(option: str, other: str, path: Path) -> str:
     return f"{option} and {other} both name {path}, which one of them would overwrite"
 
 
-def write_csv(table: pd.DataFrame, output: TextIO) -> None:
-    """Write *table* as CSV to *output*; what is missing is an empty cell.
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return *rows* as CSV; None is an empty cell.
 
     A text that a spreadsheet would take for a formula, as it begins with = + - @ or a tab, has a
     quote before it, as OWASP advises; `read_cell` takes it off again. Numbers stay as they are.
     """
-    safe = _with_texts(table, _write_cell).rename(columns=_write_cell)
-    returns = any("\r" in str(value) for values in _distinct(table).values() for value in values)
-    safe.to_csv(output, index=False, quoting=_quoting(returns=returns))
-
-
-def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return *rows* as CSV, as `write_csv` writes a table; None is an empty cell."""
     text = io.StringIO(newline="")
-    cells = [[_write_cell(value) for value in row] for row in (columns, *rows)]
-    returns = any("\r" in str(value) for row in cells for value in row)
-    csv.writer(text, quoting=_quoting(returns=returns), lineterminator="\n").writerows(cells)
+    cells = [
+        [_write_cell(value) if isinstance(value, str) else value for value in row]
+        for row in (columns, *rows)
+    ]
+    # csv leaves a carriage return, which begins a new row, unquoted.
+    returns = any(isinstance(value, str) and "\r" in value for row in cells for value in row)
+    csv.writer(
+        text,
+        quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL,
+        lineterminator="\n",
+    ).writerows(cells)
     return text.getvalue()
 
 
-def _quoting(*, returns: bool) -> Literal[0, 2]:
-    """Return what is quoted; csv leaves a carriage return, which begins a new row, unquoted."""
-    return csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-
-
-def read_texts(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table*, as it was read, with the texts that `write_csv` was given."""
-    return _with_texts(table, read_cell)
-
-
-def _with_texts(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
-    changed = {
-        name: table[name].map(change)
-        for name, values in _distinct(table).items()
-        if any(change(value) is not value for value in values)
-    }
-    return table.assign(**changed)
-
-
-def _distinct(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the values of each column that has texts, each once."""
-    texts = table.select_dtypes(exclude=["number", "bool"])
-    return {str(name): column.unique() for name, column in texts.items()}
-
-
-def _write_cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+def _write_cell(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def read_cell(value: Any) -> Any:
-    """Return the text that `write_csv` made *value* of; what is no text stays."""
+    """Return the text that `csv_text` made *value* of; what is no text stays."""
     quoted = isinstance(value, str) and value.startswith("'") and _FORMULA.match(value)
     return value[1:] if quoted else value
 

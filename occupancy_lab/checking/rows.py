@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
-import io
 import json
 import math
 import re
@@ -15,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
-from occupancy_lab.files import read_cell, read_given, read_json
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
-from occupancy_lab.table.columns import COLUMNS, RESULTS, kinds_of
+from occupancy_lab.table.columns import RESULTS, kinds_of
+from occupancy_lab.table.rows import read_file
 from occupancy_lab.values import Resources, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from occupancy_lab.expressions import Expression, Value
@@ -185,10 +183,8 @@ def read_rows(source: str | Path) -> list[Row]:
 
     "-" is standard input. Raises InputError where it is no such file.
     """
-    name = "standard input" if str(source) == "-" else str(source)
-    text = read_given(str(source))
-    found = list(_json_rows(name, text) if text.lstrip()[:1] in {"[", "{"} else _cells(name, text))
-    return make_rows(found, name)
+    found = read_file(source)
+    return make_rows(found.rows, found.name)
 
 
 def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
@@ -198,82 +194,17 @@ def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
     """
     rows = []
     for number, values in enumerate(found, 1):
+        origin = f"{name}, row {number}"
         if not isinstance(values.get("kernel"), str):
-            refuse(
-                f"row {number} of {quoted(name)} names no kernel; a row is what scan, sweep or"
-                " explain --json writes"
-            )
+            refuse(f"{origin} names no kernel; a row is what scan, sweep or explain --json writes")
         flat = _flat(values)
         for column, value in flat.items():
             if isinstance(value, int) and not is_constant(value):
                 refuse(
-                    f"row {number} of {quoted(name)} has {quoted(value)} as {shortened(column)};"
-                    " give a number of at most 64 bits"
+                    f"{origin}: {shortened(column)} is {quoted(value)}; a number of at most 64 bits"
                 )
-        rows.append(Row(flat, f"{name}, row {number}"))
+        rows.append(Row(flat, origin))
     return rows
-
-
-def _json_rows(name: str, text: str) -> Iterator[Mapping[str, Any]]:
-    """Return the rows of a list, or of what explain, compare and a script's explanation have."""
-    document = read_json(text, name)
-    if isinstance(document, dict):
-        places = [document, *_mappings(name, document.get("lines") or [])]
-        document = [
-            {"source": one["place"], **row} if "place" in one else row
-            for one in places
-            for row in _mappings(name, one.get("rows") or one.get("records") or [])
-        ]
-    yield from _mappings(name, document)
-
-
-def _mappings(name: str, found: Any) -> list[dict[str, Any]]:
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        refuse(f"{quoted(name)} holds no list of rows, as scan, sweep or explain --json writes it")
-    return found
-
-
-def _cells(name: str, text: str) -> Iterator[Mapping[str, Any]]:
-    """Return the rows of a CSV file, each value of the kind of its column."""
-    if not text.strip():
-        return
-    try:
-        headers, *lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-    except csv.Error as error:
-        msg = f"{quoted(name)} is no CSV: {error}"
-        raise InputError(msg) from error
-    headers = [read_cell(header) for header in headers]
-    if len(set(headers)) < len(headers) or any(len(line) != len(headers) for line in lines):
-        refuse(f"{quoted(name)} is no CSV with one cell per column and row, as --export-csv writes")
-    columns = [
-        _column(header, cells)
-        for header, cells in zip(headers, zip(*lines, strict=True), strict=False)
-    ]
-    for cells in zip(*columns, strict=True):
-        yield dict(zip(headers, cells, strict=True))
-
-
-def _column(name: str, cells: Sequence[str]) -> list[Value]:
-    """Return the values of a column: numbers or flags where all of its cells are, else texts."""
-    flags = {"True": True, "False": False, "": None}
-    if name not in COLUMNS or COLUMNS[name].kind is not Kind.TEXT:
-        if all(cell in flags for cell in cells):
-            return [flags[cell] for cell in cells]
-        try:
-            return [_number(cell) if cell else None for cell in cells]
-        except ValueError:
-            pass
-    return [str(read_cell(cell)) if cell else None for cell in cells]
-
-
-def _number(cell: str) -> float:
-    try:
-        return int(cell)
-    except ValueError:
-        number = float(cell)
-        if not math.isfinite(number):
-            raise
-        return number
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Value]:

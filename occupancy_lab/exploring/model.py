@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
-import math
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab import __version__
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.explaining.formula import VERDICTS, term_reasons
 from occupancy_lab.explaining.limits import LACKING, SENTENCES
 from occupancy_lab.exploring.formulas import OPTIONAL, USAGE, formulas
-from occupancy_lab.files import read_cell, read_given, read_json
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import terms_of
+from occupancy_lab.table.rows import read_file
 from occupancy_lab.text.words import LIMITS, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.table.rows import Rows
 
 _WORDS = ("vendor", "multiprocessor_word", "warp_word", "register_word", "shared_word")
 _WORKED_OUT = ("max_warps", "registers", "max_warps_per_program")
 LONGEST_LABEL = 200
 """The characters of a cell of a file of rows that the page shows."""
+MOST = 2**31 - 1
+"""The most of anything that a row may have: the browser's numbers stay exact."""
 
 
 def page_data(rows: Path | str | None = None) -> dict[str, Any]:
@@ -110,58 +110,34 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     A row names its GPU in the column gpu or target. Raises InputError where it cannot be read, has
     no such row, or a cell that is not what its column holds.
     """
-    rows = _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path)
-    found = [row for place, cells in enumerate(rows, 1) if (row := _row(cells, path, place))]
+    read = read_file(path)
+    found = [one for place, row in enumerate(read.rows) if (one := _row(read, place, row))]
     if not found:
-        msg = (
-            f"{path} has no row with gpu or target, n_regs, shared and num_warps;"
+        refuse(
+            f"{read.name} has no row with gpu or target, n_regs, shared and num_warps;"
             " occupancy-lab sweep --export-csv writes such rows"
         )
-        raise InputError(msg)
     return found
 
 
-def _csv_rows(path: Path) -> list[dict[str, Any]]:
-    text = io.StringIO(read_given(str(path)), newline="")
-    try:
-        return [
-            {name: read_cell(cell) for name, cell in row.items() if cell and name}
-            for row in csv.DictReader(text, strict=True)
-        ]
-    except csv.Error as error:
-        msg = f"{path} cannot be read as a table: {error}"
-        raise InputError(msg) from error
-
-
-def _json_rows(path: Path) -> list[dict[str, Any]]:
-    rows = read_json(read_given(str(path)), str(path))
-    if isinstance(rows, dict):  # what a scan writes has its rows beside what was not compiled
-        rows = next((value for value in rows.values() if isinstance(value, list)), [])
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def _row(cells: Mapping[str, Any], path: Path, place: int) -> dict[str, Any] | None:
+def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what the page takes of a row; None where it has no resources that were read."""
-    name = cells.get("gpu") or cells.get("target")
-    was_read = (cells.get("status") or "ok") in {"ok", "does not fit"}
-    if not name or not was_read or not all(_is_given(cells, one) for one in _NEEDED):
+    name = row.get("gpu") or row.get("target")
+    was_read = (row.get("status") or "ok") in {"ok", "does not fit"}
+    if not name or not was_read or any(row.get(one) is None for one in _NEEDED):
         return None
     try:
         gpu = find_gpu(str(name))
-        numbers = {
-            field: _whole(field, cells[field])
-            for field in (*USAGE, *OPTIONAL)
-            if _is_given(cells, field)
-        }
-        times = {one: _time(one, cells[one]) for one in _TIMES if _is_given(cells, one)}
-    except (InputError, ValueError, TypeError) as error:
-        msg = f"{path}, row {place}: {error}"
-        raise InputError(msg) from error
-    if numbers["num_warps"] < 1:
-        msg = f"{path}, row {place}: num_warps is {numbers['num_warps']}; a program has 1 or more"
-        raise InputError(msg)
-    label = next((str(cells[one]) for one in _NAMES if cells.get(one)), "kernel")
-    shown = {one: _text(cells[one])[:LONGEST_LABEL] for one in _SHOWN if cells.get(one)}
+    except InputError as error:
+        read.refuse(place, "gpu" if row.get("gpu") else "target", str(error))
+    numbers = {one: row[one] for one in (*USAGE, *OPTIONAL) if row.get(one) is not None}
+    for column, value in numbers.items():
+        least = int(column == "num_warps")
+        if not isinstance(value, int) or not least <= value <= MOST:
+            read.refuse(place, column, f"a whole number from {least} to {MOST}")
+    times = {one: row[one] for one in _TIMES if row.get(one) is not None}
+    label = next((str(row[one]) for one in _NAMES if row.get(one)), "kernel")
+    shown = {one: _text(row[one])[:LONGEST_LABEL] for one in _SHOWN if row.get(one)}
     return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **times}
 
 
@@ -170,35 +146,3 @@ def _text(cell: Any) -> str:
     if isinstance(cell, dict):
         return ", ".join(f"{name}={value}" for name, value in cell.items())
     return str(cell)
-
-
-def _is_given(cells: Mapping[str, Any], name: str) -> bool:
-    return cells.get(name) is not None and cells[name] != ""
-
-
-def _number(cell: Any) -> float:
-    """Return a cell as a number: infinity is one that is larger than any that a row may have."""
-    try:
-        return float(cell)
-    except OverflowError:
-        return math.inf
-
-
-def _time(name: str, cell: Any) -> float:
-    time = _number(cell)
-    if not 0 <= time < math.inf:
-        msg = f"{name} is {quoted(str(cell))}, and not a time in us"
-        raise ValueError(msg)
-    return time
-
-
-MOST = 2**31 - 1
-"""The most of anything that a row may have: the browser's numbers stay exact."""
-
-
-def _whole(name: str, cell: Any) -> int:
-    number = _number(cell)
-    if not number.is_integer() or not 0 <= number <= MOST:
-        msg = f"{name} is {quoted(str(cell))}, and not a whole number from 0 to {MOST}"
-        raise ValueError(msg)
-    return int(number)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, refuse, shortened
-from occupancy_lab.files import plain_rows, read_texts, write_csv
+from occupancy_lab.files import csv_text, plain_rows, read_cell
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import check_launched_warps, whole_clusters
 from occupancy_lab.occupancy.exact import exact_rules
@@ -242,7 +242,9 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
     for target, warps in table.groupby("target", sort=False)["num_warps"]:
         architecture = find_gpu(str(target)).architecture
         _check_each(warps, name, partial(check_launched_warps, architecture=architecture))
-    return read_texts(table.reset_index(drop=True))
+    texts = table.select_dtypes(exclude=["number", "bool"])
+    table[texts.columns] = texts.map(read_cell)
+    return table.reset_index(drop=True)
 
 
 def calculate_points(file: IO[str], name: str, output: TextIO, *, as_json: bool = False) -> None:
@@ -256,4 +258,5 @@ def calculate_points(file: IO[str], name: str, output: TextIO, *, as_json: bool 
     if as_json:
         output.write(json_text(plain_rows(table)) + "\n")
     else:
-        write_csv(table, output)
+        rows = table.astype(object).where(table.notna(), None)
+        output.write(csv_text(table.columns, rows.itertuples(index=False, name=None)))

@@ -8,24 +8,24 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-import io
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import kernel_names
-from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, Column
+from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS
+from occupancy_lab.table.rows import Rows, read_file, read_text
 from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.values import Conditions, Config, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from importlib.resources.abc import Traversable
+    from pathlib import Path
 
     import pandas as pd
 
@@ -247,38 +247,55 @@ def recorded_table() -> pd.DataFrame:
     """
     import pandas as pd
 
-    tables = [_launches(entry, entry.name) for entry in recorded_files()]
+    tables = [_launches(_recorded(entry)) for entry in recorded_files()]
     if not tables:
-        msg = "no measured launches come with this installation; give a file of your own"
-        raise InputError(msg)
+        refuse("no measured launches come with this installation; give a file of your own")
     return pd.concat(tables, ignore_index=True)
 
 
 def read_table(path: str | Path, *, kernels: Collection[str] = ()) -> pd.DataFrame:
-    """Return the launches of a CSV file that `sweep --measure --export-csv` wrote.
+    """Return the launches of a file that `sweep --measure` wrote as CSV or JSON.
 
     They are of the lab's own kernels, or of those called *kernels*.
 
     Raises InputError where it cannot be read, lacks a column, or has a cell that its column cannot
     hold: with its line and column.
     """
-    return _launches(Path(path), str(path), kernels)
+    return _launches(read_file(path, COLUMNS), kernels)
 
 
-def _launches(file: Traversable, name: str, kernels: Collection[str] = ()) -> pd.DataFrame:
-    rows = _Rows.read(file, name)
+def _launches(rows: Rows, kernels: Collection[str] = ()) -> pd.DataFrame:
     missing = [column for column in NEEDED if column not in rows.columns]
     if missing:
-        msg = (
-            f"{name} has no column {', '.join(missing)}; "
+        refuse(
+            f"{rows.name} has no column {', '.join(missing)}; "
             "occupancy-lab sweep --measure --export-csv writes what is needed"
         )
-        raise InputError(msg)
-    rows.check_filled()
-    rows.check_kernels(kernels)
-    keys = rows.gpu_keys()
-    table = rows.table()
+    known = [*kernel_names(), *kernels]
+    keys: dict[str, str] = {}
+    for place, row in enumerate(rows.rows):
+        for name in _filled(row):
+            if row.get(name) is None:
+                rows.refuse(place, name, COLUMNS[name].words)
+        if row["kernel"] not in known:
+            expected = f"one of {', '.join(known)}, or of a file given to evaluate by --kernel"
+            rows.refuse(place, "kernel", expected)
+        if row["gpu"] not in keys:
+            try:
+                keys[row["gpu"]] = find_gpu(row["gpu"]).key
+            except InputError as error:
+                rows.refuse(place, "gpu", str(error))
+    table = _table(rows)
     return table.assign(gpu=table["gpu"].map(keys))
+
+
+def _filled(row: Mapping[str, Any]) -> Iterator[str]:
+    """Return the columns of which *row* has a value in a table of launches."""
+    yield from NAMING
+    if row.get("measured") == "measured":
+        yield from _OF_A_TIME
+    if row.get("programs_per_multiprocessor") is not None:
+        yield from _OF_A_BINARY
 
 
 def read_rows(file: Traversable) -> pd.DataFrame:
@@ -286,96 +303,27 @@ def read_rows(file: Traversable) -> pd.DataFrame:
 
     Raises InputError as `read_table` does, but for columns that are not there.
     """
-    return _Rows.read(file, file.name).table()
+    return _table(_recorded(file))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The cells of a CSV file."""
+def _recorded(file: Traversable) -> Rows:
+    return read_text(file.read_text(encoding="utf-8"), file.name, COLUMNS)
 
-    name: str
-    """What errors call the file."""
-    lines: tuple[int, ...]
-    """The line on which each row ends."""
-    columns: dict[str, tuple[str, ...]]
 
-    @classmethod
-    def read(cls, file: Traversable, name: str) -> _Rows:
-        """Return the cells of *file*; InputError where it is no table."""
-        if isinstance(file, Path) and file.exists() and not file.is_file():
-            msg = f"{name} cannot be read as a table: it is no regular file"
-            raise InputError(msg)
-        try:
-            text = file.read_bytes().decode("utf-8-sig")
-            reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-            header = next(reader, [])
-            rows = [(reader.line_num, row) for row in reader if row]
-        except (OSError, UnicodeError, csv.Error) as error:
-            msg = f"{name} cannot be read as a table: {error}"
-            raise InputError(msg) from error
-        twice = [column for column in header if header.count(column) > 1]
-        if twice:
-            msg = f"{name} has the column {quoted(twice[0])} {header.count(twice[0])} times"
-            raise InputError(msg)
-        for line, row in rows:
-            if len(row) != len(header):
-                msg = f"{name}, line {line}: found {len(row)} fields, expected {len(header)}"
-                raise InputError(msg)
-        cells = zip(*(row for _, row in rows), strict=True) if rows else [()] * len(header)
-        return cls(name, tuple(line for line, _ in rows), dict(zip(header, cells, strict=True)))
+def _table(rows: Rows) -> pd.DataFrame:
+    import pandas as pd
 
-    def table(self) -> pd.DataFrame:
-        """Return the values of the cells; InputError for one that its column cannot hold."""
-        import pandas as pd
+    return pd.DataFrame({name: _series(rows, name) for name in rows.columns})
 
-        return pd.DataFrame({name: self._series(name) for name in self.columns})
 
-    def _series(self, name: str) -> pd.Series[Any]:
-        import pandas as pd
+def _series(rows: Rows, name: str) -> pd.Series[Any]:
+    import pandas as pd
 
-        cells, column = self.columns[name], COLUMNS.get(name, Column())
-        values = {}
-        for cell in dict.fromkeys(cells):
-            try:
-                values[cell] = column.read(cell)
-            except ValueError:
-                self._refuse(cells.index(cell), name, column.words)
-        dtype: Any = str if column.kind is Kind.TEXT else None
-        if column.kind is Kind.NUMBER:
-            dtype = int if column.whole and None not in values.values() else float
-        return pd.Series([values[cell] for cell in cells], dtype=dtype)
-
-    def _refuse(self, place: int, name: str, expected: str) -> NoReturn:
-        cell = self.columns[name][place]
-        found = quoted(cell) if cell else "blank"
-        msg = f"{self.name}, line {self.lines[place]}: {name} is {found}; {expected}"
-        raise InputError(msg)
-
-    def check_filled(self) -> None:
-        """Raise InputError for the first cell that is blank where it may not be."""
-        measured, fitting = self.columns["measured"], self.columns["programs_per_multiprocessor"]
-        for place in range(len(self.lines)):
-            names = [*NAMING]
-            names += _OF_A_TIME if measured[place] == "measured" else ()
-            names += _OF_A_BINARY if fitting[place] else ()
-            for name in names:
-                if not self.columns[name][place]:
-                    self._refuse(place, name, COLUMNS[name].words)
-
-    def gpu_keys(self) -> dict[str, str]:
-        """Return the keys of the GPUs by their names; InputError for one that is not known."""
-        cells, keys = self.columns["gpu"], {}
-        for name in dict.fromkeys(cells):
-            try:
-                keys[name] = find_gpu(name).key
-            except InputError as error:
-                self._refuse(cells.index(name), "gpu", str(error))
-        return keys
-
-    def check_kernels(self, others: Collection[str]) -> None:
-        """Raise InputError for the first kernel that is neither the lab's nor one of *others*."""
-        known = [*kernel_names(), *others]
-        for place, kernel in enumerate(self.columns["kernel"]):
-            if kernel not in known:
-                expected = f"one of {', '.join(known)}, or of a file given to evaluate by --kernel"
-                self._refuse(place, "kernel", expected)
+    values = [row.get(name) for row in rows.rows]
+    column = COLUMNS.get(name)
+    dtype: Any = None
+    if column is not None and column.kind is Kind.TEXT:
+        dtype = str
+    elif column is not None and column.kind is Kind.NUMBER:
+        dtype = int if column.whole and None not in values else float
+    return pd.Series(values, dtype=dtype)

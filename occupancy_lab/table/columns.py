@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import read_cell
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 MOST = 2.0**53
 """The greatest number of a file: every whole number up to it is a float too."""
-_FLAGS = {"True": True, "False": False}
+FLAGS: Mapping[Any, bool] = {"True": True, "False": False, True: True, False: False}
+"""What a flag may be: as a cell of CSV, and as JSON has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,27 @@ class Column:
             return "Int64" if self.whole else "Float64"
         return "boolean" if self.kind is Kind.CONDITION else "object"
 
-    def read(self, cell: str) -> float | str | None:
-        """Return the value of a *cell* of a file, None for an empty cell.
+    @property
+    def holds_any_text(self) -> bool:
+        """Whether a cell may be any text."""
+        return self.kind is Kind.TEXT and not self.texts
 
-        Raises ValueError where the column cannot hold it.
+    def read(self, cell: Any) -> Any:
+        """Return the value of a *cell* of CSV or JSON; None for an empty one and for NaN.
+
+        Raises ValueError or OverflowError where the column cannot hold it.
         """
-        if not cell:
+        if cell == "" or (isinstance(cell, float) and math.isnan(cell)):
             return None
         if self.kind is Kind.NUMBER:
-            number = float(cell)
+            number = math.nan if isinstance(cell, bool) else float(cell)
             if self.least <= number <= self.most and not (self.whole and number % 1):
                 return int(number) if self.whole else number
         elif self.kind is Kind.CONDITION:
-            if cell in _FLAGS:
-                return _FLAGS[cell]
+            if cell in FLAGS:
+                return FLAGS[cell]
         elif cell in self.texts or not self.texts:
-            return str(read_cell(cell))
+            return read_cell(cell)
         raise ValueError(cell)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from hostile_files import HOSTILE, put, within
 
 from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
@@ -70,17 +69,9 @@ def test_rows_of_a_sweep_are_read(tmp_path: Path) -> None:
 def test_rows_of_json_are_read_with_targets(tmp_path: Path) -> None:
     """JSON does as well, alone or below a name, and a target stands for a GPU."""
     row = {"target": "cuda:90:32", "function": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
-    for rows in ([row], {"compiled": [row], "skipped": []}):
+    for rows in ([row], {"records": [row], "answer": []}):
         (found,) = read_rows(write(tmp_path / "rows.json", rows))
         assert found == {"gpu": "sm_90", "kernel": "f", "n_regs": 32, "shared": 0, "num_warps": 4}
-
-
-@pytest.mark.parametrize("what", HOSTILE)
-@pytest.mark.parametrize("name", ["rows.json", "rows.csv"])
-def test_rows_that_are_no_file_are_refused(tmp_path: Path, name: str, what: str) -> None:
-    """A pipe, a device or a file of 2 GB in place of a file of rows is refused, and not read."""
-    with within(10), pytest.raises(InputError, match=r"regular file|larger than"):
-        read_rows(put(what, tmp_path / name))
 
 
 def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
@@ -96,13 +87,18 @@ def test_rows_that_were_not_read_are_left_out(tmp_path: Path) -> None:
     [
         ("a.csv", "gpu,cols\nh100,3\n", "has no row with gpu or target, n_regs"),
         ("a.json", "{", "is no JSON"),
-        ("a.json", [{**ROW, "gpu": "h10"}], "row 1: No GPU is called 'h10'"),
-        ("a.json", [ROW, {**ROW, "n_regs": -1}], "row 2: n_regs is '-1', and not a whole"),
-        ("a.json", [{**ROW, "n_regs": 3.5}], "row 1: n_regs is '3.5', and not a whole"),
-        ("a.json", [{**ROW, "num_warps": 0}], "num_warps is 0; a program has 1 or more"),
+        ("a.json", [{**ROW, "gpu": "h10"}], "row 1: gpu is 'h10'; No GPU is called 'h10'"),
+        (
+            "a.json",
+            [ROW, {**ROW, "n_regs": -1}],
+            "row 2: n_regs is '-1'; a whole number, 0",
+        ),
+        ("a.json", [{**ROW, "n_regs": 3.5}], "row 1: n_regs is '3.5'; a whole number, 0 or more"),
+        ("a.json", [{**ROW, "num_warps": 0}], "row 1: num_warps is '0'; a whole number from 1"),
         ("a.json", [{**ROW, "n_regs": "x"}], "row 1: "),
         ("a.json", [{**ROW, "us": "nan"}], "row 1: us is 'nan'"),
         ("a.json", [{**ROW, "n_regs": [1]}], "row 1: "),
+        ("a.json", [{**ROW, "n_regs": 2**31}], "row 1: n_regs is '2147483648'; a whole number fr"),
         ("a.json", 3, "has no row"),
         ("a.json", [{**ROW, "n_regs": 10**400}], "row 1: n_regs is '1000"),
         ("a.json", [{**ROW, "us": 10**400}], "row 1: us is '1000"),
