@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from compiled_rows import compiled
 from in_process import run
 from runner import commands_in
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.text.printing import print_markdown
+from occupancy_lab.tracing.records import read_records
+from occupancy_lab.tracing.trace import write_trace
 
 HOSTILE = "k\x1b[31m\x9b2J\u202e\u2028\r\n::error::x ##[stop-commands]y " + "::set-output::z " * 20
 RECORDED = Path(__file__).parents[1] / "compiling" / "recorded"
@@ -74,3 +80,72 @@ def test_no_name_gives_a_command(command: list[str]) -> None:
     annotated = command[0] == "check" and "--no-github" not in command
     found = commands_in(printed)
     assert all(annotated and line.startswith("::error title=") for line in found), found
+
+
+PROGRAM = f"""
+import subprocess, sys, torch, triton, triton.language as tl
+NAME = {HOSTILE!r}
+
+def named(x, WORD: tl.constexpr):
+    tl.store(x, 1.0)
+
+named.__name__ = named.__qualname__ = NAME
+
+@triton.jit
+def refused(x, WORD: tl.constexpr):
+    tl.static_assert(False, WORD)
+
+@triton.autotune([triton.Config({{"WORD": word}}) for word in (NAME, "two")], key=[])
+@triton.jit
+def tuned(x, WORD: tl.constexpr):
+    tl.store(x, 1.0)
+
+x = torch.empty(16, device="cuda")
+for kernel in (triton.jit(named), refused):
+    kernel[(1,)](x, WORD=NAME)
+tuned[(1,)](x)
+subprocess.run([sys.executable, "-c", "pass", NAME], check=False)
+raise ValueError(NAME)
+"""
+
+
+def check_harmless(printed: str) -> None:
+    """Hold a page to neither a code for a terminal nor a command on GitHub."""
+    assert printed
+    assert not UNSEEN.search(printed)
+    assert not commands_in(printed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--json"], ["--output", "page"]])
+def test_no_name_of_a_program_gives_a_command(options: list[str]) -> None:
+    """A dry run's page is harmless, whatever a program calls its file, kernels and constexprs."""
+    program = f"{HOSTILE[:40]}.py"
+    Path(program).write_text(PROGRAM, encoding="utf-8")
+    asked = ["trace", "--dry-run", "--gpu", "h100", *options]
+    done = run(*asked, "--", sys.executable, program, HOSTILE)
+    page = Path("page").read_text(encoding="utf-8") if "page" in options else done.stdout
+    check_harmless(page)
+    for said in ("tuned", "cannot compile refused", "ValueError", "-c pass"):
+        assert said in page
+
+
+def test_no_name_in_the_records_of_a_trace_gives_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a program noted of its kernels and of its errors is shown and does nothing."""
+    facts = {"pid": 1, "argv": [HOSTILE], "triton": HOSTILE, "torch": HOSTILE, "rank": HOSTILE}
+    kernel = {"kernel": 0, "name": HOSTILE, "hash": "1", "kept": "k", "n_regs": 32, "n_spills": 0}
+    kernel |= {"metadata": {"num_warps": 4, "shared": 0}, "constexprs": {HOSTILE: HOSTILE}}
+    launches = {"grid": [1, 1, 1], "count": 1, "tuning": 0, "captured": 0, "samples": 0}
+    place = tmp_path / "records" / "1-1"
+    place.mkdir(parents=True)
+    lines = "".join(json.dumps(line) + "\n" for line in (facts, kernel))
+    (place / "kernels.jsonl").write_text(lines, encoding="utf-8")
+    counts = {"kernels": {"0": [launches]}, "errors": [HOSTILE]}
+    (place / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+    page = write_trace(read_records(place.parent, find_gpu("h100")), None)
+    print_markdown(page.to_markdown())
+    for printed in (capsys.readouterr().out, page.to_markdown()):
+        check_harmless(printed)
+        assert "x1b" in printed
