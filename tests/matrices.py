@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,17 @@ MAX_SHARED = 232_448
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 INF = float("inf")
 NAN = float("nan")
+
+
+def to_gpu(value: Any) -> Any:
+    """Return a tensor on the GPU in the layout it has here, and all else as it is.
+
+    Tensor.cuda would make it dense.
+    """
+    if not isinstance(value, torch.Tensor):
+        return value
+    storage = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
+    return storage.cuda().as_strided(value.size(), value.stride(), value.storage_offset())
 
 
 def problem_of(x: Tensor) -> Problem:

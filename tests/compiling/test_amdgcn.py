@@ -279,16 +279,6 @@ def test_each_kernel_has_its_own_instructions() -> None:
     )
 
 
-@pytest.mark.usefixtures("bounded")
-def test_loops_of_any_depth_are_read() -> None:
-    """Of 20,000 nested loops the outermost is found at once."""
-    deep = 20_000
-    heads = "".join(f".L{level}:\n\ts_nop 0\n" for level in range(deep))
-    ends = "".join(f"\ts_cbranch_scc0 .L{level}\n" for level in reversed(range(deep)))
-    found = read_issued(f"kernel:\n{heads}{ends}\ts_endpgm\n", "kernel")
-    assert (found["instructions"], found["loop_instructions"]) == (1, 2 * deep)
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import triton
+from matrices import to_gpu
 from packaging.version import Version
 
 from occupancy_lab.kernel import Pointer, kept_workspace
@@ -50,14 +51,6 @@ def interpreter() -> Iterator[ProcessPoolExecutor]:
             pool.submit(exec, NO_STREAM).result()
         assert pool.submit(torch.empty, 9).result().isnan().all()
         yield pool
-
-
-def to_gpu(value: object) -> object:
-    """Copy a tensor to the GPU in the layout it has here, which Tensor.cuda would make dense."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    storage = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
-    return storage.cuda().as_strided(value.size(), value.stride(), value.storage_offset())
 
 
 @pytest.fixture(params=["interpreter", pytest.param("gpu", marks=pytest.mark.gpu)])

@@ -473,6 +473,21 @@ def test_default_config(kernel: Kernel, cols: int, config: Config) -> None:
     assert kernel.default_config(Problem(3, cols), MAX_SHARED) == config
 
 
+@pytest.mark.parametrize(
+    ("kernel", "last", "first"),
+    [
+        ("softmax_pieces", 32_768, 32_769),
+        ("softmax_tile", 2048, 2049),
+        ("softmax_cooperative", 8192, 8191),
+    ],
+    indirect=["kernel"],
+)
+def test_configs_end_where_another_kernel_is_faster(kernel: Kernel, last: int, first: int) -> None:
+    """Rows that are too long, or not worth sharing, have no configuration to try."""
+    assert kernel.configs(Problem(3, last))
+    assert kernel.configs(Problem(3, first)) == ()
+
+
 def test_description(kernel: Kernel) -> None:
     """A kernel is loaded by the name that it gives itself, and beside one that there is."""
     assert load_kernel(kernel.name) is kernel is KERNELS[kernel.name]

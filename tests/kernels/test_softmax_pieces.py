@@ -85,9 +85,3 @@ def test_block_sizes_are_the_least_sums_of_powers_of_two(needed: int, dtype: str
             assert sum(pieces) == size
             assert all(min(piece_size, least) <= piece <= piece_size for piece in pieces)
             assert pieces == sorted(pieces, reverse=True)
-
-
-def test_configs_end_where_registers_do() -> None:
-    """Rows of more than 32768 columns, with which an SM holds a single program, try nothing."""
-    assert KERNEL.configs(Problem(3, 32_768))
-    assert KERNEL.configs(Problem(3, 32_769)) == ()

@@ -19,9 +19,3 @@ def test_tiles_hold_every_row(cols: int, dtype: str) -> None:
         assert passed["ROWS"] * row_size(problem) == config.block_size
         assert 0 <= passed["PIECES"] * passed["PIECE_SIZE"] - cols < max(passed["PIECE_SIZE"], 8)
         assert 0 <= work(problem, config) * passed["ROWS"] - 1000 < passed["ROWS"]
-
-
-def test_configs_end_where_rows_are_long() -> None:
-    """Rows of more than 2048 columns have no configuration to try."""
-    assert KERNEL.configs(Problem(3, 2048))
-    assert KERNEL.configs(Problem(3, 2049)) == ()

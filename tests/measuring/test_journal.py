@@ -37,7 +37,7 @@ from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 FAKED = Path(__file__).parent.parent / "faked.py"
 SWEEP = [
@@ -233,67 +233,38 @@ def test_kept_times_are_taken_as_they_were(asked: list[Problem]) -> None:
     assert asked == PROBLEMS[:2]
 
 
-CHANGES: dict[str, Callable[[pytest.MonkeyPatch], Journal]] = {}
-
-
-def _change(function: Callable[[pytest.MonkeyPatch], Journal]) -> None:
-    CHANGES[function.__name__.strip("_").replace("_", " ")] = function
-
-
-@_change
-def _another_command(_patch: pytest.MonkeyPatch) -> Journal:
-    return Journal("calibrate")
-
-
-@_change
-def _no_resume(_patch: pytest.MonkeyPatch) -> Journal:
-    return Journal("sweep", resume=False)
-
-
-@_change
-def _no_cache(_patch: pytest.MonkeyPatch) -> Journal:
-    return Journal("sweep", keep=False)
-
-
-@_change
-def _another_driver(patch: pytest.MonkeyPatch) -> Journal:
-    patch.setattr(journal_module, "driver_version", lambda: "999.1")
-    return Journal("sweep")
-
-
-@_change
-def _another_torch_or_triton(patch: pytest.MonkeyPatch) -> Journal:
-    patch.setattr(journal_module, "version", lambda _name: "9.9")
-    return Journal("sweep")
-
-
-@_change
-def _another_gpu_of_the_same_kind(patch: pytest.MonkeyPatch) -> Journal:
-    patch.setattr(journal_module, "device_names", lambda: ("H200 SXM 2",))
-    return Journal("sweep")
-
-
-@_change
-def _another_environment(patch: pytest.MonkeyPatch) -> Journal:
-    patch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    return Journal("sweep")
-
-
-@_change
-def _a_day_later(patch: pytest.MonkeyPatch) -> Journal:
-    patch.setattr(journal_module, "LIFETIME", 0 * LIFETIME)
-    return Journal("sweep")
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_nothing_is_mixed(
-    change: Callable[[pytest.MonkeyPatch], Journal],
-    asked: list[Problem],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Where anything has changed that a time depends on, or one asks for it, all is measured."""
+@pytest.mark.parametrize(
+    "journal",
+    [Journal("calibrate"), Journal("sweep", resume=False), Journal("sweep", keep=False)],
+    ids=["another command", "no resume", "no cache"],
+)
+def test_another_command_measures_all(journal: Journal, asked: list[Problem]) -> None:
+    """Nothing is taken for another command, nor where one asks for that."""
     interrupted(Journal("sweep"))
-    interrupted(change(monkeypatch))
+    interrupted(journal)
+    assert asked == PROBLEMS * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("driver_version", lambda: "999.1"),
+        ("version", lambda _name: "9.9"),
+        ("device_names", lambda: ("H200 SXM 2",)),
+        ("CUDA_LAUNCH_BLOCKING", "1"),
+        ("LIFETIME", 0 * LIFETIME),
+    ],
+)
+def test_nothing_is_mixed(
+    name: str, value: object, asked: list[Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where anything has changed that a time depends on, or a day is over, all is measured."""
+    interrupted(Journal("sweep"))
+    if name.startswith("CUDA"):
+        monkeypatch.setenv(name, str(value))
+    else:
+        monkeypatch.setattr(journal_module, name, value)
+    interrupted(Journal("sweep"))
     assert asked == PROBLEMS * 2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from occupancy_lab.measuring.ncu import (
 )
 from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Config, Problem
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.child import to_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,16 +242,6 @@ def test_ncu_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_ncu(tmp_path) == tmp_path / "usr/local/cuda-12.8/bin/ncu"
     script(tmp_path / "bin/ncu", "")
     assert find_ncu(tmp_path) == tmp_path / "bin/ncu"
-
-
-@given(st.text())
-def test_launch_survives_the_command_line(kernel: str) -> None:
-    """A launch is the same after its way as one line of ASCII."""
-    batch = Batch(PROBLEM, (dataclasses.replace(LAUNCH, kernel=kernel),))
-    line = to_line(batch)
-    assert line.isascii()
-    assert "\n" not in line
-    assert from_line(Batch, line) == batch
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from stand_ins import put_here
 
 from occupancy_lab.errors import InputError
@@ -23,99 +20,40 @@ from occupancy_lab.measuring.process import (
     chosen_devices,
     measure_launches,
 )
-from occupancy_lab.values import Conditions, Config, Measurement, Problem
-from occupancy_lab.workers.child import Child, from_line, to_line
+from occupancy_lab.values import Config, Problem
+from occupancy_lab.workers.child import Child
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import Any
 
-SIZES = st.integers(1, 2**40)
-WORDS = st.text(max_size=30)
-TIMES = st.none() | st.floats(0, allow_nan=False)
-PROBLEMS = st.builds(Problem, SIZES, SIZES, st.sampled_from(["float32", "float16", "bfloat16"]))
-CONFIGS = st.builds(Config, SIZES, SIZES, SIZES)
-LAUNCHES = st.builds(TimedLaunch, WORDS, st.none() | CONFIGS, SIZES)
-REQUESTS = st.builds(
-    Batch, PROBLEMS, st.lists(LAUNCHES, max_size=4).map(tuple), st.integers(1, 999)
+
+@pytest.mark.parametrize(
+    ("here", "visible", "asked", "key", "names"),
+    [
+        pytest.param("h200 h100", None, None, "h200", (None,), id="the first, as it is seen"),
+        pytest.param("h200 h100 h200", None, "all", "h200", ("0", "2"), id="all that are alike"),
+        pytest.param(
+            "h200 h200", "5, GPU-0123", "1,0", "h200", ("GPU-0123", "5"), id="places in the list"
+        ),
+        pytest.param("mi300x mi300x", "7", [1], "mi300x", ("1",), id="AMD's own numbers"),
+    ],
 )
-CONDITIONS = st.builds(
-    Conditions,
-    device=WORDS,
-    date=WORDS,
-    driver=st.none() | WORDS,
-    torch=WORDS,
-    triton=WORDS,
-    timer=WORDS,
-    l2=WORDS,
-    sm_mhz=st.none() | SIZES,
-    throttled=st.none() | WORDS,
-)
-MEASUREMENTS = st.builds(
-    Measurement,
-    status=WORDS,
-    conditions=st.none() | CONDITIONS,
-    reason=st.none() | WORDS,
-    us=TIMES,
-    us_low=TIMES,
-    us_high=TIMES,
-    runs=st.none() | SIZES,
-    relative_error=TIMES,
-    mostly_launch=st.none() | st.booleans(),
-)
-
-
-@given(REQUESTS)
-def test_request_survives_its_line(request_: Batch) -> None:
-    """A request read back from its line, which is one line, is the same request."""
-    line = to_line(request_)
-    assert from_line(Batch, line) == request_
-    assert len(line.splitlines()) == 1
-
-
-@given(st.lists(MEASUREMENTS, max_size=4))
-def test_measurements_survive_their_line(measurements: list[Measurement]) -> None:
-    """Measurements read back from their line are the same, in their order."""
-    line = to_line(measurements)
-    assert list(from_line(tuple[Measurement, ...], line)) == measurements
-    assert len(line.splitlines()) == 1
-
-
-@pytest.mark.parametrize("error", [math.nan, math.inf])
-def test_wrong_results_survive_their_line(error: float) -> None:
-    """A relative error that is no number, or without bounds, comes back as it was."""
-    line = to_line([Measurement("wrong result", None, relative_error=error)])
-    (back,) = from_line(tuple[Measurement, ...], line)
-    assert back.relative_error == pytest.approx(error, nan_ok=True)
-
-
-def test_first_gpu_is_taken_as_the_process_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a wish the first GPU measures, and what is visible is left as it is."""
-    put_here(monkeypatch, "h200", "h100")
-    gpu, names = chosen_devices("measure")
-    assert (gpu.key, names) == ("h200", (None,))
-
-
-def test_all_are_those_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`all` takes every GPU of the first one's kind."""
-    put_here(monkeypatch, "h200", "h100", "h200")
-    gpu, names = chosen_devices("measure", "all")
-    assert (gpu.key, names) == ("h200", ("0", "2"))
-
-
-def test_visible_devices_are_named_as_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where CUDA_VISIBLE_DEVICES lists GPUs, their numbers are places in that list."""
-    put_here(monkeypatch, "h200", "h200")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-0123")
-    assert chosen_devices("measure", "1,0")[1] == ("GPU-0123", "5")
-
-
-def test_amd_gpus_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An AMD GPU has the number that its driver gives it, whatever CUDA is told."""
-    put_here(monkeypatch, "mi300x", "mi300x")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    assert chosen_devices("measure", [1])[1] == ("1",)
+def test_devices_are_named_as_a_process_sees_them(  # noqa: PLR0913, PLR0917 - and what is expected
+    monkeypatch: pytest.MonkeyPatch,
+    here: str,
+    visible: str | None,
+    asked: str | list[int] | None,
+    key: str,
+    names: tuple[str | None, ...],
+) -> None:
+    """Those asked for are of one kind; where CUDA_VISIBLE_DEVICES lists them they are its names."""
+    put_here(monkeypatch, *here.split())
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpu, found = chosen_devices("measure", asked)
+    assert (gpu.key, found) == (key, names)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from matrices import to_gpu
 
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy.planning import plan_launch
@@ -110,12 +111,6 @@ def place(
     forget()
     yield to_gpu
     forget()
-
-
-def to_gpu(tensor: Tensor) -> Tensor:
-    """Return *tensor* on the GPU as it lies here, which Tensor.cuda would make dense."""
-    storage = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-    return storage.cuda().as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 @pytest.fixture

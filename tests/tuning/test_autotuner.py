@@ -42,7 +42,11 @@ BOTH = {
 
 
 class AutotunerTo38(Autotuner):
-    """Triton's Autotuner with `prune_configs` as 3.6, 3.7 and 3.8 have it, word by word."""
+    """Triton's Autotuner with `prune_configs` as 3.6, 3.7 and 3.8 have it, but for `share_of`."""
+
+    def share_of(self, _pruned_configs: list[Any]) -> int:
+        """Return how many configurations a share is of."""
+        return int(len(self.configs) * self.configs_top_k)
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
         """Return the configurations to launch."""
@@ -52,7 +56,7 @@ class AutotunerTo38(Autotuner):
         if self.perf_model:
             top_k = self.configs_top_k
             if isinstance(top_k, float) and top_k <= 1.0:
-                top_k = int(len(self.configs) * top_k)
+                top_k = self.share_of(pruned_configs)
             if len(pruned_configs) > top_k:
                 est_timing = {
                     config: self.perf_model(
@@ -69,26 +73,9 @@ class AutotunerTo38(Autotuner):
 class AutotunerOf39(AutotunerTo38):
     """The same of 3.9, which takes a share of what is left and 1 at least."""
 
-    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """Return the configurations to launch."""
-        pruned_configs = self.configs
-        if self.early_config_prune:
-            pruned_configs = self.early_config_prune(self.configs, self.nargs, **kwargs)
-        if self.perf_model:
-            top_k = self.configs_top_k
-            if isinstance(top_k, float) and top_k <= 1.0:
-                top_k = max(1, int(len(pruned_configs) * top_k))
-            if len(pruned_configs) > top_k:
-                est_timing = {
-                    config: self.perf_model(
-                        **self.nargs,
-                        **kwargs,
-                        **config.all_kwargs(),
-                    )
-                    for config in pruned_configs
-                }
-                pruned_configs = sorted(est_timing.keys(), key=lambda x: est_timing[x])[:top_k]
-        return pruned_configs
+    def share_of(self, pruned_configs: list[Any]) -> int:
+        """Return how many configurations a share is of."""
+        return max(1, int(len(pruned_configs) * self.configs_top_k))
 
 
 @triton.jit

@@ -5,27 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.values import Failure, Problem, Resources, Status
+from occupancy_lab.measuring.process import Batch
+from occupancy_lab.values import Failure, Measurement, Problem, Resources
 from occupancy_lab.workers.child import from_line, to_line
 
-COUNTS = st.none() | st.integers(0, 2**40)
 FIELDS = [field.name for field in dataclasses.fields(Resources)]
-NEEDED = ("num_ctas", "n_regs", "num_warps", "shared", "static_shared")
-RESOURCES = st.fixed_dictionaries(
-    {name: st.integers(0, 2**40) if name in NEEDED else COUNTS for name in FIELDS}
-).map(lambda fields: Resources(**fields))
-FAILURES = st.builds(
-    Failure,
-    status=st.sampled_from(Status),
-    reason=st.text(),
-    seconds=st.none() | st.floats(0, allow_nan=False),
-    lasting=st.booleans(),
-)
+MEASURED = st.lists(st.from_type(Measurement), max_size=4).map(tuple)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FIELDS) | st.text(), inner),
@@ -41,12 +32,24 @@ class Nested:
     share: float
 
 
-@given(RESOURCES | FAILURES)
-def test_values_survive_their_line(value: Resources | Failure) -> None:
-    """A value read back from its line, which is one line, is the same value."""
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Resources | Failure, st.from_type(Resources) | st.from_type(Failure)),
+        (Batch, st.from_type(Batch)),
+        (tuple[Measurement, ...], MEASURED),
+    ],
+)
+@given(data=st.data())
+def test_values_survive_their_line(
+    kind: Any, values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    """A value read back from its line, which is one of ASCII, is the same, NaN included."""
+    value = data.draw(values)
     line = to_line(value)
     assert len(line.splitlines()) == 1
-    assert from_line(Resources | Failure, line) == value
+    assert line.isascii()
+    assert repr(from_line(kind, line)) == repr(value)
 
 
 def test_values_within_values_survive() -> None:
