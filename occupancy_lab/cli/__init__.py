@@ -14,22 +14,31 @@ from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands
 from occupancy_lab.cli.options import (
+    NOTHING_KEPT,
+    NOTHING_REMEMBERED,
+    ONE_FORM,
     VIEWED,
     Command,
     File,
     Ignored,
     Integers,
     any_launch_options,
+    block_size_option,
+    block_sizes_option,
     cache_options,
     chosen_view,
     compile_timeout_option,
     debug_option,
     format_options,
+    full_option,
     gpu_option,
+    json_option,
+    kernel_option,
     matrices_options,
     matrix_options,
     of_launch,
     of_matrix,
+    quiet_option,
     resume_option,
     retry_option,
     runs_option,
@@ -59,18 +68,6 @@ LONGEST_NAME = 255
 """The characters of the longest name of a file."""
 _LONG_QUOTE = re.compile(r"""(['"])((?:(?!\1).){40})(?:(?!\1).)+\1""", re.DOTALL)
 _NEEDED = ("n_regs", "shared", "num_warps")
-_ONE_KERNEL = (
-    *("--gpu", "--n-regs", "--shared", "--num-warps"),
-    *("--num-ctas", "--sgprs", "--agprs", "--static-shared", "--barriers", "--tensor-memory"),
-)
-_ONE_FORM = Ignored(("--format",), beside="--json")
-_OF_AN_EXPLANATION = (
-    *("--cols", "--rows", "--dtype", "--block-size", "--num-warps", "--num-stages", "--kernel"),
-    *("--signature", "--constexpr", "--option", "--grid"),
-    *("--bytes-read", "--bytes-written"),
-    *("--gpu", "--triton", "--measure", "--full", "--compile-timeout", "--format", "--json"),
-    *("--no-cache", "--cache-dir"),
-)
 
 
 class LabGroup(click.Group):
@@ -164,21 +161,21 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 
 @main.command(
     ignored=(
-        _ONE_FORM,
+        ONE_FORM,
         Ignored(("--full",), beside="--json"),
-        Ignored(_OF_AN_EXPLANATION, beside="--words"),
+        Ignored(beside="--words"),
     )
 )
 @any_launch_options
 @matrix_options
-@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
-@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
+@kernel_option
+@block_size_option
 @gpu_option
 @triton_option
 @click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
 @click.option("--num-stages", type=Integers(), help="Pipeline stages; several of a FILE.")
 @click.option("--measure", is_flag=True, help="Launch and time it too; needs the GPU here.")
-@click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
+@full_option
 @click.option(
     "--words",
     is_flag=True,
@@ -224,16 +221,16 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     ignored=(
         Ignored(("--runs", "--devices", "--no-resume"), without="--measure"),
         Ignored(("--jobs", "--triton"), beside="--scheduler"),
-        Ignored(("--retry-failed",), beside="--triton"),
-        Ignored(("--no-resume",), beside="--no-cache"),
+        NOTHING_REMEMBERED,
+        NOTHING_KEPT,
     )
 )
 @any_launch_options
 @matrices_options
-@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
+@kernel_option
 @gpu_option
 @triton_option
-@click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")
+@block_sizes_option
 @click.option("--num-warps", type=Integers(), help="[default: 1,2,4,8,16,32]")
 @click.option("--num-stages", type=Integers(), help="[default: 1,2,3,4]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
@@ -241,7 +238,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")
 @view_options
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw curves and heat map there.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@quiet_option
 @click.option("--measure", is_flag=True, help="Time the rows for the GPU of this machine there.")
 @runs_option
 @click.option("--devices", metavar="all|0,1,...", help="GPUs that measure [default: the first].")
@@ -287,11 +284,11 @@ def _print_swept(swept: Swept, form: str | None) -> None:
         _fail("; ".join(swept.complaints), swept.status)
 
 
-@main.command(ignored=(_ONE_FORM,))
+@main.command(ignored=(ONE_FORM,))
 @any_launch_options
 @matrices_options
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
-@click.option("--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice].")
+@block_size_option
 @gpu_option
 @click.option("--num-warps", type=Integers(), help="Warps per program; several of a FILE.")
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
@@ -328,7 +325,7 @@ def compare(
     print_answer(comparison, "json" if as_json else form)
 
 
-@main.command(ignored=(Ignored(_ONE_KERNEL, beside="--points"),))
+@main.command(ignored=(Ignored(beside="--points", taken=("--json",)),))
 @gpu_option
 @click.option("--n-regs", type=int, help="Registers per thread (VGPRs per lane on AMD).")
 @click.option("--shared", type=int, help="Dynamic shared memory per program, bytes.")
@@ -351,7 +348,7 @@ def compare(
     help="A CSV file of target, n_regs, shared, num_warps and optionally num_ctas, sgprs,"
     " static_shared, barriers, tensor_memory; - is standard input. Prints CSV, or JSON.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage: Any) -> None:
     """Work out an occupancy without compiling anything, for one kernel or a table of them."""
     if points is not None:
@@ -390,7 +387,7 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @main.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def _doctor(as_json: bool) -> None:
     """Say what is installed, found and missing; exit 1 where something needed is."""
     from occupancy_lab.cli.doctor import examine, write_findings

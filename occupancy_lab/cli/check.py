@@ -12,16 +12,19 @@ import click
 
 from occupancy_lab.cli.options import (
     DESCRIBED,
+    ONE_FORM,
     Command,
     File,
     Ignored,
     Integers,
+    block_sizes_option,
     cache_options,
     compile_timeout_option,
     described_options,
     first_given,
     format_options,
     gpu_option,
+    kernel_option,
     matrices_options,
     of_launch,
     of_matrix,
@@ -59,7 +62,7 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 @click.command(
     cls=Command,
     ignored=(
-        Ignored(("--format",), beside="--json"),
+        ONE_FORM,
         Ignored(("--where",), beside="--name"),
     ),
 )
@@ -189,7 +192,7 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @click.command(
     cls=Command,
     ignored=(
-        Ignored(("--format",), beside="--json"),
+        ONE_FORM,
         Ignored(("--match",), beside="--triton"),
     ),
 )
@@ -202,9 +205,9 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @format_options
 @described_options
 @matrices_options
-@click.option("--kernel", help="A kernel's name, or a file's KERNEL [default: softmax].")
+@kernel_option
 @gpu_option
-@click.option("--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row].")
+@block_sizes_option
 @click.option("--num-warps", type=Integers(), help="Warps per program, several with commas.")
 @click.option("--num-stages", type=Integers(), help="Pipeline stages, several with commas.")
 @compile_timeout_option

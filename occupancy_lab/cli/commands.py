@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from occupancy_lab.cli.options import (
+    NOTHING_KEPT,
+    NOTHING_REMEMBERED,
     Command,
     File,
     Ignored,
     Names,
     Number,
     any_launch_options,
+    block_size_option,
     cache_options,
     chosen_view,
     compile_timeout_option,
+    full_option,
     grid_options,
-    launch_options,
+    json_option,
     matrix_options,
+    measured_options,
     of_launch,
     of_matrix,
+    quiet_option,
     resume_option,
     retry_option,
     runs_option,
@@ -46,14 +52,12 @@ if TYPE_CHECKING:
 
     from occupancy_lab.tracing.trace import Trace
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-
-@click.command(cls=Command, ignored=(Ignored(("--no-resume",), beside="--no-cache"),))
-@launch_options
-@click.option(
-    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
-)
+@click.command(cls=Command, ignored=(NOTHING_KEPT,))
+@click.option("--cols", type=int, required=True, help="Columns of the matrix.")
+@measured_options
+@block_size_option
+@click.option("--num-warps", type=int, help="Warps per program [default: the kernel's own choice].")
 @click.option("--num-stages", type=int, help="Pipeline stages [default: the kernel's own choice].")
 @click.option(
     "--provider",
@@ -65,7 +69,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 )
 @runs_option
 @compile_timeout_option
-@_as_json
+@json_option
 @resume_option
 @cache_options
 def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> None:
@@ -84,8 +88,8 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
     cls=Command,
     ignored=(
         Ignored(("--runs", "--no-resume"), without="--measure"),
-        Ignored(("--retry-failed",), beside="--triton"),
-        Ignored(("--no-resume",), beside="--no-cache"),
+        NOTHING_REMEMBERED,
+        NOTHING_KEPT,
         Ignored(("--top",), beside="--json", without="--measure"),
     ),
 )
@@ -103,8 +107,8 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
 )
 @runs_option
 @compile_timeout_option
-@_as_json
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@json_option
+@quiet_option
 @resume_option
 @retry_option
 @cache_options
@@ -151,8 +155,8 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 
 @click.command(cls=Command)
 @click.option("--export-csv", type=File(), help="Write each launch to a file.")
-@_as_json
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@json_option
+@quiet_option
 @resume_option
 def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: bool) -> None:
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
@@ -216,8 +220,8 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @_limit("mean-loss", "mean time lost by the first choice")
 @_limit("worst-loss", "worst time lost by the first choice")
 @click.option("--min-rank", type=Number(-1, 1), help="Exit 1 below this correlation.")
-@click.option("--full", is_flag=True, help="Print all there is to say, not one screen.")
-@_as_json
+@full_option
+@json_option
 def evaluate(*, full: bool, as_json: bool, **asked: Any) -> None:
     """Set predicted times against measured ones; exit 1 where a limit is broken."""
     from occupancy_lab.evaluating.evaluation import run
@@ -268,16 +272,12 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
 
 @click.command(cls=Command)
 @click.option("--cols", type=int, default=781, show_default=True, help="Columns of the matrix.")
-@click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it.")
-@click.option("--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16.")
-@click.option(
-    "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
-)
+@measured_options
 @grid_options
 @click.option(
     "--ncu/--no-ncu", default=True, show_default=True, help="Ask Nsight Compute of three of them."
 )
-@_as_json
+@json_option
 def verify(*, as_json: bool, **asked: Any) -> None:
     """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
     from occupancy_lab.measuring.verify import verify_here

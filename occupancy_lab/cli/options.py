@@ -29,19 +29,28 @@ LONGEST_TIMEOUT = 1_000_000.0
 class Ignored:
     """Options that would do nothing beside another, without another, or both."""
 
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """None are all but those of `taken`."""
     beside: str | None = None
     without: str | None = None
+    taken: tuple[str, ...] = ()
 
     def check(self, given: Sequence[str]) -> None:
         """Raise InputError where one of the options is *given* and would do nothing."""
-        found = [option for option in self.options if option in given]
+        kept = {*self.taken, self.beside, "--debug"}
+        others = [option for option in given if option.startswith("-") and option not in kept]
+        found = [option for option in self.options or others if option in given]
         beside = self.beside is None or self.beside in given
         without = self.without is None or self.without not in given
         if found and beside and without:
             why = f" beside {self.beside}" if self.beside else ""
             why += f" without {self.without}" if self.without else ""
             refuse(f"{found[0]} would be ignored{why}")
+
+
+ONE_FORM = Ignored(("--format",), beside="--json")
+NOTHING_KEPT = Ignored(("--no-resume",), beside="--no-cache")
+NOTHING_REMEMBERED = Ignored(("--retry-failed",), beside="--triton")
 
 
 class Command(click.Command):
@@ -159,26 +168,15 @@ class Names(click.ParamType[tuple[str, ...]]):
         return tuple(name.strip() for name in names)
 
 
-def gpu_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the option that names GPUs and targets, as `gpus`."""
-    return click.option(
-        "--gpu",
-        "--target",
-        "gpus",
-        multiple=True,
-        metavar="NAME",
-        help="h100, sm_90, cuda:90:32, mi300x, gfx942, ...; several with commas. "
-        "Default: the GPU at hand, or h100,mi300x.",
-    )(command)
+def together(*options: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what gives a command all of *options*, in their order."""
 
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
 
-def triton_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the option that says which Triton compiles."""
-    return click.option(
-        "--triton",
-        metavar="VERSION",
-        help="Another Triton: a version, such as 3.6.0, or the path of a Python that has it.",
-    )(command)
+    return decorate
 
 
 def _use_directory(
@@ -188,148 +186,149 @@ def _use_directory(
         os.environ["OCCUPANCY_LAB_CACHE_DIR"] = directory
 
 
-def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options that say where compiled resources are kept, or that none are.
-
-    The directory is no argument of it: it is put into the environment.
-    """
-    no_cache = click.option(
-        "--no-cache", is_flag=True, help="Compile anew and keep nothing, nor in Triton's cache."
-    )
-    directory = click.option(
-        "--cache-dir",
-        type=click.Path(file_okay=False),
-        expose_value=False,
-        callback=_use_directory,
-        help="Where compiled resources are kept [default: $OCCUPANCY_LAB_CACHE_DIR or XDG cache].",
-    )
-    return no_cache(directory(command))
-
-
-def retry_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the option that forgets which kernels did not compile."""
-    return click.option(
-        "--retry-failed", is_flag=True, help="Compile again what is remembered as failed."
-    )(command)
-
-
-def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options that choose how its answer is printed."""
-    form = click.option(
+gpu_option = click.option(
+    "--gpu",
+    "--target",
+    "gpus",
+    multiple=True,
+    metavar="NAME",
+    help="h100, sm_90, cuda:90:32, mi300x, gfx942, ...; several with commas. "
+    "Default: the GPU at hand, or h100,mi300x.",
+)
+triton_option = click.option(
+    "--triton",
+    metavar="VERSION",
+    help="Another Triton: a version, such as 3.6.0, or the path of a Python that has it.",
+)
+kernel_option = click.option(
+    "--kernel", help="A kernel's name, or a file's KERNEL [default: softmax]."
+)
+block_size_option = click.option(
+    "--block-size", type=int, help="BLOCK_SIZE [default: the kernel's own choice]."
+)
+block_sizes_option = click.option(
+    "--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row]."
+)
+retry_option = click.option(
+    "--retry-failed", is_flag=True, help="Compile again what is remembered as failed."
+)
+compile_timeout_option = click.option(
+    "--compile-timeout",
+    type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
+    default=120,
+    show_default=True,
+    help="Seconds a compile, or the import of a kernel's file, may take.",
+)
+runs_option = click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="Launches timed of each, at the least.",
+)
+resume_option = click.option(
+    "--no-resume",
+    is_flag=True,
+    help="Measure anew what the same command measured before it was interrupted.",
+)
+quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
+full_option = click.option(
+    "--full", is_flag=True, help="Print all there is to say, not one screen."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+format_options = together(
+    click.option(
         "--format",
         "form",
         type=click.Choice(["terminal", "markdown", "json"]),
         default="terminal",
         show_default=True,
         help="How to print it.",
-    )
-    as_json = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-    return form(as_json(command))
-
-
-def compile_timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the option that says how long a compile may take."""
-    return click.option(
-        "--compile-timeout",
-        type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
-        default=120,
-        show_default=True,
-        help="Seconds a compile, or the import of a kernel's file, may take.",
-    )(command)
-
-
-def runs_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the option that says how often a launch is timed."""
-    return click.option(
-        "--runs",
-        type=click.IntRange(min=1),
-        default=30,
-        show_default=True,
-        help="Launches timed of each, at the least.",
-    )(command)
-
-
-def resume_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the option that leaves what an interrupted run has measured."""
-    return click.option(
-        "--no-resume",
-        is_flag=True,
-        help="Measure anew what the same command measured before it was interrupted.",
-    )(command)
-
-
-def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options of one matrix, and of the launch where one value does."""
-    own = "[default: the kernel's own choice]"
-    return _with_options(
-        command,
-        click.option("--cols", type=int, required=True, help="Columns of the matrix."),
-        click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it."),
-        click.option(
-            "--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16."
-        ),
-        click.option("--block-size", type=int, help=f"BLOCK_SIZE {own}."),
-        click.option("--num-warps", type=int, help=f"Warps per program {own}."),
-    )
-
-
-def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options of one matrix, where a launch of another kind may be asked."""
-    return _with_options(
-        command,
-        click.option("--cols", type=int, help="Columns of the matrix."),
-        click.option("--rows", type=int, help="Rows of it [default: 4096]."),
-        click.option("--dtype", help="float32, float16 or bfloat16 [default: float32]."),
-    )
-
-
-def matrices_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options of several matrices."""
-    return _with_options(
-        command,
-        click.option("--cols", type=Integers(), help="Columns of the matrix."),
-        click.option("--rows", type=Integers(), help="Rows of it [default: 4096]."),
-        click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32]."),
-    )
-
-
-def any_launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options that describe a launch of any kernel of Triton, and its name."""
-    name = click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]")
-    return _with_options(command, name, described_options)
-
-
-def described_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options that describe a launch of any kernel of Triton."""
-    return _with_options(
-        command,
-        click.option(
-            "--signature",
-            metavar="TYPES",
-            help="Its arguments: 'X=*fp16,N=2048,stride=i32:16', or in their order.",
-        ),
-        click.option(
-            "--constexpr",
-            "constexprs",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A constexpr; repeats. Values with commas between them are a launch each.",
-        ),
-        click.option(
-            "--option",
-            "options",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A compiler option, such as maxnreg=128 or waves_per_eu=2; repeats.",
-        ),
-        click.option("--grid", metavar="SIZES", help="4096, 32x32 or 'cdiv(N, BLOCK_SIZE)'."),
-        click.option("--bytes-read", metavar="BYTES", help="A number, 24MiB, or '2 * M * N'."),
-        click.option("--bytes-written", metavar="BYTES", help="As --bytes-read."),
-    )
-
+    ),
+    click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+)
+cache_options = together(
+    click.option(
+        "--no-cache", is_flag=True, help="Compile anew and keep nothing, nor in Triton's cache."
+    ),
+    click.option(
+        "--cache-dir",
+        type=click.Path(file_okay=False),
+        expose_value=False,
+        callback=_use_directory,
+        help="Where compiled resources are kept [default: $OCCUPANCY_LAB_CACHE_DIR or XDG cache].",
+    ),
+)
+matrix_options = together(
+    click.option("--cols", type=int, help="Columns of the matrix."),
+    click.option("--rows", type=int, help="Rows of it [default: 4096]."),
+    click.option("--dtype", help="float32, float16 or bfloat16 [default: float32]."),
+)
+matrices_options = together(
+    click.option("--cols", type=Integers(), help="Columns of the matrix."),
+    click.option("--rows", type=Integers(), help="Rows of it [default: 4096]."),
+    click.option("--dtype", help="Of float32,float16,bfloat16 [default: float32]."),
+)
+measured_options = together(
+    click.option("--rows", type=int, default=4096, show_default=True, help="Rows of it."),
+    click.option(
+        "--dtype", default="float32", show_default=True, help="float32, float16 or bfloat16."
+    ),
+    click.option(
+        "--kernel", default="softmax", show_default=True, help="A kernel's name, or a Python file."
+    ),
+)
+described_options = together(
+    click.option(
+        "--signature",
+        metavar="TYPES",
+        help="Its arguments: 'X=*fp16,N=2048,stride=i32:16', or in their order.",
+    ),
+    click.option(
+        "--constexpr",
+        "constexprs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A constexpr; repeats. Values with commas between them are a launch each.",
+    ),
+    click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A compiler option, such as maxnreg=128 or waves_per_eu=2; repeats.",
+    ),
+    click.option("--grid", metavar="SIZES", help="4096, 32x32 or 'cdiv(N, BLOCK_SIZE)'."),
+    click.option("--bytes-read", metavar="BYTES", help="A number, 24MiB, or '2 * M * N'."),
+    click.option("--bytes-written", metavar="BYTES", help="As --bytes-read."),
+)
+any_launch_options = together(
+    click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"), described_options
+)
+grid_options = together(
+    click.option(
+        "--num-warps",
+        type=Integers(),
+        default="",
+        help="[default: 1,2,4,8,16,32; fewer of wide rows]",
+    ),
+    click.option(
+        "--num-stages", type=Integers(), default="", help="[default: 1,2,3,4, or 1 without a loop]"
+    ),
+)
+view_options = together(
+    click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'."),
+    click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending."),
+    click.option("--top", type=click.IntRange(min=1), help="Show this many rows."),
+    click.option("--csv", "form", flag_value="csv", help="Print CSV."),
+    click.option("--json", "form", flag_value="json", help="Print JSON."),
+    click.option("--export-csv", type=File(), help="Write CSV to a file too."),
+    click.option("--export-json", type=File(), help="Write JSON to a file too."),
+    click.option("--export-markdown", type=File(), help="Write markdown too."),
+)
 
 DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
-"""What `any_launch_options` describe."""
+"""What `described_options` give."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "as_json", "full", "quiet"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
@@ -404,42 +403,6 @@ def _is_given(value: object) -> bool:
     return value is not None and value is not False and value != ()
 
 
-def grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options of the configurations that it goes through."""
-    return _with_options(
-        command,
-        click.option(
-            "--num-warps",
-            type=Integers(),
-            default="",
-            help="[default: 1,2,4,8,16,32; fewer of wide rows]",
-        ),
-        click.option(
-            "--num-stages",
-            type=Integers(),
-            default="",
-            help="[default: 1,2,3,4, or 1 without a loop]",
-        ),
-    )
-
-
-def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *command* the options that choose, sort and write out rows."""
-    return _with_options(
-        command,
-        click.option(
-            "--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'."
-        ),
-        click.option("--sort", metavar="COLUMN", help="Order of the rows; -COLUMN is descending."),
-        click.option("--top", type=click.IntRange(min=1), help="Show this many rows."),
-        click.option("--csv", "form", flag_value="csv", help="Print CSV."),
-        click.option("--json", "form", flag_value="json", help="Print JSON."),
-        click.option("--export-csv", type=File(), help="Write CSV to a file too."),
-        click.option("--export-json", type=File(), help="Write JSON to a file too."),
-        click.option("--export-markdown", type=File(), help="Write markdown too."),
-    )
-
-
 VIEWED = ("where", "sort", "top", "export_csv", "export_json", "export_markdown")
 """What `view_options` give."""
 
@@ -451,9 +414,3 @@ def chosen_view(asked: dict[str, Any]) -> tuple[View, Exports]:
     given = {name: asked.pop(name) for name in VIEWED}
     exports = {name: given.pop(f"export_{name}") for name in ("csv", "json", "markdown")}
     return View(**given), Exports(**exports)
-
-
-def _with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command

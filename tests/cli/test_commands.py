@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
+from in_process import run
 from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
 
 from occupancy_lab.calibrating.calibrate import Calibrated
-from occupancy_lab.cli import main
 from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
@@ -35,21 +35,12 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
     return stand_in
 
 
-def run(*arguments: str) -> int:
-    """Run the tool in this process and give its exit status."""
-    with pytest.raises(SystemExit) as exit_:
-        main(list(arguments))
-    return int(exit_.value.code or 0)
-
-
-def test_measure_takes_its_options(launches: Launches, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measure_takes_its_options(launches: Launches) -> None:
     """Matrix, configuration, providers and runs are those that were asked for."""
     options = "--rows 7 --dtype float16 --num-warps 2 --num-stages 3 --runs 12"
-    status = run(
-        "measure", "--cols", "257", *options.split(), "--provider", "kernel,copy", "--json"
-    )
-    values = values_of(capsys.readouterr().out)
-    assert status == 0
+    done = run("measure", "--cols", "257", *options.split(), "--provider", "kernel,copy", "--json")
+    values = values_of(done.stdout)
+    assert done.returncode == 0
     assert (values["rows"], values["cols"], values["dtype"]) == (7, 257, "float16")
     kernel, copy = values["measured"]
     assert kernel["config"] == {"block_size": 512, "num_warps": 2, "num_stages": 3}
@@ -57,42 +48,40 @@ def test_measure_takes_its_options(launches: Launches, capsys: pytest.CaptureFix
     assert len(launches.asked) == 2
 
 
-def test_measure_prints_all_of_them(launches: Launches, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measure_prints_all_of_them(launches: Launches) -> None:
     """Without a wish every provider is printed, and the terminal's lines fit 80 columns."""
-    assert run("measure", "--cols", "781", "--provider", "all") == 0
-    printed = capsys.readouterr().out
+    done = run("measure", "--cols", "781", "--provider", "all")
+    printed = done.stdout
+    assert done.returncode == 0
     assert all(name in printed for name in ("tutorial", "torch.compile", "naive", "copy"))
     assert max(map(len, printed.splitlines())) <= 80
     assert len(launches.asked) == 6
 
 
-def test_tune_launches_only_with_measure(
-    launches: Launches, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tune_launches_only_with_measure(launches: Launches) -> None:
     """Tuning predicts; --measure launches as many as --top says."""
     asked = ("tune", "--cols", "781", "--num-warps", "4,8", "--quiet")
-    assert run(*asked) == 0
-    assert "Nothing was launched" in capsys.readouterr().out
+    assert "Nothing was launched" in run(*asked).stdout
     assert launches.asked == []
-    assert run(*asked, "--measure", "--top", "2", "--kernel", "softmax") == 0
-    assert "Fastest measured: softmax" in capsys.readouterr().out
+    measured = run(*asked, "--measure", "--top", "2", "--kernel", "softmax")
+    assert measured.returncode == 0
+    assert "Fastest measured: softmax" in measured.stdout
     assert len(launches.asked) == 2
 
 
-def test_measured_sweep_uses_the_devices(
-    launches: Launches, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measured_sweep_uses_the_devices(launches: Launches) -> None:
     """A measured sweep exports the measured columns, from every GPU that was asked for."""
     asked = ("sweep", "--cols", "100,781", "--num-warps", "4", "--num-stages", "1,2", "--quiet")
-    assert run(*asked, "--measure", "--devices", "all", "--runs", "6", "--json") == 0
-    rows = values_of(capsys.readouterr().out)
+    done = run(*asked, "--measure", "--devices", "all", "--runs", "6", "--json")
+    rows = values_of(done.stdout)
+    assert done.returncode == 0
     assert [row["us"] for row in rows] == [10.0] * 4
     assert {row["runs"] for row in rows} == {6}
     assert launches.devices == ("0", "1")
 
 
 def test_interrupted_sweep_prints_and_says_so(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while measuring prints what is finished, says that it is not all, and is exit 130."""
 
@@ -103,15 +92,13 @@ def test_interrupted_sweep_prints_and_says_so(
 
     monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
     asked = ("sweep", "--cols", "781", "--num-warps", "4", "--num-stages", "1,2", "--quiet")
-    assert run(*asked, "--measure", "--json") == 130
-    captured = capsys.readouterr()
-    assert [row["us"] for row in values_of(captured.out)] == [10.0, None]
-    assert captured.err == "occupancy-lab: interrupted; what was finished is above\n"
+    done = run(*asked, "--measure", "--json")
+    assert done.returncode == 130
+    assert [row["us"] for row in values_of(done.stdout)] == [10.0, None]
+    assert done.stderr == "occupancy-lab: interrupted; what was finished is above\n"
 
 
-def test_calibrate_exports_its_launches(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_calibrate_exports_its_launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A calibration is printed, and its launches are written where they were asked to."""
     errors = TimeErrors(launches=1, median=0.03, mean=0.04, p90=0.1, bias=0.0)
     table = pd.DataFrame({"us": [2.5]})
@@ -120,15 +107,15 @@ def test_calibrate_exports_its_launches(
         "occupancy_lab.calibrating.calibrate.calibrate_here", lambda _progress, **_options: made
     )
     exported = tmp_path / "rows.csv"
-    assert run("calibrate", "--export-csv", str(exported)) == 0
-    assert "launch_us" in capsys.readouterr().out
+    done = run("calibrate", "--export-csv", str(exported))
+    assert done.returncode == 0
+    assert "launch_us" in done.stdout
     assert exported.read_text() == "us\n2.5\n"
-    assert run("calibrate", "--json") == 0
-    assert values_of(capsys.readouterr().out)["device"] == "NVIDIA H200"
+    assert values_of(run("calibrate", "--json").stdout)["device"] == "NVIDIA H200"
 
 
 def test_interrupted_calibration_writes_its_launches(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A signal in the middle of a calibration writes the launches that are finished."""
 
@@ -137,15 +124,14 @@ def test_interrupted_calibration_writes_its_launches(
 
     monkeypatch.setattr("occupancy_lab.calibrating.calibrate.calibrate_here", interrupted)
     exported = tmp_path / "rows.csv"
-    assert run("calibrate", "--export-csv", str(exported)) == 143
+    done = run("calibrate", "--export-csv", str(exported))
+    assert (done.returncode, done.stderr.strip()) == (143, "occupancy-lab: interrupted")
     assert exported.read_text() == 'us\n2.5\n""\n'
-    assert capsys.readouterr().err.strip() == "occupancy-lab: interrupted"
 
 
 @pytest.mark.parametrize(("agrees", "status"), [(True, 0), (None, 0), (False, 1)])
 def test_verify_exits_with_1_where_anything_differs(
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     agrees: bool | None,  # noqa: FBT001 - pytest passes parameters
     status: int,
 ) -> None:
@@ -153,19 +139,10 @@ def test_verify_exits_with_1_where_anything_differs(
     check = Check(Config(1024, 8, 2), "programs per SM", 8, 7, agrees, "driver", "it is busy")
     found = Verification((check,))
     monkeypatch.setattr("occupancy_lab.measuring.verify.verify_here", lambda **_asked: found)
-    assert run("verify", "--num-warps", "8") == status
-    assert "programs per SM" in capsys.readouterr().out
-    assert run("verify", "--json") == status
-    (value,) = values_of(capsys.readouterr().out)
+    done = run("verify", "--num-warps", "8")
+    assert done.returncode == status
+    assert "programs per SM" in done.stdout
+    as_json = run("verify", "--json")
+    assert as_json.returncode == status
+    (value,) = values_of(as_json.stdout)
     assert value["agrees"] is agrees
-
-
-def test_cache_directory_is_the_environments(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """--cache-dir is where a command's compiled kernels are kept."""
-    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "other"))
-    kept = tmp_path / "kept"
-    assert run("measure", "--cols", "100", "--provider", "kernel", "--cache-dir", str(kept)) == 0
-    assert list(kept.rglob("*.json"))
-    assert launches.asked

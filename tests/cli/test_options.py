@@ -6,18 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from in_process import run
 
 from occupancy_lab.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def run(*arguments: str) -> int:
-    """Run the tool in this process and give its exit status."""
-    with pytest.raises(SystemExit) as exit_:
-        main(list(arguments))
-    return int(exit_.value.code or 0)
 
 
 REFUSED = {
@@ -49,23 +43,24 @@ REFUSED = {
     "sweep --cols 781 --top 0": "--top",
     "evaluate --max-median nan": "'nan' is not a number",
     "evaluate --file /dev/zero": "'/dev/zero' is not a regular file",
+    "explain --words --json": "--json would be ignored beside --words",
+    "explain --words --cols 781": "--cols would be ignored beside --words",
+    "explain --words --retry-failed": "--retry-failed would be ignored beside --words",
+    "sweep --cols 781 --triton 3.6.0 --scheduler tcp://host:1": "--triton would be ignored",
+    "sweep --cols 781 --triton 3.6.0 --retry-failed": "--retry-failed would be ignored",
 }
 
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_would_be_ignored_is_refused(
-    command: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An option without effect, twice, against another or empty is refused by its name."""
     (tmp_path / "x.csv").write_text("target,n_regs,shared,num_warps\nsm_90,32,0,8\n")
     monkeypatch.chdir(tmp_path)
-    assert run(*(word.replace("''", "") for word in command.split())) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert REFUSED[command] in captured.err
+    done = run(*(word.replace("''", "") for word in command.split()))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert REFUSED[command] in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -79,41 +74,40 @@ def test_what_would_be_ignored_is_refused(
     ],
 )
 def test_named_pipes_are_refused(
-    arguments: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A named pipe, whose other end may never be opened, is no file to read or to write."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
-    assert run(*arguments) == 2
-    assert "'pipe' is not a regular file" in capsys.readouterr().err
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "'pipe' is not a regular file" in done.stderr
 
 
-def test_a_pipe_that_is_open_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_that_is_open_is_read() -> None:
     """The pipe that a shell makes of <(command) is a file of points."""
     reading, writing = os.pipe()
     os.write(writing, b"target,n_regs,shared,num_warps\nsm_90,32,0,8\n")
     os.close(writing)
-    assert run("occupancy", "--points", f"/dev/fd/{reading}") == 0
+    done = run("occupancy", "--points", f"/dev/fd/{reading}")
     os.close(reading)
-    assert "sm_90,32,0,8" in capsys.readouterr().out
+    assert done.returncode == 0
+    assert "sm_90,32,0,8" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["occupancy", "sweep --cols '' --cols 1 --csv --json", "gpus"])
-def test_help_is_given_whatever_stands_beside_it(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_is_given_whatever_stands_beside_it(command: str) -> None:
     """--help is answered where the other options would be refused."""
-    assert run(*(word.replace("''", "") for word in command.split()), "--help") == 0
-    assert capsys.readouterr().out.startswith("Usage:")
+    done = run(*(word.replace("''", "") for word in command.split()), "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage:")
 
 
-def test_nothing_asked_for_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_asked_for_is_the_help() -> None:
     """The bare command prints its help."""
-    assert run() == 0
-    assert "sweep" in capsys.readouterr().out
+    done = run()
+    assert done.returncode == 0
+    assert "sweep" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["--debug explain --cols 0", "explain --cols 0 --debug"])
@@ -139,12 +133,10 @@ def test_debug_works_anywhere(command: str) -> None:
         (f"--{'9x' * 99}",),
     ],
 )
-def test_an_input_is_quoted_shortly(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_input_is_quoted_shortly(arguments: tuple[str, ...]) -> None:
     """A message quotes 40 characters of what was typed, and marks that there were more."""
-    assert run(*arguments) == 2
-    message = capsys.readouterr().err
-    assert "…" in message
-    assert message.count("9") <= 21
-    assert len(message) < 300
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "…" in done.stderr
+    assert done.stderr.count("9") <= 21
+    assert len(done.stderr) < 300

@@ -118,18 +118,3 @@ def test_as_many_allocations_fit_as_are_handed_out(less: int, more: int, name: s
     assert few >= many
     allocated = max(32, 1 << (max(less, more) - 1).bit_length()) if max(less, more) else 0
     assert many == min(32, 512 // allocated if allocated else 32)
-
-
-@given(st.from_type(Resources), st.from_type(CudaArchitecture))
-def test_one_kernel_is_worked_out_like_a_table(resources: Resources, sm: CudaArchitecture) -> None:
-    """The scalar formula gives the limits, and their least, that the vectorised formula gives."""
-    fields = ("n_regs", "num_warps", "shared", "static_shared", "barriers", "tensor_memory")
-    values = {field: getattr(resources, field) for field in fields}
-    points = {key: value if value is None else np.array([value]) for key, value in values.items()}
-    vectorised = limits_of(sm, points)
-    scalar = occupancy(resources, sm)
-    assert scalar.programs_per_multiprocessor == vectorised["active"]
-    for limit in scalar.limits:
-        assert vectorised[limit.resource] == (
-            UNLIMITED if limit.programs is None else limit.programs
-        )

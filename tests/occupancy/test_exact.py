@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from occupancy_lab.gpus import Architecture, CudaArchitecture, architectures
 from occupancy_lab.occupancy import exact_rules, next_steps, occupancy, programs_after
 from occupancy_lab.occupancy.exact import option_for
-from occupancy_lab.occupancy.rule import programs
+from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import NextStep, Resources
 
 ARCHITECTURES = st.sampled_from(list(architectures().values()))
@@ -43,6 +43,23 @@ def scan(
     fixed = min(int(limits[name]) for name in limits if name in {"warps", "programs", "barriers"})
     more, fewer = amounts[(limit > now) & (fixed > now)], amounts[limit < now]
     return (int(more[-1]) if len(more) else None, int(fewer[0]) if len(fewer) else None)
+
+
+@given(st.from_type(Resources), ARCHITECTURES)
+def test_one_kernel_is_worked_out_like_a_table(
+    resources: Resources, architecture: Architecture
+) -> None:
+    """The scalar formula gives the limits, and their least, that the vectorised formula gives."""
+    values = {field: getattr(resources, field) for field in FIELDS}
+    usage = {key: value if value is None else np.array([value]) for key, value in values.items()}
+    table = programs(exact_rules(architecture), SimpleNamespace(**usage), architecture, np.where)
+    found = occupancy(resources, architecture)
+    least = np.minimum.reduce(np.broadcast_arrays(*table.values()))
+    assert found.programs_per_multiprocessor == least
+    assert {
+        limit.resource: UNLIMITED if limit.programs is None else limit.programs
+        for limit in found.limits
+    } == table
 
 
 @settings(max_examples=300)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import HipArchitecture, architectures
-from occupancy_lab.occupancy import hip, occupancy
-from occupancy_lab.occupancy.rule import UNLIMITED, programs
+from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Resources
-
-FIELDS = ("n_regs", "num_warps", "shared", "static_shared", "sgprs", "allocated_vgprs")
 
 
 @pytest.mark.parametrize(
@@ -168,19 +162,3 @@ def test_programs_fit_and_no_more_would(resources: Resources, mp: HipArchitectur
         free[free.index(max(free))] -= granules
         placed += 1
     assert held == placed // resources.num_warps
-
-
-@given(st.from_type(Resources), st.from_type(HipArchitecture))
-def test_one_kernel_is_worked_out_like_a_table(resources: Resources, mp: HipArchitecture) -> None:
-    """The scalar formula gives the limits that the vectorised formula gives."""
-    values = {field: getattr(resources, field) for field in (*FIELDS, "barriers", "agprs")}
-    usage = {key: value if value is None else np.array([value]) for key, value in values.items()}
-    vectorised = programs(hip.RULES, SimpleNamespace(**usage), mp, np.where)
-    found = occupancy(resources, mp)
-    least = np.minimum.reduce(np.broadcast_arrays(*vectorised.values()))
-    assert found.programs_per_multiprocessor == least
-    assert {limit.resource for limit in found.limits} == set(vectorised)
-    for limit in found.limits:
-        assert vectorised[limit.resource] == (
-            UNLIMITED if limit.programs is None else limit.programs
-        )

@@ -262,8 +262,3 @@ def test_other_columns_are_no_formulas_in_a_spreadsheet() -> None:
     assert ",'=1+1," in first
     assert ",'-a," in first
     assert written(first) == first
-
-
-def test_a_mark_of_the_encoding_is_no_text() -> None:
-    """A file as spreadsheets save it is read as any other."""
-    assert read(f"\ufeff{HEADER}\nsm_90,32,0,8\n").equals(read(f"{HEADER}\nsm_90,32,0,8\n"))
