@@ -15,27 +15,21 @@ from urllib.parse import quote
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import check_outputs, export
 from occupancy_lab.plotting.style import save
-from occupancy_lab.reporting.chapters.accuracy import make_accuracy, the_accuracy
-from occupancy_lab.reporting.chapters.benchmark import make_benchmark, the_benchmark
-from occupancy_lab.reporting.chapters.example import the_example
-from occupancy_lab.reporting.chapters.forecast import make_forecast, the_forecast
-from occupancy_lab.reporting.chapters.miscount import (
-    make_excesses,
-    make_miscounts,
-    the_excesses,
-    the_miscounts,
+from occupancy_lab.reporting.chapters.accuracy import (
+    accuracy_sentence,
+    make_accuracy,
+    the_accuracy,
 )
-from occupancy_lab.reporting.chapters.occupancies import make_occupancies, the_occupancies
-from occupancy_lab.reporting.chapters.short import forecast_in_short, in_short
-from occupancy_lab.reporting.chapters.spread import make_spread, the_certainty, the_spread
-from occupancy_lab.reporting.chapters.taken import (
-    make_compiled,
-    make_taken,
-    what_was_compiled,
-    what_was_run,
+from occupancy_lab.reporting.chapters.benchmark import (
+    in_short,
+    make_benchmark,
+    the_bandwidths,
+    the_benchmark,
 )
-from occupancy_lab.reporting.example import make_example
-from occupancy_lab.reporting.page import Page
+from occupancy_lab.reporting.chapters.example import make_example, the_example
+from occupancy_lab.reporting.chapters.miscount import make_miscounts, the_miscounts
+from occupancy_lab.reporting.chapters.taken import how_taken
+from occupancy_lab.reporting.page import Chapter, Page
 from occupancy_lab.reporting.source import file_source, recorded_source
 from occupancy_lab.text.document import html_renderer
 from occupancy_lab.text.words import count
@@ -47,7 +41,9 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
     from markdown_it.utils import EnvType, OptionsDict
 
-    from occupancy_lab.reporting.page import Picture
+    from occupancy_lab.reporting.chapters.accuracy import Accuracy
+    from occupancy_lab.reporting.chapters.benchmark import Benchmark
+    from occupancy_lab.reporting.page import Block, Picture
     from occupancy_lab.reporting.source import Source
 
 
@@ -75,48 +71,42 @@ def make_report(
 
 def write_page(source: Source) -> Page:
     """Return the report of *source*; a chapter that has no rows says so in a sentence."""
+    measured = source.recorded if source.is_predicted else source
+    accuracy = None if measured is None else make_accuracy(measured)
+    origin = None if source.origin is None else make_accuracy(source.origin)
+    benchmark = make_benchmark(source)
+    nothing = "nothing can be predicted of these launches"
     if source.is_predicted:
-        return _predicted_page(source)
-    taken = make_taken(source)
-    benchmark, accuracy = make_benchmark(source), make_accuracy(source)
-    example = make_example(source)
-    problem = None if example is None else example.case.record.problem
+        nothing = f"no time that was measured on {source.gpu.title} is known"
     return Page(
-        f"Fused softmax on {source.gpu.title}",
+        f"Fused softmax on {source.gpu.title}{', predicted' if source.is_predicted else ''}",
         (
-            what_was_run(taken),
-            in_short(benchmark, accuracy),
+            _in_short(source, benchmark, accuracy),
             the_benchmark(benchmark),
-            the_accuracy(accuracy),
-            the_occupancies(None if problem is None else make_occupancies(source, problem)),
-            the_excesses(make_excesses(source)),
-            the_example(example),
-            the_spread(taken, make_spread(source)),
+            the_accuracy(accuracy, nothing),
+            the_miscounts(make_miscounts(source)),
+            the_example(make_example(source)),
+            how_taken(source, accuracy, origin),
         ),
     )
 
 
-def _predicted_page(source: Source) -> Page:
-    """Return the report of predictions, with what others measured beside them."""
-    origin = source.origin
-    compiled, forecast = make_compiled(source), make_forecast(source)
-    own = None if source.recorded is None else make_accuracy(source.recorded)
-    spread = None if source.recorded is None else make_spread(source.recorded)
-    example = make_example(source)
-    problem = None if example is None else example.case.record.problem
-    return Page(
-        f"Fused softmax on {source.gpu.title}, predicted",
-        (
-            what_was_compiled(compiled),
-            forecast_in_short(forecast, own),
-            the_forecast(forecast),
-            the_accuracy(own, f"no time that was measured on {source.gpu.title} is known"),
-            the_occupancies(None if problem is None else make_occupancies(source, problem)),
-            the_miscounts(make_miscounts(source), compiled.origin),
-            the_example(example),
-            the_certainty(compiled, own, None if origin is None else make_accuracy(origin), spread),
-        ),
-    )
+def _in_short(source: Source, benchmark: Benchmark | None, accuracy: Accuracy | None) -> Chapter:
+    """Return the answer in a few sentences and one picture."""
+    blocks: list[Block] = []
+    if source.is_predicted:
+        recorded = "" if source.recorded is None else "; those called recorded were measured on one"
+        blocks.append(
+            "The times of this page are **predictions**: nothing was launched on"
+            f" {source.gpu.title} for it{recorded}."
+        )
+    if benchmark is not None:
+        blocks.append(" ".join(in_short(benchmark)))
+    if accuracy is not None:
+        blocks.append(accuracy_sentence(accuracy))
+    if benchmark is not None:
+        blocks.append(the_bandwidths(benchmark))
+    return Chapter("In short", tuple(blocks or ["Left out: nothing of these can be predicted."]))
 
 
 STYLE = """\

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.files import plain_rows
+from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.occupancy import occupancy
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.recorded import latest_launches
 from occupancy_lab.text.words import count
@@ -20,16 +21,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
     from occupancy_lab.reporting.source import Source
-    from occupancy_lab.values import Config, Occupancy, Problem, Resources
+    from occupancy_lab.values import Config, Problem
 
     Row = Mapping[Any, Any]
 
     Name = tuple[str, Config]
+    """A kernel and its configuration."""
 
 
-def row_record(row: Mapping[Any, Any], gpu: Gpu) -> Record:
+def row_name(row: Row) -> Name:
+    """Return the kernel of a row and its configuration."""
+    return str(row["kernel"]), row_config(row)
+
+
+def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
+    """Return the kernel and the configuration that the tutorial launches on *problem*."""
+    config = load_kernel(TUTORIAL_KERNEL).default_config(problem, gpu.architecture.max_shared)
+    return TUTORIAL_KERNEL, config
+
+
+def row_record(row: Row, gpu: Gpu) -> Record:
     """Return the record of a row that was compiled and fits *gpu*."""
     return record_of(
         load_kernel(str(row["kernel"])),
@@ -41,22 +55,38 @@ def row_record(row: Mapping[Any, Any], gpu: Gpu) -> Record:
     )
 
 
+def tutorial_us(record: Record) -> float | None:
+    """Return the predicted time of a launch with the num_programs of the tutorial's formula.
+
+    None where the formula fails, the launch is refused, or nothing is predicted of it.
+    """
+    if record.tutorial_plan.num_programs is None:
+        return None
+    predicted = record.prediction if record.miscount is None else record.tutorial_prediction
+    return None if predicted is None else predicted.us
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One configuration, launched with as many programs as fit."""
 
     kernel: str
     config: Config
-    resources: Resources
-    occupancy: Occupancy
+    calculation: Calculation
     us: float
     recorded_us: float | None = None
     """Beside a predicted time: what others measured on a GPU of the kind; None for nothing."""
 
     @property
+    def occupancy(self) -> float:
+        """The occupancy as a share."""
+        return self.calculation.occupancy.occupancy
+
+    @property
     def instructions(self) -> int | None:
         """Instructions that the warps of a program issue for a row; None where not counted."""
-        found = self.resources.loop_instructions or self.resources.instructions
+        resources = self.calculation.resources
+        found = resources.loop_instructions or resources.instructions
         return None if found is None else found * self.config.num_warps
 
 
@@ -66,34 +96,26 @@ def rows_of(table: pd.DataFrame, problem: Problem) -> pd.DataFrame:
     return latest_launches(table[same & (table["dtype"] == problem.dtype)])
 
 
-def variants_of(source: Source, problem: Problem) -> tuple[Variant, ...]:
-    """Return the configurations of *problem* that have a time, in the order of the rows."""
-    known = launches_of(source.recorded, problem)
-    recorded = {name: float(row["us"]) for name, row in known.items()}
-    return tuple(
-        _variant(row, source.gpu, recorded.get(name))
-        for name, row in launches_of(source, problem).items()
-    )
-
-
 def launches_of(source: Source | None, problem: Problem) -> dict[Name, Row]:
     """Return the rows of *source* for *problem* as planned, by kernel and configuration."""
     if source is None:
         return {}
-    rows = plain_rows(rows_of(source.planned, problem))
-    return {(str(row["kernel"]), row_config(row)): row for row in rows}
+    return {row_name(row): row for row in plain_rows(rows_of(source.planned, problem))}
 
 
-def _variant(row: Row, gpu: Gpu, recorded_us: float | None) -> Variant:
-    resources = row_resources(row)
-    return Variant(
-        kernel=str(row["kernel"]),
-        config=row_config(row),
-        resources=resources,
-        occupancy=occupancy(resources, gpu.architecture),
-        us=float(row["us"]),
-        recorded_us=recorded_us,
-    )
+def variants_of(source: Source, problem: Problem) -> dict[Name, Variant]:
+    """Return the configurations of *problem* that have a time, in the order of the rows."""
+    recorded = launches_of(source.recorded, problem)
+    return {
+        (kernel, config): Variant(
+            kernel,
+            config,
+            calculate(row_resources(row), source.gpu),
+            float(row["us"]),
+            float(recorded[kernel, config]["us"]) if (kernel, config) in recorded else None,
+        )
+        for (kernel, config), row in launches_of(source, problem).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +152,9 @@ def known_summary(numbers: Iterable[float | None]) -> Summary | None:
     return summary_of(found) if found else None
 
 
-def share(number: float) -> str:
-    """Return 0.0314 as "3.1%"."""
-    return f"{100 * number:.1f}%"
+def span_words(least: str, most: str) -> str:
+    """Return "4.9% to 6.8%", or one of the two where they are the same."""
+    return least if least == most else f"{least} to {most}"
 
 
 def config_words(kernel: str, config: Config) -> str:

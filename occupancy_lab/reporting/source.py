@@ -45,14 +45,12 @@ class TimeWords:
     """What the times are."""
     take: str
     """What launches do, before the times that they take."""
-    are: str
-    """What launches are, before what they turned out to be."""
     alike: float
     """Times that differ by less than this share say nothing of which is shorter."""
 
 
-MEASURED = TimeWords("measured", "take", "are", alike=0.0)
-PREDICTED = TimeWords("predicted", "are predicted to take", "are predicted to be", alike=0.05)
+MEASURED = TimeWords("measured", "take", alike=0.0)
+PREDICTED = TimeWords("predicted", "are predicted to take", alike=0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +171,6 @@ FREE_TEXT = (
     *("torch", "triton", "timer", "l2", "throttled", "use"),
 )
 """Columns in which a file may say anything."""
-WHOLE = ("runs", "sm_mhz")
 NAME = ["kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "use"]
 """The columns that two launches share which differ in their num_programs alone."""
 
@@ -332,7 +329,7 @@ def make_source(
         table=table,
         planned=planned,
         predictions=planned.iloc[:0] if basis is None else model.claims(planned, {}, gpu, basis),
-        providers=pd.DataFrame() if providers is None else _typed(_measured(providers)),
+        providers=pd.DataFrame() if providers is None else _measured(providers),
     )
 
 
@@ -349,10 +346,10 @@ def _check(table: pd.DataFrame, file: str | None) -> None:
 
 
 def _typed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with its texts as markdown, and whole numbers where there is no fraction."""
+    """Return *table* with its texts as markdown."""
     texts = {
         name: table[name].map(lambda text: literal(str(text)), na_action="ignore")
         for name in FREE_TEXT
         if name in table
     }
-    return table.assign(**texts).astype(dict.fromkeys(WHOLE, "Int64"))
+    return table.assign(**texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from small_table import H200, providers, row, rows, table_of
+from small_table import H100, H200, row, table_of
 
 from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.reporting.chapters.benchmark import (
@@ -14,9 +14,8 @@ from occupancy_lab.reporting.chapters.benchmark import (
     TUTORIAL,
     make_benchmark,
 )
-from occupancy_lab.reporting.source import COPY, make_source, recorded_source
+from occupancy_lab.reporting.source import COPY, make_predicted, make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
-from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
     from occupancy_lab.reporting.chapters.benchmark import Benchmark
@@ -31,19 +30,27 @@ def benchmark(small: Source) -> Benchmark:
     return found
 
 
+@pytest.fixture
+def forecast(predicted: Source) -> Benchmark:
+    """Return the benchmark as it is predicted for an H100."""
+    found = make_benchmark(predicted)
+    assert found is not None
+    return found
+
+
 def test_least_predicted_is_chosen_and_least_measured_fastest(benchmark: Benchmark) -> None:
     """Both are sought among all kernels; a time decides nothing of the choice."""
     assert [width.cols for width in benchmark.widths] == [256, 512, 1024]
-    assert [width.chosen.kernel for width in benchmark.widths] == ["softmax"] + ["softmax_row"] * 2
+    kernels = [kernel for kernel, _ in (width.chosen for width in benchmark.widths)]
+    assert kernels == ["softmax", "softmax_row", "softmax_row"]
     assert [width.us[CHOSEN] for width in benchmark.widths] == [9.0, 9.0, 15.5]
     assert [width.us[FASTEST] for width in benchmark.widths] == [8.0, 9.0, 15.5]
-    assert [width.is_right for width in benchmark.widths] == [False, True, True]
     assert [width.configurations for width in benchmark.widths] == [3, 3, 3]
 
 
 def test_lost_is_the_time_over_the_fastest(benchmark: Benchmark) -> None:
     """A loss is a share of the fastest time; its mean goes over every width."""
-    lost = benchmark.lost()
+    lost = benchmark.longer(CHOSEN, FASTEST)
     assert (lost.count, lost.least, lost.median, lost.most) == (3, 0.0, 0.0, 0.125)
     assert lost.mean == pytest.approx(0.125 / 3)
 
@@ -51,40 +58,25 @@ def test_lost_is_the_time_over_the_fastest(benchmark: Benchmark) -> None:
 def test_tutorial_is_launched_with_its_own_num_programs(benchmark: Benchmark) -> None:
     """Of the tutorial's configuration only the launch with its formula's num_programs counts."""
     assert [width.us[TUTORIAL] for width in benchmark.widths] == [12.0, 13.0, 20.0]
-    against = benchmark.against_chosen(TUTORIAL)
-    assert against.median == pytest.approx(12 / 9)
-    assert against.most == pytest.approx(13 / 9)
+    against = benchmark.rivals()[TUTORIAL]
+    assert (against.median, against.most) == (pytest.approx(12 / 9), pytest.approx(13 / 9))
 
 
 def test_providers_are_those_of_the_same_matrix(benchmark: Benchmark) -> None:
     """The latest time counts; what has none, or is of another matrix, does not."""
     assert benchmark.names == (CHOSEN, FASTEST, TUTORIAL, "torch", COPY)
     assert [width.us.get("torch") for width in benchmark.widths] == [10.0, 18.0, None]
-    assert [width.cols for width in benchmark.with_name(COPY)] == [256]
+    assert [width.us.get(COPY) for width in benchmark.widths] == [7.0, None, None]
 
 
 def test_bandwidth_counts_one_read_and_one_write(benchmark: Benchmark) -> None:
     """4096 x 256 elements of 4 bytes, read and written, over the time."""
-    assert benchmark.widths[0].gbs(CHOSEN) == pytest.approx(2 * 4096 * 256 * 4 / 9.0 / 1e3)
+    assert benchmark.widths[0].gbs(9.0) == pytest.approx(2 * 4096 * 256 * 4 / 9.0 / 1e3)
 
 
 def test_neighbours_with_one_choice_are_one_span(benchmark: Benchmark) -> None:
     """BLOCK_SIZE follows from the columns and tells no choices apart."""
-    assert [[width.cols for width in span] for span in benchmark.spans] == [
-        [256],
-        [512, 1024],
-    ]
-
-
-def test_longer_times_change_bandwidths_alone() -> None:
-    """Twice the time is half the bandwidth, and the same losses."""
-    slower = [one | {"us": None if one["us"] is None else 2 * one["us"]} for one in rows()]
-    once = make_benchmark(make_source(H200, table_of(rows()), providers()))
-    twice = make_benchmark(make_source(H200, table_of(slower), providers()))
-    assert once is not None
-    assert twice is not None
-    assert twice.lost() == once.lost()
-    assert twice.widths[0].gbs(CHOSEN) == pytest.approx(once.widths[0].gbs(CHOSEN) / 2)
+    assert [[width.cols for width in span] for span in benchmark.spans] == [[256], [512, 1024]]
 
 
 def test_one_width_is_no_benchmark() -> None:
@@ -99,7 +91,11 @@ def test_a_file_without_uses_is_a_benchmark_of_its_commonest_rows() -> None:
     launches = [row(cols=cols, rows=100) for cols in (256, 512, 700)] + [row(cols=256), row()]
     found = make_benchmark(make_source(H200, table_of(launches).drop(columns="use")))
     assert found is not None
-    assert (found.rows, [width.cols for width in found.widths]) == (100, [256, 512, 700])
+    assert [(one.problem.rows, one.cols) for one in found.widths] == [
+        (100, 256),
+        (100, 512),
+        (100, 700),
+    ]
 
 
 def test_the_fastest_is_that_of_explain() -> None:
@@ -107,6 +103,35 @@ def test_the_fastest_is_that_of_explain() -> None:
     benchmark = make_benchmark(recorded_source("h200"))
     assert benchmark is not None
     for width in benchmark.widths:
-        problem = Problem(benchmark.rows, width.cols, benchmark.dtype)
-        fastest = recorded_ranking("h200", problem, SOFTMAXES)[0]
-        assert width.fastest.us == fastest.measurement.us
+        fastest = recorded_ranking("h200", width.problem, SOFTMAXES)[0]
+        assert width.us[FASTEST] == fastest.measurement.us
+
+
+def test_every_width_is_predicted(forecast: Benchmark) -> None:
+    """Of each width there are the best, never with the tutorial's stages, and its own launch."""
+    assert [width.cols for width in forecast.widths] == [256, 512, 1024]
+    assert all(width.us[CHOSEN] < width.us[TUTORIAL] for width in forecast.widths)
+    assert {config.num_stages for _, config in (width.chosen for width in forecast.widths)} == {1}
+
+
+def test_recorded_widths_need_not_be_the_benchmarks(forecast: Benchmark) -> None:
+    """781 columns were measured by others and compiled; 999 were not compiled, and are left out."""
+    assert {one.cols: one.recorded for one in forecast.beside} == {
+        256: {TUTORIAL: 11.0, "torch": 10.0, COPY: 7.0, FASTEST: 8.0},
+        512: {"torch": 18.0},
+        781: {TUTORIAL: 16.0, COPY: 10.5, FASTEST: 12.0},
+    }
+
+
+def test_rivals_are_measured_against_measured(forecast: Benchmark) -> None:
+    """A measured time is set against the fastest measured, where both are known."""
+    rivals = forecast.rivals()
+    assert (rivals[TUTORIAL].count, rivals[TUTORIAL].most) == (2, pytest.approx(11 / 8))
+    assert "torch.compile" not in rivals
+
+
+def test_nothing_recorded_leaves_the_predictions(small: Source) -> None:
+    """Where others measured nothing the benchmark is predicted all the same."""
+    found = make_benchmark(make_predicted(H100, small))
+    assert found is not None
+    assert (len(found.widths), found.beside, found.rivals()) == (3, (), {})

@@ -36,9 +36,7 @@ def test_page_of_a_gpu_that_nobody_recorded(key: str) -> None:
     text = page.to_markdown(lambda picture: picture.words)
     title = find_gpu(key).title
     assert text.startswith(f"# Fused softmax on {title}, predicted")
-    assert "no time that was measured on one is known" in text
     assert "The kernels were compiled for this page." in text
-    assert "float32, 2 widths" in text
+    assert "2 widths of 4096 rows, float32." in text
     assert f"How far they are off on {title} nobody has measured." in text
-    assert ("Predicted, num_stages" in text) == (key == "a100")
-    assert "was measured on" not in text.split("## Where the tutorial")[1].split("##")[0]
+    assert ("num_stages 4 takes" in text) == (key == "a100")

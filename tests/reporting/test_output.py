@@ -69,9 +69,9 @@ def test_markdown_links_its_pictures(file: str, tmp_path: Path) -> None:
     text = (tmp_path / "my report.md").read_text(encoding="utf-8")
     links = re.findall(r"!\[[^\]]+\]\(my%20report/(\w+\.svg)\)", text)
     assert sorted(links) == sorted(one.name for one in (tmp_path / "my report").iterdir())
-    assert len(links) == len(set(links)) == 6
+    assert len(links) == len(set(links)) == 4
     assert said == (
-        f"{tmp_path / 'my report.md'} is written, with 6 pictures in {tmp_path / 'my report'}.\n"
+        f"{tmp_path / 'my report.md'} is written, with 4 pictures in {tmp_path / 'my report'}.\n"
     )
     made = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     run(file=file, output=str(tmp_path / "my report.md"))
@@ -86,8 +86,8 @@ def test_html_needs_nothing_else(file: str, html: str, tmp_path: Path) -> None:
     page = Outline()
     page.feed(html)
     assert not page.open
-    assert (page.tags.count("h1"), page.tags.count("h2"), page.tags.count("img")) == (1, 8, 6)
-    assert page.tags.count("table") > 10
+    assert (page.tags.count("h1"), page.tags.count("h2"), page.tags.count("img")) == (1, 6, 4)
+    assert page.tags.count("table") > 5
     assert all(page.alternatives)
     for source in page.sources:
         kind, data = source.split(",", 1)
@@ -110,7 +110,7 @@ def test_same_content_in_both_forms(markdown: str, html: str) -> None:
 def test_without_a_file_pictures_are_sentences(markdown: str) -> None:
     """Printed markdown refers to no picture that is not there."""
     assert "![" not in markdown
-    assert markdown.count("*Picture: ") == 6
+    assert markdown.count("*Picture: ") == 4
 
 
 def test_form_goes_before_the_suffix(file: str, tmp_path: Path) -> None:
@@ -143,5 +143,5 @@ def test_one_launch_is_a_report_too(tmp_path: Path) -> None:
     path = tmp_path / "one.csv"
     table_of([row()]).drop(columns="use").to_csv(path, index=False)
     text = run(file=str(path))
-    assert text.count("\n## ") == 8
-    assert text.count("Left out: ") == 4
+    assert text.count("\n## ") == 6
+    assert text.count("Left out: ") == 3

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting.source import Source
 
 NAMES = {
-    "small": ("bandwidths", "losses", "accuracy", "occupancies", "excesses", "example"),
-    "predicted": ("bandwidths", "accuracy", "occupancies", "example"),
+    "small": ("bandwidths", "accuracy", "excesses", "example"),
+    "predicted": ("bandwidths", "accuracy", "excesses", "example"),
 }
 """The pictures by the source that they are of."""
 

@@ -9,8 +9,7 @@ from small_table import H200, row, rows, table_of
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.reporting.chapters.benchmark import MEANINGS, STYLES
-from occupancy_lab.reporting.chapters.short import RIVALS
+from occupancy_lab.reporting.chapters.benchmark import RIVALS, STYLES
 from occupancy_lab.reporting.source import (
     MEASURED,
     PREDICTED,
@@ -42,11 +41,10 @@ def file(tmp_path: Path) -> str:
 def test_recorded_rows_are_an_h200s() -> None:
     """Without a name the recorded H200 is reported, with what else was timed on it.
 
-    That has a meaning, a curve and a sentence on the page.
+    That has a curve and a name on the page.
     """
     found = recorded_source(None)
     for name in set(found.providers["provider"]):
-        assert name in MEANINGS
         assert name in STYLES
         assert name in RIVALS
     assert found.gpu == H200

@@ -1,69 +1,77 @@
-"""What was run, and what could not be."""
+"""How the numbers were taken: the conditions, what has no time, how far times spread."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
+from small_table import H100, H200, checks, row, table_of
 
-from small_table import H200, row, table_of
-
-from occupancy_lab.reporting.chapters.taken import make_taken, what_was_run
+from occupancy_lab.reporting.chapters.taken import how_taken
 from occupancy_lab.reporting.page import Commands
 from occupancy_lab.reporting.source import make_source
+from occupancy_lab.text.document import Table
 
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.source import Source
+WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
 
 
-def test_launches_are_counted_by_use(small: Source) -> None:
-    """Every row with a time counts, those with the tutorial's num_programs too."""
-    taken = make_taken(small)
-    assert taken.measured == {"benchmark": 12, "tuning": 8, "held out": 2}
-    assert taken.untimed == {"compile timed out": 1}
-    assert taken.providers == {"torch": 3, "copy": 2, "naive": 1}
-    assert [kernel.name for kernel in taken.kernels] == ["softmax", "softmax_row"]
+def taken(*launches: dict[str, object], gpu: object = H200) -> tuple[dict[str, str], str]:
+    """Return the table of the chapter on *launches*, and its sentences."""
+    table, sentences, *_ = how_taken(make_source(gpu, table_of([*launches])), None, None).blocks
+    assert isinstance(table, Table)
+    return dict(table.rows), str(sentences)
 
 
 def test_every_value_of_a_condition_is_told() -> None:
     """Rows of two days say both; a clock has no fraction, and what nobody knows is left out."""
-    table = table_of([row(date="2026-11-22", sm_mhz=1200), row(), row(driver=None)])
-    taken = make_taken(make_source(H200, table))
-    assert taken.conditions["date"] == ("2026-11-21", "2026-11-22")
-    assert taken.conditions["sm_mhz"] == ("1200", "1980")
-    assert taken.conditions["throttled"] == ()
-    table = what_was_run(taken).blocks[0]
-    assert ("date", "2026-11-21 and 2026-11-22") in table.rows
-    assert "clock held down by" not in {cells[0] for cells in table.rows}
+    table, _ = taken(row(date="2026-11-22", sm_mhz=1200), row(), row(driver=None))
+    assert table["date"] == "2026-11-21 and 2026-11-22"
+    assert table["clock after the launches, MHz"] == "1200 and 1980"
+    assert "clock held down by" not in table
 
 
-def test_launches_without_a_time_say_why() -> None:
-    """A launch that failed is counted, with the first reason."""
-    failed = row(num_warps=4) | {"measured": "launch failed", "us": None, "why_not": "no <luck>"}
-    taken = make_taken(make_source(H200, table_of([row(), failed, row(gpu="h100", cols=3)])))
-    assert (taken.untimed, taken.reasons) == (
-        {"launch failed": 1},
-        {"launch failed": r"no \<luck\>"},
+def test_launches_without_a_time_are_counted() -> None:
+    """A launch that failed is counted, those of another GPU are not."""
+    failed = row(num_warps=4) | {"measured": "launch failed", "us": None}
+    _, said = taken(row(), failed, row(gpu="h100", cols=3))
+    assert "Configurations without a time: 1 launch failed." in said
+
+
+@pytest.mark.parametrize(
+    ("launches", "said"),
+    [
+        (
+            (row(), row(num_stages=1, us_low=9.0, us_high=12.0)),
+            "is 22.5% of their median wide, 28.5% or more for one kind in ten, and 30.0% at worst",
+        ),
+        (
+            (
+                row(**WRONG, us=10.0),
+                row(**WRONG, us=11.0, use="benchmark"),
+                row(**WRONG, us=20.0, as_tutorial=True),
+            ),
+            "the longest median is 10.0% above the shortest",
+        ),
+        ((row(mostly_launch=True), row(cols=3)), "1 of 2 take less than twice an empty kernel"),
+        (
+            (row(relative_error=2e-7), row(dtype="float16", relative_error=1e-4)),
+            "differences are 2.0e-07 (float32) and 1.0e-04 (float16)",
+        ),
+    ],
+    ids=["range", "measured twice", "short", "errors"],
+)
+def test_what_could_mislead_is_told(launches: tuple[dict[str, object], ...], said: str) -> None:
+    """Ranges, launches in two parts of a run, short launches and inexact results have a number."""
+    assert said in taken(*launches)[1]
+
+
+def test_a_bare_time_says_what_it_is() -> None:
+    """Where nobody told the spread, the launches or the clock, what is known is still said."""
+    assert taken(*checks(), gpu=H100)[1] == (
+        "- Each measured time is a median, timed with do_bench, the L2 cache flushed before each."
     )
-    words = [block for block in what_was_run(taken).blocks if isinstance(block, str)]
-    assert "Configurations without a time: 1 (launch failed)." in words
-    assert r"The first of those that ended as *launch failed*: no \<luck\>" in words
-
-
-def test_the_first_reason_is_told_of_several() -> None:
-    """Of launches that ended alike the first one's reason is told, where the first has one."""
-    failed = row() | {"measured": "launch failed", "us": None}
-    reasons = (None, "the first", "the last")
-    rows = [failed | {"cols": 64 * n, "why_not": why} for n, why in enumerate(reasons, start=1)]
-    taken = make_taken(make_source(H200, table_of([row(), *rows])))
-    assert taken.reasons == {"launch failed": "the first"}
 
 
 def test_commands_repeat_it() -> None:
     """A file, whatever its name, is read again."""
-    found = make_source(H200, table_of([row()]), file="a b`.csv")
-    (commands,) = (one for one in what_was_run(make_taken(found)).blocks if is_command(one))
+    source = make_source(H200, table_of([row()]), file="a b`.csv")
+    (commands,) = (one for one in how_taken(source, None, None).blocks if isinstance(one, Commands))
     assert commands.lines == ("occupancy-lab report --gpu h200 --file 'a b`.csv' --output h200.md",)
-
-
-def is_command(block: object) -> bool:
-    """Whether *block* is lines for a shell."""
-    return isinstance(block, Commands)

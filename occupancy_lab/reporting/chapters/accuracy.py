@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, des
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.sweeping.recorded import CHECK
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,33 +35,15 @@ USES: Mapping[str, str] = {
     ALL: "of these rows",
 }
 """What the shapes of a use are, those first that say the most of predictions."""
-BY = "bound"
-"""What launches are told apart by."""
-WORST = 10
-"""How many of the worst predicted launches are listed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One launch."""
-
-    bound: str
-    predicted_us: float
-    measured_us: float
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """How good predictions are, by use: shapes that the model was not made with first."""
 
-    evaluation: Evaluation
-    points: tuple[tuple[Point, ...], ...]
-    """The launches behind each result of the evaluation."""
-
-    @property
-    def results(self) -> tuple[Result, ...]:
-        """The results, one a use."""
-        return self.evaluation.results
+    results: tuple[Result, ...]
+    launches: tuple[pd.DataFrame, ...] = field(compare=False, repr=False)
+    """The rows behind each result, with what is predicted of them."""
 
 
 def make_accuracy(source: Source) -> Accuracy | None:
@@ -74,37 +56,48 @@ def make_accuracy(source: Source) -> Accuracy | None:
     found = []
     for use in USES:
         rows = source.predictions[source.predictions["use"] == use]
-        if rows.empty:
-            continue
-        without = int((source.planned["use"] == use).sum()) - len(rows)
-        result = make_result(rows, use, without, source.gpu, source.basis, WORST)
-        groups = tuple(group for group in result.groups if group.by == BY)
-        found.append((dataclasses.replace(result, groups=groups), _points(rows)))
-    results, points = zip(*found, strict=True)
-    return Accuracy(Evaluation(results), points)
+        if not rows.empty:
+            without = int((source.planned["use"] == use).sum()) - len(rows)
+            result = make_result(rows, use, without, source.gpu, source.basis, top=0)
+            found.append((result, rows))
+    results, launches = zip(*found, strict=True)
+    return Accuracy(results, launches)
 
 
-def _points(predicted: pd.DataFrame) -> tuple[Point, ...]:
-    columns = zip(predicted["bound"], predicted["predicted_us"], predicted["us"], strict=True)
-    return tuple(Point(str(bound), float(model_us), float(us)) for bound, model_us, us in columns)
+def accuracy_sentence(accuracy: Accuracy) -> str:
+    """Say how far predictions are off, by the shapes that say the most of them."""
+    result = accuracy.results[0]
+    scores = {name: metric.write(result.score) for name, metric in METRICS.items()}
+    return (
+        f"On {count(result.shapes, 'shape')} {USES[result.use]}, a predicted time is off by"
+        f" **{scores['median']}** at the median and by less than {scores['p90']} for nine launches"
+        f" in ten. The configuration predicted best loses {scores['mean_loss']} there on average,"
+        f" and {scores['worst_loss']} at worst."
+    )
 
 
 TITLE = "Predicted against measured"
 
 
-NOTHING = "nothing can be predicted of these launches"
-
-
-def the_accuracy(accuracy: Accuracy | None, why_not: str = NOTHING) -> Chapter:
+def the_accuracy(accuracy: Accuracy | None, why_not: str) -> Chapter:
     """Say how good the predictions are, for each use apart, or else *why_not*."""
     if accuracy is None:
         return Chapter(TITLE, (f"Left out: {why_not}.",))
-    kinds = [f"*{one.use.capitalize()}*: shapes {USES[one.use]}." for one in accuracy.results]
-    kinds.append("Launches of another number of programs than fits are left out here.")
-    return Chapter(
-        TITLE,
-        (" ".join(kinds), _picture(accuracy), *accuracy.evaluation.to_document().sections),
+    kinds = [
+        f"*{one.use.capitalize()}*: {one.launches} launches of {count(one.shapes, 'shape')}"
+        f" {USES[one.use]}."
+        for one in accuracy.results
+    ]
+    first = accuracy.results[0]
+    by_occupancy = METRICS["mean_loss"].write(first.scores[-1])
+    kinds.append(
+        "Only launches with as many programs as fit count. Taking the highest occupancy instead of"
+        f" the least predicted time would lose {by_occupancy} on average on the first of these."
+        " `occupancy-lab evaluate --full` says what the numbers are, and which launches are"
+        " predicted worst."
     )
+    (overview,) = Evaluation(accuracy.results).to_document(full=False).sections[0].tables
+    return Chapter(TITLE, (" ".join(kinds), overview, _picture(accuracy)))
 
 
 def _picture(accuracy: Accuracy) -> Picture:
@@ -141,19 +134,20 @@ MARGIN = 1.3
 
 def draw_accuracy(accuracy: Accuracy) -> Figure:
     """Return a figure of every launch, predicted over measured time, a panel a use."""
+    import pandas as pd
+
     uses = [result.use for result in accuracy.results]
-    every = [point for points in accuracy.points for point in points]
-    times = [us for point in every for us in (point.predicted_us, point.measured_us)]
-    limits = min(times) / MARGIN, max(times) * MARGIN
+    every = pd.concat(accuracy.launches)
+    times = every[["predicted_us", "us"]].to_numpy()
+    limits = float(times.min()) / MARGIN, float(times.max()) * MARGIN
     with styled():
         figure = Figure(figsize=(PANEL * max(len(uses), 1.4), HEIGHT), layout="constrained")
         panels = figure.subplots(1, len(uses), sharex=True, sharey=True, squeeze=False)[0]
-        for axes, use, points in zip(panels, uses, accuracy.points, strict=True):
-            _draw(axes, points, limits)
-            axes.set_title(f"{use}: {len(points)} launches")
+        for axes, use, rows in zip(panels, uses, accuracy.launches, strict=True):
+            _draw(axes, rows, limits)
+            axes.set_title(f"{use}: {len(rows)} launches")
         panels[0].set_ylabel("predicted us")
-        met = [bound for bound in COLOURS if any(point.bound == bound for point in every)]
-        _key(panels[0], met)
+        _key(panels[0], [bound for bound in COLOURS if (every["bound"] == bound).any()])
         caption = f"In the grey band a prediction is off by less than {BAND:.0%}."
         figure.supxlabel(caption, x=0.01, ha="left", color=MUTED, fontsize=9)
         title = "Predicted over measured time of a launch"
@@ -162,23 +156,16 @@ def draw_accuracy(accuracy: Accuracy) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, points: Sequence[Point], limits: tuple[float, float]) -> None:
+def _draw(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     low, high = limits
     ends = [low, high]
     lower, upper = ([end * factor for end in ends] for factor in (1 - BAND, 1 + BAND))
     axes.fill_between(ends, lower, upper, color=FAINT, linewidth=0)
     axes.plot(ends, ends, color=MUTED, linewidth=0.8)
+    style: Mapping[str, Any] = {"markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
     for bound, colour in COLOURS.items():
-        of_bound = [point for point in points if point.bound == bound]
-        axes.plot(
-            [point.measured_us for point in of_bound],
-            [point.predicted_us for point in of_bound],
-            "o",
-            color=colour,
-            markersize=3,
-            markeredgewidth=0,
-            alpha=0.6,
-        )
+        of_bound = rows[rows["bound"] == bound]
+        axes.plot(of_bound["us"], of_bound["predicted_us"], "o", color=colour, **style)
     axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, xlabel="measured us")
     axes.set_aspect("equal")
     steps = (1,) if high / low > WIDE else (1, 2, 5)
@@ -192,6 +179,5 @@ def _key(axes: Axes, bounds: Sequence[str]) -> None:
     """Name the colours in the corner that no launch comes near."""
     axes.text(0.03, 0.97, "bound by", va="top", color=INK, transform=axes.transAxes)
     for place, bound in enumerate(bounds, start=1):
-        height = 0.97 - LINE * place
         style: Mapping[str, Any] = {"va": "top", "color": COLOURS[bound]}
-        axes.text(0.03, height, f"● {bound}", transform=axes.transAxes, **style)
+        axes.text(0.03, 0.97 - LINE * place, f"● {bound}", transform=axes.transAxes, **style)

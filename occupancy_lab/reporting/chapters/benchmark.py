@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from dataclasses import dataclass
@@ -9,115 +10,135 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator, PercentFormatter
+from matplotlib.ticker import MultipleLocator
 
+from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import TUTORIAL_KERNEL, next_power_of_two
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, describe, outline, styled
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
-from occupancy_lab.reporting.launches import config_words, share, summary_of
+from occupancy_lab.reporting.launches import (
+    config_words,
+    known_summary,
+    launches_of,
+    row_name,
+    row_record,
+    rows_of,
+    span_words,
+    summary_of,
+    tutorial_name,
+    tutorial_us,
+)
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL, COPY, NAIVE, USE
 from occupancy_lab.sweeping.recorded import CHECK, OTHER_SOFTMAXES
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
-from occupancy_lab.throughput.predict import row_config, row_problem
-from occupancy_lab.tuning.choice import choice_of
+from occupancy_lab.throughput.predict import row_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
-    from occupancy_lab.reporting.launches import Summary
+    from occupancy_lab.reporting.launches import Name, Summary
     from occupancy_lab.reporting.source import Source
-    from occupancy_lab.tuning.choice import Choice
     from occupancy_lab.values import Problem
 
-    Row = Mapping[Any, Any]
-
-    Point = tuple[int, float]
+    Point = tuple[float, float]
     Span = tuple["Width", ...]
     """Neighbouring widths for which the same was chosen."""
 
-
 CHOSEN, FASTEST, TUTORIAL = "chosen", "fastest", "tutorial"
 """What is set side by side, beside the names of providers."""
+RIVALS: Mapping[str, str] = {
+    TUTORIAL: "the tutorial's launch",
+    **OTHER_SOFTMAXES,
+    NAIVE: "five operations of torch",
+    COPY: "a plain copy of the matrix",
+}
+"""What the chosen is compared with, and how each is called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
     """What was measured, or else is predicted, of one number of columns."""
 
-    cols: int
-    total_bytes: int
-    """Of one read and one write of the matrix."""
+    problem: Problem
     configurations: int
     """Those that have a time as planned, all of every kernel."""
-    chosen: Choice
+    chosen: Name
     """The one with the least predicted time."""
-    fastest: Choice
+    fastest: Name
     """The one with the least time."""
     us: Mapping[str, float]
     """Times of CHOSEN, FASTEST, TUTORIAL and the providers, those that are known."""
-
-    def gbs(self, name: str) -> float:
-        """Return the bandwidth of *name*, GB/s; KeyError where it has no time."""
-        return self.total_bytes / self.us[name] / 1e3
-
-    def lost(self, name: str = CHOSEN) -> float:
-        """Return how much longer *name* takes than the fastest, as a share of that."""
-        return self.us[name] / self.us[FASTEST] - 1.0
+    recorded: Mapping[str, float]
+    """Beside predicted times: those of FASTEST, TUTORIAL and providers that others measured."""
 
     @property
-    def is_right(self) -> bool:
-        """Whether the chosen is the fastest."""
-        return self.chosen == self.fastest
+    def cols(self) -> int:
+        """The number of columns."""
+        return self.problem.cols
+
+    def gbs(self, us: float) -> float:
+        """Return the bandwidth of one read and one write of the matrix in *us*, GB/s."""
+        return 2 * self.problem.matrix_bytes / us / 1e3
+
+    def longer(self, name: str, than: str) -> float:
+        """Return how much longer *name* takes than another, as a share of the other's time."""
+        return self.us[name] / self.us[than] - 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """Widths in ascending order, all of as many rows and one dtype."""
 
-    rows: int
-    dtype: str
+    is_predicted: bool
     widths: tuple[Width, ...]
+    beside: tuple[Width, ...]
+    """Those of which others measured something; not all of them need be the benchmark's."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """What has a time at any width, in a fixed order, the providers last."""
-        return tuple(dict.fromkeys(name for width in self.widths for name in width.us))
-
-    def with_name(self, name: str) -> tuple[Width, ...]:
-        """Return the widths at which *name* has a time."""
-        return tuple(width for width in self.widths if name in width.us)
-
-    def lost(self, name: str = CHOSEN) -> Summary:
-        """Return how much longer *name*, one of `names`, takes than the fastest."""
-        return summary_of(width.lost(name) for width in self.with_name(name))
-
-    def against_chosen(self, name: str) -> Summary:
-        """Return the times of *name*, one of `names`, over those of the chosen."""
-        return summary_of(width.us[name] / width.us[CHOSEN] for width in self.with_name(name))
+        found = {name for width in self.widths for name in width.us}
+        return tuple(name for name in (CHOSEN, FASTEST, *RIVALS) if name in found)
 
     @property
-    def most_configurations(self) -> int:
-        """The most configurations that have a time at one width."""
-        return max(width.configurations for width in self.widths)
+    def recorded(self) -> tuple[str, ...]:
+        """What others measured at any width, in a fixed order."""
+        found = {name for width in self.beside for name in width.recorded}
+        return tuple(name for name in (FASTEST, *RIVALS) if name in found)
+
+    def longer(self, name: str, than: str) -> Summary:
+        """Return how much longer *name*, one of `names`, takes than another over the widths."""
+        return summary_of(width.longer(name, than) for width in self.widths if name in width.us)
+
+    def rivals(self) -> dict[str, Summary]:
+        """Return how many times as long the others take, where that is known.
+
+        As long as the chosen; of predicted times, as the fastest that others measured.
+        """
+        pairs = [
+            (width.recorded, FASTEST) if self.is_predicted else (width.us, CHOSEN)
+            for width in (self.beside if self.is_predicted else self.widths)
+        ]
+        shares = {
+            name: known_summary(us[name] / us[own] for us, own in pairs if {name, own} <= set(us))
+            for name in RIVALS
+        }
+        return {name: one for name, one in shares.items() if one is not None}
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """The widths, neighbours with the same choice together."""
-        groups = itertools.groupby(self.widths, lambda width: _knobs(width.chosen))
-        return tuple(tuple(widths) for _, widths in groups)
 
+        def choice(width: Width) -> tuple[Any, ...]:
+            kernel, config = width.chosen
+            return kernel, config.num_warps, config.num_stages
 
-def _knobs(choice: Choice) -> tuple[str, int, int]:
-    """Return what is chosen beside a BLOCK_SIZE that follows from the columns."""
-    return choice.kernel, choice.config.num_warps, choice.config.num_stages
+        return tuple(tuple(widths) for _, widths in itertools.groupby(self.widths, choice))
 
 
 def make_benchmark(source: Source) -> Benchmark | None:
@@ -125,58 +146,60 @@ def make_benchmark(source: Source) -> Benchmark | None:
 
     None where fewer than two numbers of columns were measured and predicted.
     """
-    launches = launches_of_widths(source)
-    if not launches:
-        return None
-    first = next(iter(launches))
-    others = others_of(source, first)
-    widths = (width_of(one, rows, others.get(one.cols, {})) for one, rows in launches.items())
-    return Benchmark(first.rows, first.dtype, tuple(widths))
-
-
-def launches_of_widths(source: Source) -> dict[Problem, list[Row]]:
-    """Return the launches of the benchmark by problem, in ascending order of the columns.
-
-    Its problems have the rows and the dtype for which there are the most numbers of columns; it
-    is empty where there is not more than one.
-    """
     rows = source.predictions_for(USE).to_dict("records")
-    of_problem: dict[Problem, list[Row]] = {}
-    for row in rows:
-        of_problem.setdefault(row_problem(row), []).append(row)
-    widths = Counter((problem.rows, problem.dtype) for problem in of_problem)
-    shape, number = max(widths.items(), key=lambda item: item[1], default=(None, 0))
+    problems = dict.fromkeys(row_problem(row) for row in rows)
+    shapes = Counter((problem.rows, problem.dtype) for problem in problems)
+    shape, number = max(shapes.items(), key=lambda item: item[1], default=(None, 0))
     if number <= 1:
-        return {}
-    problems = (one for one in of_problem if (one.rows, one.dtype) == shape)
-    return {one: of_problem[one] for one in sorted(problems, key=lambda one: one.cols)}
+        return None
+    of_shape = sorted(
+        (one for one in problems if (one.rows, one.dtype) == shape), key=lambda one: one.cols
+    )
+    first = of_shape[0]
+    times = {} if source.is_predicted else _times(source, first)
+    known = {} if source.recorded is None else _times(source.recorded, first, fastest=True)
+    others = (dataclasses.replace(first, cols=cols) for cols in sorted(known))
 
+    def width(problem: Problem) -> Width:
+        cols = problem.cols
+        return _width(source, problem, times.get(cols, {}), known.get(cols, {}))
 
-def width_of(problem: Problem, rows: Sequence[Row], others: Mapping[str, float]) -> Width:
-    """Return what the launches *rows* of *problem* and the times of *others* come to."""
-    chosen = min(rows, key=lambda row: float(row["predicted_us"]))
-    fastest = min(rows, key=lambda row: float(row["us"]))
-    kernel = load_kernel(str(chosen["kernel"]))
-    return Width(
-        cols=problem.cols,
-        total_bytes=traffic(kernel.steps(problem), problem).total_bytes,
-        configurations=len(rows),
-        chosen=choice_of(chosen),
-        fastest=choice_of(fastest),
-        us={CHOSEN: float(chosen["us"]), FASTEST: float(fastest["us"]), **others},
+    return Benchmark(
+        source.is_predicted,
+        tuple(map(width, of_shape)),
+        tuple(width(problem) for problem in others if launches_of(source, problem)),
     )
 
 
-def others_of(source: Source, problem: Problem) -> dict[int, dict[str, float]]:
-    """Return by columns the times of the tutorial's launch and of the providers.
+def _width(
+    source: Source, problem: Problem, others: Mapping[str, float], recorded: Mapping[str, float]
+) -> Width:
+    rows = plain_rows(rows_of(source.predictions, problem))
+    chosen = min(rows, key=lambda row: float(row["predicted_us"]))
+    fastest = min(rows, key=lambda row: float(row["us"]))
+    us = {CHOSEN: float(chosen["us"]), FASTEST: float(fastest["us"]), **others}
+    if source.is_predicted:
+        own = launches_of(source, problem).get(tutorial_name(problem, source.gpu))
+        tutorial = None if own is None else tutorial_us(row_record(own, source.gpu))
+        us = {CHOSEN: us[CHOSEN]} | ({} if tutorial is None else {TUTORIAL: tutorial})
+    return Width(problem, len(rows), row_name(chosen), row_name(fastest), us, recorded)
 
-    They are those measured on matrices of as many rows as *problem* and of its dtype.
+
+def _times(source: Source, first: Problem, *, fastest: bool = False) -> dict[int, dict[str, float]]:
+    """Return by columns the measured times of the tutorial's launch and of the providers.
+
+    They are those on matrices of as many rows as *first* and of its dtype; with *fastest* the
+    least time of any launch is among them.
     """
     found: dict[int, dict[str, float]] = {}
-    for table in (_tutorial_launches(source).assign(provider=TUTORIAL), source.providers):
+    tables = [_tutorial_launches(source).assign(provider=TUTORIAL), source.providers]
+    if fastest:
+        slowest_first = source.planned.sort_values("us", ascending=False)
+        tables.append(slowest_first.assign(provider=FASTEST))
+    for table in tables:
         if table.empty:
             continue
-        same = table[(table["rows"] == problem.rows) & (table["dtype"] == problem.dtype)]
+        same = table[(table["rows"] == first.rows) & (table["dtype"] == first.dtype)]
         for row in same.to_dict("records"):
             found.setdefault(int(row["cols"]), {})[str(row["provider"])] = float(row["us"])
     return found
@@ -184,151 +207,141 @@ def others_of(source: Source, problem: Problem) -> dict[int, dict[str, float]]:
 
 def _tutorial_launches(source: Source) -> pd.DataFrame:
     """Return the launches of the tutorial's own configuration with its own num_programs."""
-    kernel, most = load_kernel(TUTORIAL_KERNEL), source.gpu.architecture.max_shared
     table = source.measured
     table = table[
         (table["kernel"] == TUTORIAL_KERNEL)
         & (table["launched"] == table["tutorial_num_programs"])
         & table["use"].isin((USE, ALL, CHECK))
     ]
-    own = [
-        row_config(row) == kernel.default_config(row_problem(row), most)
-        for row in table.to_dict("records")
+    rows = table.to_dict("records")
+    return table.loc[[row_name(row) == tutorial_name(row_problem(row), source.gpu) for row in rows]]
+
+
+def in_short(benchmark: Benchmark) -> Iterator[str]:
+    """Say how good the predicted best is over all widths, and what others take."""
+    first, last = benchmark.widths[0], benchmark.widths[-1]
+    about = f"For a softmax of {first.problem.rows} rows of {first.cols} to {last.cols} columns"
+    most = max(width.configurations for width in benchmark.widths)
+    if not benchmark.is_predicted:
+        lost = benchmark.longer(CHOSEN, FASTEST)
+        yield (
+            f"{about}, the configuration that is predicted to be the best, without one launch,"
+            f" takes **{lost.mean:.1%} longer on average than the fastest** of up to {most} that"
+            f" were measured, and {lost.most:.1%} at worst."
+        )
+        against = "Others take so many times as long as the chosen"
+    else:
+        if TUTORIAL in benchmark.names:
+            longer = benchmark.longer(TUTORIAL, CHOSEN)
+            yield (
+                f"{about}, the tutorial's launch is predicted to take **{longer.median:.1%}"
+                f" longer** than the best of up to {most} configurations at the median width, and"
+                f" {longer.most:.1%} at worst."
+            )
+        against = (
+            f"At the {len(benchmark.beside)} widths of which something was recorded, others took so"
+            " many times as long as the fastest recorded launch"
+        )
+    rivals = [
+        f"{RIVALS[name]} {times.median:.2f} ({times.most:.2f})"
+        for name, times in benchmark.rivals().items()
     ]
-    return table.loc[own]
+    if rivals:
+        yield f"{against}, at the median (and at most): {listed(rivals)}."
+
+
+def the_bandwidths(benchmark: Benchmark) -> Picture:
+    """Return the picture of all times as bandwidths over the columns."""
+    last = benchmark.widths[-1]
+    words = [f"{name} {last.gbs(us):.0f}" for name, us in last.us.items()]
+    title = "Predicted GB/s" if benchmark.is_predicted else "GB/s"
+    beside = ""
+    if benchmark.beside:
+        known = benchmark.beside[-1]
+        recorded = [f"{name} {known.gbs(us):.0f}" for name, us in known.recorded.items()]
+        beside = f"; recorded at {known.cols} {listed(recorded)}"
+    return Picture(
+        "bandwidths",
+        f"{title} over the columns of {last.problem.rows} rows; at {last.cols} columns"
+        f" {listed(words)}{beside}",
+        partial(draw_bandwidths, benchmark),
+    )
 
 
 TITLE = "The tutorial's benchmark"
 EVERY = 16
 """One in so many widths is in the table, all where there are fewer."""
-MEANINGS: Mapping[str, str] = {
-    CHOSEN: "the configuration with the least predicted time, of every kernel; finding it"
-    " launches nothing",
-    FASTEST: "the fastest of every configuration that was measured",
-    TUTORIAL: "the tutorial's kernel, num_warps and num_stages, with as many programs as its"
-    " own formula says",
-    **OTHER_SOFTMAXES,
-    NAIVE: "the same in five operations of torch, each through memory",
-    COPY: "a plain copy of the matrix, which computes nothing",
-}
 
 
 def the_benchmark(benchmark: Benchmark | None) -> Chapter:
-    """Say how good the predicted best is at every width, and what it is compared with."""
+    """Set the times at several widths side by side, and say what is chosen for each."""
     if benchmark is None:
         words = "Left out: there are no launches of one problem with several numbers of columns."
         return Chapter(TITLE, (words,))
-    return Chapter(
-        TITLE,
-        (
-            setting(benchmark),
-            meanings(benchmark.names),
-            _table(benchmark),
-            _against_fastest(benchmark),
-            _losses(benchmark),
-            _spans(benchmark),
-        ),
-    )
+    spans = _spans(benchmark)
+    if benchmark.is_predicted:
+        return Chapter(TITLE, (_setting(benchmark), _table(benchmark), spans))
+    worst = _worst_sentence(benchmark)
+    return Chapter(TITLE, (_setting(benchmark), _table(benchmark), worst, spans))
 
 
-def setting(benchmark: Benchmark) -> str:
-    """Say which widths there are, and what a bandwidth counts."""
-    first, last = benchmark.widths[0].cols, benchmark.widths[-1].cols
+def _setting(benchmark: Benchmark) -> str:
+    first = benchmark.widths[0].problem
     return (
-        f"A softmax of {benchmark.rows} rows of {first} to {last} columns, {benchmark.dtype},"
-        f" {len(benchmark.widths)} widths. GB/s counts one read and one write of the matrix,"
-        " whatever is moved."
+        f"{len(benchmark.widths)} widths of {first.rows} rows, {first.dtype}. GB/s counts one read"
+        " and one write of the matrix, whatever is moved. *chosen* is the configuration with the"
+        " least predicted time, of every kernel; finding it launches nothing. *tutorial* has the"
+        " tutorial's kernel, num_warps and num_stages, with as many programs as its formula says."
     )
-
-
-def meanings(names: Sequence[str], words: Mapping[str, str] = MEANINGS) -> str:
-    """Return a list of what each of *names* is, in the order of *words*."""
-    return "\n".join(f"- **{name}**: {text}." for name, text in words.items() if name in names)
 
 
 def _table(benchmark: Benchmark) -> Table:
-    names = [name for name in MEANINGS if name in benchmark.names]
+    predicted, recorded = benchmark.names, benchmark.recorded
+    every = EVERY if len(benchmark.widths) > EVERY else 1
+    widths = benchmark.beside or benchmark.widths[::every]
 
     def row(width: Width) -> tuple[str, ...]:
-        return (
-            str(width.cols),
-            config_words(width.chosen.kernel, width.chosen.config),
-            *(f"{width.gbs(name):.0f}" if name in width.us else "-" for name in names),
-            share(width.lost()),
-        )
+        times = [*map(width.us.get, predicted), *map(width.recorded.get, recorded)]
+        gbs = ("-" if us is None else f"{width.gbs(us):.0f}" for us in times)
+        lost = () if benchmark.is_predicted else (f"{width.longer(CHOSEN, FASTEST):.1%}",)
+        return (str(width.cols), config_words(*width.chosen), *gbs, *lost)
 
-    many = len(benchmark.widths) > EVERY
-    caption = (
-        f"GB/s of every {f'{EVERY}th ' if many else ''}width; *lost* is the time that the chosen"
-        " takes longer than the fastest:"
-    )
-    rows = tuple(map(row, benchmark.widths[:: EVERY if many else 1]))
-    return Table(("columns", "what is chosen", *names, "lost"), rows, caption)
+    headers = [*predicted, "lost"]
+    caption = "GB/s; *lost* is the time that the chosen takes longer than the fastest:"
+    if benchmark.is_predicted:
+        headers = [f"{name}, predicted" for name in predicted]
+        headers += [f"{name}, recorded" for name in recorded]
+        caption = "GB/s:"
+    return Table(("columns", "what is chosen", *headers), tuple(map(row, widths)), caption)
 
 
-def _against_fastest(benchmark: Benchmark) -> str:
-    lost = benchmark.lost()
-    right = sum(width.is_right for width in benchmark.widths)
-    worst = max(benchmark.widths, key=lambda width: width.lost())
-    most = count(benchmark.most_configurations, "configuration")
+def _worst_sentence(benchmark: Benchmark) -> str:
+    right = sum(width.chosen == width.fastest for width in benchmark.widths)
+    worst = max(benchmark.widths, key=lambda width: width.longer(CHOSEN, FASTEST))
     return (
-        f"The chosen is the fastest of up to {most} at {right} of {lost.count} widths. It takes"
-        f" {share(lost.mean)} longer than the fastest on average, {share(lost.p90)} or more at one"
-        f" width in ten, and {share(lost.most)} at worst: at {worst.cols} columns it takes"
-        f" {microseconds(worst.us[CHOSEN])}, and"
-        f" {config_words(worst.fastest.kernel, worst.fastest.config)}"
-        f" {microseconds(worst.us[FASTEST])}."
-    )
-
-
-def _losses(benchmark: Benchmark) -> Picture:
-    names = [name for name in (CHOSEN, TUTORIAL) if name in benchmark.names]
-    lost = [(name, benchmark.lost(name)) for name in names]
-    words = [f"{name} {share(one.median)} (at most {share(one.most)})" for name, one in lost]
-    return Picture(
-        "losses",
-        f"Time lost against the fastest configuration over the columns, medians: {listed(words)}",
-        partial(draw_losses, benchmark),
+        f"The chosen is the fastest at {right} of {count(len(benchmark.widths), 'width')}. It loses"
+        f" the most at {worst.cols} columns: {microseconds(worst.us[CHOSEN])} against"
+        f" {microseconds(worst.us[FASTEST])} for {config_words(*worst.fastest)}."
     )
 
 
 def _spans(benchmark: Benchmark) -> Table:
-    headers = (
-        "columns",
-        "chosen",
-        "is the fastest at",
-        "loses at most",
-        "the tutorial's takes longer by",
-    )
-    return Table(headers, tuple(map(_span_row, benchmark.spans)), "What is chosen where:")
+    def row(span: Span) -> tuple[str, ...]:
+        longer = [width.longer(TUTORIAL, CHOSEN) for width in span if TUTORIAL in width.us]
+        tutorial = span_words(f"{min(longer):.1%}", f"{max(longer):.1%}") if longer else "-"
+        columns = span_words(str(span[0].cols), str(span[-1].cols))
+        chosen = config_words(*span[0].chosen)
+        if benchmark.is_predicted:
+            return columns, chosen, tutorial
+        lost = max(width.longer(CHOSEN, FASTEST) for width in span)
+        return columns, chosen, tutorial, f"{lost:.1%}"
+
+    lost = () if benchmark.is_predicted else ("the chosen loses at most",)
+    headers = ("columns", "chosen", "the tutorial's takes longer by", *lost)
+    return Table(headers, tuple(map(row, benchmark.spans)), "What is chosen where:")
 
 
-def _span_row(span: Span) -> tuple[str, ...]:
-    return (
-        *span_words(span),
-        f"{sum(width.is_right for width in span)} of {len(span)}",
-        share(max(width.lost() for width in span)),
-        tutorial_words(span),
-    )
-
-
-def span_words(span: Span) -> tuple[str, str]:
-    """Return the columns of a span, and what is chosen for them."""
-    first, last = span[0].cols, span[-1].cols
-    columns = str(first) if first == last else f"{first} to {last}"
-    return columns, config_words(span[0].chosen.kernel, span[0].chosen.config)
-
-
-def tutorial_words(span: Span) -> str:
-    """Return how much longer than the chosen the tutorial's takes, from the least to the most."""
-    shares = [width.us[TUTORIAL] / width.us[CHOSEN] - 1.0 for width in span if TUTORIAL in width.us]
-    if not shares:
-        return "-"
-    least, most = share(min(shares)), share(max(shares))
-    return least if least == most else f"{least} to {most}"
-
-
-WIDTH, HEIGHT, LOW_HEIGHT = 9.6, 4.8, 3.2
+WIDTH, HEIGHT = 9.6, 4.8
 """Inches."""
 GREEN, PURPLE, OLIVE, WINE = "#117733", "#aa4499", "#999933", "#882255"
 PALE_BLUE = "#a6cee3"
@@ -350,6 +363,8 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     CHOSEN: {"color": EXACT, "linewidth": 2.0},
 }
 """By what is drawn, the later ones over the earlier."""
+DOT: Mapping[str, Any] = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.6}
+CAPTION = "Lines: predicted. Dots: recorded by others."
 LABELS: Mapping[str, str] = {
     COPY: "a plain copy",
     TUTORIAL: "the tutorial's",
@@ -359,69 +374,66 @@ LABELS: Mapping[str, str] = {
 
 
 def draw_bandwidths(benchmark: Benchmark) -> Figure:
-    """Return a figure of the bandwidths of everything that was measured, over the columns."""
+    """Return a figure of all bandwidths over the columns, with dots for what others recorded."""
+    first = benchmark.widths[0].problem
     curves = {
-        name: [(width.cols, width.gbs(name)) for width in benchmark.with_name(name)]
+        name: [(one.cols, one.gbs(one.us[name])) for one in benchmark.widths if name in one.us]
         for name in STYLES
         if name in benchmark.names
     }
-    title = f"GB/s of softmax, {benchmark.rows} rows of {benchmark.dtype}"
-    return _draw(curves, HEIGHT, title, "GB/s (one read and one write)")
-
-
-def draw_losses(benchmark: Benchmark) -> Figure:
-    """Return a figure of how much longer than the fastest the chosen and the tutorial's take."""
-    curves = {
-        name: [(width.cols, width.lost(name)) for width in benchmark.with_name(name)]
-        for name in (TUTORIAL, CHOSEN)
-        if name in benchmark.names
+    dots = {
+        name: [
+            (one.cols, one.gbs(one.recorded[name]))
+            for one in benchmark.beside
+            if name in one.recorded
+        ]
+        for name in benchmark.recorded
     }
-    title = "Time lost against the fastest of all configurations"
-    figure = _draw(curves, LOW_HEIGHT, title, "time lost")
-    figure.axes[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    return figure
-
-
-def _draw(
-    curves: Mapping[str, Sequence[Point]], height: float, title: str, vertical: str
-) -> Figure:
+    predicted = ", predicted" if benchmark.is_predicted else ""
+    title = f"GB/s of softmax, {first.rows} rows of {first.dtype}{predicted}"
     with styled():
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()
-        lines = {name: _line(axes, name, points) for name, points in curves.items()}
-        scale(axes, max(cols for points in curves.values() for cols, _ in points))
-        axes.set_ylabel(vertical)
+        lines = {}
+        for name, points in curves.items():
+            marker = "o" if len(points) <= FEW else None
+            style = {"marker": marker, "markersize": 4} | dict(STYLES[name])
+            (lines[name],) = axes.plot(*zip(*points, strict=True), **style)
+        for name, points in dots.items():
+            axes.plot(*zip(*points, strict=True), "o", color=_colour(name), zorder=3, **DOT)
+        _scale(axes, max(one.cols for one in (*benchmark.widths, *benchmark.beside)))
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
+        if dots:
+            figure.supxlabel(CAPTION, x=0.01, ha="left", color=MUTED, fontsize=9)
         figure.draw_without_rendering()
+        places = {name: axes.transData.transform(points) for name, points in dots.items()}
         outlines = {name: outline(axes, line) for name, line in lines.items()}
-        placer = Placer(axes, list(outlines.values()))
-        for name in reversed(list(curves)):
-            if name != FASTEST:
-                placer.at_curve(_label(name, curves), outlines[name], color=STYLES[name]["color"])
-    describe(figure, f"{title}: {', '.join(LABELS.get(name, name) for name in curves)}")
+        placer = Placer(axes, [*outlines.values(), *places.values()])
+        for name, place in reversed({**outlines, **places, **outlines}.items()):
+            if name != FASTEST or name in places:
+                placer.at_curve(_label(name, curves), place, color=_colour(name))
+    names = ", ".join(LABELS.get(name, name) for name in {**curves, **dots})
+    describe(figure, f"{title}: {names}")
     return figure
 
 
-def _line(axes: Axes, name: str, points: Sequence[Point]) -> Line2D:
-    """Draw a curve, with a dot a point where there are few."""
-    cols, values = zip(*points, strict=True)
-    marker = "o" if len(points) <= FEW else None
-    (line,) = axes.plot(cols, values, marker=marker, markersize=4, **STYLES[name])
-    return line
+def _colour(name: str) -> str:
+    return EXACT if name == FASTEST else str(STYLES[name]["color"])
 
 
 def _label(name: str, curves: Mapping[str, Sequence[Point]]) -> str:
     label = LABELS.get(name, name)
     if name == CHOSEN and FASTEST in curves:
         return f"{label} (pale: fastest of all)"
-    return label
+    return "fastest recorded" if name == FASTEST else label
 
 
-def scale(axes: Axes, most: int) -> None:
-    """Scale *axes* to bandwidths or losses over columns up to *most*."""
+def _scale(axes: Axes, most: int) -> None:
+    """Scale *axes* to bandwidths over columns up to *most*."""
     axes.set_xlim(0, most * 1.01)
     axes.set_ylim(0, axes.get_ylim()[1] * HEADROOM)
     axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
     axes.set_xlabel("columns")
+    axes.set_ylabel("GB/s (one read and one write)")
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from occupancy_lab.explaining.compiled import stage_sentences
-from occupancy_lab.explaining.duration import the_duration
-from occupancy_lab.explaining.launch import megabytes, write_steps
-from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.limits import held_in_short
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.occupancy.calculator import limiter_words
-from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.plotting.style import (
     EXACT,
     FAINT,
@@ -26,32 +22,121 @@ from occupancy_lab.plotting.style import (
     outline,
     styled,
 )
-from occupancy_lab.reporting.example import fastest
-from occupancy_lab.reporting.launches import config_words, problem_words
-from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import MEASURED
-from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import (
-    cell,
-    change,
-    count,
-    listed,
-    microseconds,
-    percent,
+from occupancy_lab.reporting.launches import (
+    config_words,
+    problem_words,
+    row_name,
+    rows_of,
+    span_words,
+    tutorial_name,
+    variants_of,
 )
+from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.source import COPY, MEASURED, PROBLEM, ROW_KERNEL
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import cell, change, count, microseconds, percent
+from occupancy_lab.throughput.predict import row_problem
+from occupancy_lab.values import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from matplotlib.axes import Axes
 
-    from occupancy_lab.record import Record
-    from occupancy_lab.reporting.example import Example
-    from occupancy_lab.reporting.launches import Variant
+    from occupancy_lab.reporting.launches import Name, Variant
+    from occupancy_lab.reporting.source import Source, TimeWords
+    from occupancy_lab.values import Problem
 
-NAIVE_KERNEL = "softmax_naive"
-MOST_NAMED = 3
-"""Recorded launches that a sentence names; the table has them all."""
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The tutorial's launch of one problem, and the others of it that have a time."""
+
+    problem: Problem
+    times: TimeWords
+    """What the times of the variants are."""
+    variants: Mapping[Name, Variant]
+    tutorial: Variant
+    """The tutorial's configuration, launched with as many programs as fit."""
+    predicted_best: Variant | None
+    """None where nothing is predicted."""
+    copy_us: float | None
+    """The measured time of a plain copy of the matrix; None where it was not measured."""
+    triton: str
+
+    def found(self, kernel: str, num_warps: int, num_stages: int) -> Variant | None:
+        """Return *kernel* with the tutorial's BLOCK_SIZE; None where it has no time."""
+        config = Config(self.tutorial.config.block_size, num_warps, num_stages)
+        return self.variants.get((kernel, config))
+
+    @property
+    def over_stages(self) -> tuple[Variant, ...]:
+        """The tutorial's configuration with every number of stages, in ascending order."""
+        stages = sorted({config.num_stages for _, config in self.variants})
+        own = self.tutorial.config
+        found = (self.found(TUTORIAL_KERNEL, own.num_warps, number) for number in stages)
+        return tuple(one for one in found if one is not None)
+
+    @property
+    def num_warps(self) -> tuple[int, ...]:
+        """The warps that have a time."""
+        return tuple(sorted({config.num_warps for _, config in self.variants}))
+
+    def over_warps(self, kernel: str, num_stages: int) -> tuple[Variant, ...]:
+        """Return *kernel* with every number of warps, in ascending order."""
+        found = (self.found(kernel, number, num_stages) for number in self.num_warps)
+        return tuple(one for one in found if one is not None)
+
+    @property
+    def recorded(self) -> tuple[Variant, ...]:
+        """Those whose times others measured, the fastest first."""
+        found = [one for one in self.variants.values() if one.recorded_us is not None]
+        return tuple(sorted(found, key=lambda variant: variant.recorded_us or 0.0))
+
+    def are_alike(self, one: Variant, other: Variant) -> bool:
+        """Tell whether the times of two launches are too close to say which is the faster."""
+        low, high = sorted((one.us, other.us))
+        return high <= low * (1.0 + self.times.alike)
+
+    def fastest(self, kernel: str | None = None) -> Variant:
+        """Return the fastest of all, or of those of *kernel*."""
+        found = (one for one in self.variants.values() if kernel in {None, one.kernel})
+        return min(found, key=lambda variant: variant.us)
+
+
+def make_example(source: Source) -> Example | None:
+    """Return the example for PROBLEM, or else for the first problem with the rows it takes.
+
+    It takes the tutorial's configuration and the same with one stage; None where no problem has
+    both.
+    """
+    own = source.planned[source.planned["kernel"] == TUTORIAL_KERNEL]
+    for problem in dict.fromkeys((PROBLEM, *map(row_problem, own.to_dict("records")))):
+        kernel, config = tutorial_name(problem, source.gpu)
+        variants = variants_of(source, problem)
+        if {(kernel, config), (kernel, dataclasses.replace(config, num_stages=1))} <= set(variants):
+            predicted = rows_of(source.predictions, problem).to_dict("records")
+            best = min(predicted, key=lambda row: float(row["predicted_us"]), default=None)
+            return Example(
+                problem,
+                source.times,
+                variants,
+                variants[kernel, config],
+                None if best is None else variants[row_name(best)],
+                _copy_us(source, problem),
+                str(own["triton_version"].iloc[0]),
+            )
+    return None
+
+
+def _copy_us(source: Source, problem: Problem) -> float | None:
+    measured = source.recorded if source.is_predicted else source
+    if measured is None or measured.providers.empty:
+        return None
+    table = measured.providers[measured.providers["provider"] == COPY]
+    same = (table["rows"] == problem.rows) & (table["cols"] == problem.cols)
+    times = table.loc[same & (table["dtype"] == problem.dtype), "us"]
+    return None if times.empty else float(times.iloc[-1])
 
 
 TITLE = "A worked example"
@@ -62,158 +147,98 @@ def the_example(example: Example | None) -> Chapter:
     if example is None:
         words = "Left out: no problem was measured with the tutorial's configuration and 1 stage."
         return Chapter(TITLE, (words,))
-    case = example.case
-    record, calculations = case.record, (case.calculation,)
+    problem, own = example.problem, example.tutorial
+    asked = f"--rows {problem.rows} --cols {problem.cols} --dtype {problem.dtype}"
     setting = (
-        f"{problem_words(record.problem)}: what `occupancy-lab explain` says of it, as Triton"
-        f" {record.triton_version} compiled it, with BLOCK_SIZE {record.config.block_size}."
-        f" {answer_in_short(case)}{_bound_words(example)}"
+        f"{problem_words(problem)} as Triton {example.triton} compiled it, with BLOCK_SIZE"
+        f" {own.config.block_size}. {held_in_short(own.calculation)}. `occupancy-lab explain"
+        f" {asked} --gpu {own.calculation.gpu.key}` works that out, and where its time goes."
     )
     return Chapter(
-        f"{TITLE}: {record.problem.cols} columns, {count(record.config.num_warps, 'warp')},"
-        f" {count(record.config.num_stages, 'stage')}",
+        f"{TITLE}: {problem.cols} columns, {count(own.config.num_warps, 'warp')},"
+        f" {count(own.config.num_stages, 'stage')}",
         (
             setting,
-            the_limits(calculations),
-            the_next_step(calculations),
-            _the_stages(example),
-            the_duration((case,)),
-            _the_warps(example),
+            Section("What num_stages costs and brings", (_stages(example),), _verdict(example)),
+            Section("What occupancy and warps bring", (), tuple(_warps_sentences(example))),
             _picture(example),
-            _the_choice(example),
-            _the_naive_steps(example),
+            Section("What to launch instead", (_choices(example),)),
         ),
     )
 
 
-def _bound_words(example: Example) -> str:
-    """Tell what limits the programs from what limits the time, which is said of the same launch."""
-    record = example.case.record
-    if record.prediction is None:
-        return ""
-    return (
-        f" That is what fits, by {limiter_words(example.case.calculation)}; the time is bound by"
-        f" {record.prediction.bound}."
-    )
-
-
-def _the_stages(example: Example) -> Section:
+def _stages(example: Example) -> Table:
     """Set what num_stages costs beside what it brings."""
-    one = example.single_stage
+    mp = example.tutorial.calculation.architecture.multiprocessor_word
+    headers = (
+        *("num_stages", "registers per thread", "shared memory, B", f"programs per {mp}"),
+        *("occupancy", f"{example.times.word} us", "against 1 stage"),
+    )
+    one = example.over_stages[0]
     rows = tuple(
         (
             str(variant.config.num_stages),
-            str(variant.resources.n_regs),
-            str(variant.resources.shared),
-            *_fitting(variant),
+            str(variant.calculation.resources.n_regs),
+            str(variant.calculation.resources.shared),
+            str(variant.calculation.occupancy.programs_per_multiprocessor),
+            percent(variant.occupancy),
             cell(variant.us),
             change(variant.us / one.us - 1.0),
         )
         for variant in example.over_stages
     )
-    mp = example.case.architecture.multiprocessor_word
-    headers = (
-        *("num_stages", "registers per thread", "shared memory, B", f"programs per {mp}"),
-        *("occupancy", _header(example), "against 1 stage"),
-    )
-    return Section(
-        "What num_stages costs and brings",
-        (Table(headers, rows),),
-        (*stage_sentences(example.case), *_stages_verdict(example)),
-    )
+    return Table(headers, rows)
 
 
-def _stages_verdict(example: Example) -> Iterator[str]:
-    one, own = example.single_stage, example.tutorial
-    best = fastest(example.over_stages)
-    number = best.config.num_stages
-    blind = example.times is not MEASURED and not own.resources.async_copies
-    if one == own or blind:
-        return
+def _verdict(example: Example) -> tuple[str, ...]:
+    """Say whether num_stages brings more than it costs, where the times can tell."""
+    one, own = example.over_stages[0], example.tutorial
+    resources = own.calculation.resources
+    if own == one or (example.times is not MEASURED and not resources.async_copies):
+        return ()
     verdict = f"it costs {'more' if own.us > one.us else 'less'} than it brings"
     if example.are_alike(own, one):
         verdict = "that is too close to say that it costs more, or less, than it brings"
-    yield (
-        f"{example.times.word.capitalize()}, num_stages {own.config.num_stages} takes"
-        f" {microseconds(own.us)} against {microseconds(one.us)} with num_stages 1"
-        f" ({change(own.us / one.us - 1.0)}): {verdict}."
-        + ("" if example.are_alike(own, best) else f" The fastest here is num_stages {number}.")
+    words = (
+        f"num_stages {own.config.num_stages} takes {microseconds(own.us)}, {example.times.word},"
+        f" against {microseconds(one.us)} with num_stages 1, and {resources.shared} B of shared"
+        f" memory against {one.calculation.resources.shared} B: {verdict}."
     )
-    slowest = max(example.over_stages, key=lambda variant: variant.us)
-    if slowest.config.num_stages == 2 and slowest.resources.async_copies:  # noqa: PLR2004 - of 2 stages
-        yield (
-            "2 stages are the slowest: a pass starts a copy at its end and waits for it at the"
-            " beginning of the next, which hides nothing, and the copy is paid for."
-        )
-
-
-def _the_warps(example: Example) -> Section:
-    """Set the warps beside each other, with what their instructions come to."""
-    stages = example.tutorial.config.num_stages
-    rows = tuple(_warps_row(example, number) for number in example.num_warps)
-    kinds = (count(stages, "stage"), "1 stage", "one program per row")
-    headers = (
-        *("num_warps", "elements per thread", f"occupancy, {kinds[0]}"),
-        *(f"instructions, {kind}" for kind in kinds),
-        *(f"us, {kind}" for kind in kinds),
-    )
-    caption = (
-        f"The instructions are those of all warps for a row; the times are {example.times.word}:"
-    )
-    table = Table(headers, rows, caption)
-    return Section("What warps cost and bring", (table,), tuple(_warps_sentences(example)))
-
-
-def _warps_row(example: Example, num_warps: int) -> tuple[str, ...]:
-    stages, block_size = example.tutorial.config.num_stages, example.tutorial.config.block_size
-    own = example.with_stages(stages, num_warps)
-    kinds = (own, example.with_stages(1, num_warps), example.with_rows(num_warps))
-    return (
-        str(num_warps),
-        f"{block_size / num_warps / example.case.architecture.warp_size:g}",
-        "-" if own is None else percent(own.occupancy.occupancy),
-        *("-" if one is None else str(one.instructions or "-") for one in kinds),
-        *("-" if one is None else cell(one.us) for one in kinds),
-    )
+    return (words,)
 
 
 def _warps_sentences(example: Example) -> Iterator[str]:
-    own, alike = example.tutorial, example.alike_warps
-    stages = count(own.config.num_stages, "stage")
-    if own in alike:
-        other = min(alike, key=lambda one: one.instructions or 0)
-        yield _alike_sentence(example, stages)
-    else:
-        other = fastest(example.over_warps)
-        yield (
-            f"With {stages}, {count(own.config.num_warps, 'warp')} {example.times.take}"
-            f" {microseconds(own.us)} and {count(other.config.num_warps, 'warp')}"
-            f" {microseconds(other.us)} ({change(other.us / own.us - 1.0)})."
-        )
+    grid = [one for (kernel, _), one in example.variants.items() if kernel == TUTORIAL_KERNEL]
+    highest = max(one.occupancy for one in grid)
+    full = [one.us for one in grid if one.occupancy == highest]
+    less = [one.us for one in grid if one.occupancy < highest]
+    take = example.times.take
+    yield (
+        f"Of {count(len(grid), 'configuration')} of {TUTORIAL_KERNEL}, {len(full)} have the highest"
+        f" occupancy, {percent(highest)}, and {take} {_times(full)}."
+        + (f" The other {len(less)} {take} {_times(less)}." if less else "")
+    )
+    if less and min(less) < max(full):
+        yield "So occupancy alone does not say which is the fastest."
+    own = example.tutorial
+    other = min(
+        example.over_warps(own.kernel, own.config.num_stages), key=lambda one: one.instructions or 0
+    )
     if own.instructions and other.instructions and own.instructions > other.instructions:
         yield (
-            f"Every warp goes through the whole loop for its share of a row, reduction and barriers"
+            "Every warp goes through the whole loop for its share of a row, reduction and barriers"
             f" included: {count(own.config.num_warps, 'warp')} issue {own.instructions}"
             f" instructions per row, and {count(other.config.num_warps, 'warp')}"
             f" {other.instructions}."
         )
 
 
-def _alike_sentence(example: Example, stages: str) -> str:
-    """Say that the tutorial's warps are among the fastest, or that the times cannot tell."""
-    alike = example.alike_warps
-    if len(alike) == 1:
-        return f"{count(alike[0].config.num_warps, 'warp')} {example.times.are} the fastest here."
-    times = [one.us for one in alike]
-    return (
-        f"With {stages}, {listed([str(one.config.num_warps) for one in alike])} warps"
-        f" {example.times.take} {microseconds(min(times))} to {microseconds(max(times))}: that"
-        " is too close to say which is the fastest."
-    )
+def _times(times: Sequence[float]) -> str:
+    return span_words(microseconds(min(times)), microseconds(max(times)))
 
 
 def _picture(example: Example) -> Picture:
-    own, best = example.tutorial, fastest(example.variants)
+    own, best = example.tutorial, example.fastest()
     return Picture(
         "example",
         f"{example.times.word.capitalize()} time over num_warps:"
@@ -223,119 +248,47 @@ def _picture(example: Example) -> Picture:
     )
 
 
-def _moved(record: Record) -> int:
-    return traffic(record.kernel.steps(record.problem), record.problem).total_bytes
+def _choices(example: Example) -> Table:
+    """Set beside the tutorial's launch what to launch instead, and what it brings."""
+    own, beside = example.tutorial, bool(example.recorded)
 
+    def times(us: float | None) -> tuple[str, str, str]:
+        if us is None:
+            return ("-", "-", "-")
+        gbs = 2 * example.problem.matrix_bytes / us / 1e3
+        return (cell(us), f"{gbs:.0f}", change(us / own.us - 1.0))
 
-def _the_choice(example: Example) -> Section:
-    """Say what to launch instead, and what it brings."""
-    own, moved = example.tutorial, _moved(example.case.record)
-    beside = bool(example.recorded)
-    rows = tuple(
+    rows = [
         (
             name,
             config_words(one.kernel, one.config),
-            cell(one.us),
-            f"{moved / one.us / 1e3:.0f}",
-            change(one.us / own.us - 1.0),
+            *times(one.us),
             *((cell(one.recorded_us),) if beside else ()),
         )
-        for name, one in _choices(example)
-    )
-    headers = (
-        *("", "configuration", _header(example), "GB/s", "against the tutorial's"),
-        *(("recorded us",) if beside else ()),
-    )
-    return Section(
-        "What to launch instead",
-        (Table(headers, rows),),
-        (*_choice_sentences(example), *_copy_sentences(example)),
-    )
+        for name, one in _named(example)
+    ]
+    if example.copy_us is not None and example.times is MEASURED:
+        rows.append(("a plain copy", "-", *times(example.copy_us)))
+    elif example.copy_us is not None:
+        rows.append(("a plain copy", "-", *times(None), cell(example.copy_us)))
+    headers = ("", "configuration", f"{example.times.word} us", "GB/s", "against the tutorial's")
+    return Table((*headers, *(("recorded us",) if beside else ())), tuple(rows))
 
 
-def _copy_sentences(example: Example) -> Iterator[str]:
-    """Say what a plain copy of the matrix takes, measured if one was, and else predicted."""
-    record, known = example.case.record, example.case.recorded.copy
-    moved = _moved(record)
-    if known is not None and known.us is not None:
-        us, where = known.us, "measured" if example.times is MEASURED else "recorded"
-    elif record.prediction is not None:
-        us, where = moved / record.prediction.copy_gbs / 1e3, "predicted"
-    else:
-        return
-    yield f"A plain copy of this matrix, {where}: {microseconds(us)}, {moved / us / 1e3:.0f} GB/s."
-
-
-def _the_naive_steps(example: Example) -> Section:
-    """Say what each step of the naive softmax moves, and what they take where that was measured."""
-    record = example.case.record
-    kernel = load_kernel(NAIVE_KERNEL)
-    (steps,) = write_steps(kernel, record.problem, ()).sections
-    moved = traffic(kernel.steps(record.problem), record.problem).total_bytes
-    words = (
-        f"M rows and N columns: the {count(len(steps.tables[0].rows) - 1, 'torch operation')} of"
-        f" {kernel.name} move {megabytes(moved)}, {moved / _moved(record):.1f} times"
-        " what a fused kernel or a plain copy does."
-    )
-    if example.naive is not None and example.naive.us is not None:
-        where = "Measured" if example.times is MEASURED else "Recorded"
-        words += f" {where}: {microseconds(example.naive.us)}."
-    return Section("What the naive softmax moves", steps.tables, (words,))
-
-
-def _choices(example: Example) -> Iterator[tuple[str, Variant]]:
-    named = dict(_named(example))
+def _named(example: Example) -> Iterator[tuple[str, Variant]]:
+    named = {
+        "the tutorial's": example.tutorial,
+        "the same with 1 stage": example.over_stages[0],
+        "the fastest persistent": example.fastest(TUTORIAL_KERNEL),
+    }
+    if example.predicted_best is not None:
+        named["predicted best"] = example.predicted_best
+    if example.times is MEASURED:
+        named["the fastest"] = example.fastest()
     yield from named.items()
     for variant in example.recorded:
         if variant not in named.values():
             yield "recorded too", variant
-
-
-def _named(example: Example) -> Iterator[tuple[str, Variant]]:
-    yield "the tutorial's", example.tutorial
-    yield "the same with 1 stage", example.single_stage
-    yield "the fastest persistent", fastest(example.variants, TUTORIAL_KERNEL)
-    if example.predicted_best is not None:
-        yield "predicted best", example.predicted_best
-    if example.times is MEASURED:
-        yield "the fastest", fastest(example.variants)
-
-
-def _choice_sentences(example: Example) -> Iterator[str]:
-    own, best = example.tutorial, example.predicted_best
-    if best is None:
-        return
-    chosen, gain = config_words(best.kernel, best.config), change(best.us / own.us - 1.0)
-    if example.times is MEASURED:
-        yield (
-            f"Without a launch, the prediction chooses {chosen}: {microseconds(best.us)} when"
-            f" measured ({gain})."
-        )
-        return
-    yield (
-        f"The prediction chooses {chosen}: {microseconds(best.us)} against"
-        f" {microseconds(own.us)} for the tutorial's ({gain})."
-    )
-    if own.recorded_us is None or len(example.recorded) == 1:
-        return
-    others = [
-        f"{microseconds(us)} for {config_words(one.kernel, one.config)}"
-        f" ({change(us / own.recorded_us - 1.0)})"
-        for one in [one for one in example.recorded if one != own][:MOST_NAMED]
-        if (us := one.recorded_us) is not None
-    ]
-    yield (
-        f"Of {len(example.recorded)} recorded launches the tutorial's took"
-        f" {microseconds(own.recorded_us)}, and the fastest others {listed(others)}."
-    )
-
-
-def _header(example: Example) -> str:
-    return f"{example.times.word} us"
-
-
-def _fitting(variant: Variant) -> tuple[str, str]:
-    return str(variant.occupancy.programs_per_multiprocessor), percent(variant.occupancy.occupancy)
 
 
 WIDTH, HEIGHT = 7.2, 4.0
@@ -368,7 +321,7 @@ def draw_example(example: Example) -> Figure:
         axes.set_ylabel(f"{example.times.word} us")
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-        title = f"Time of a launch over its warps, {problem_words(example.case.record.problem)}"
+        title = f"Time of a launch over its warps, {problem_words(example.problem)}"
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
         if example.recorded:
             words = "In diamonds: what others recorded."
@@ -392,14 +345,12 @@ def _draw_recorded(axes: Axes, variants: Sequence[Variant], colour: str) -> None
     axes.plot(warps, times, "D", markersize=6, markeredgewidth=1.4, zorder=3, **style)
 
 
-def _curves(example: Example) -> Iterator[tuple[str, str, list[Variant]]]:
+def _curves(example: Example) -> Iterator[tuple[str, str, Sequence[Variant]]]:
     """Return what is drawn: its label, its colour and its launches."""
     stages = example.tutorial.config.num_stages
-    warps = example.num_warps
-    found = [example.with_stages(stages, number) for number in warps]
-    yield f"persistent, num_stages {stages}", TUTORIAL, [one for one in found if one]
-    found = [example.with_stages(1, number) for number in warps]
-    yield "persistent, num_stages 1", EXACT, [one for one in found if one]
-    found = [example.with_rows(number) for number in warps]
-    if any(found):
-        yield "one program per row", GREEN, [one for one in found if one]
+    kernel = TUTORIAL_KERNEL
+    yield f"persistent, num_stages {stages}", TUTORIAL, example.over_warps(kernel, stages)
+    yield "persistent, num_stages 1", EXACT, example.over_warps(kernel, 1)
+    rows = example.over_warps(ROW_KERNEL, 1)
+    if rows:
+        yield "one program per row", GREEN, rows

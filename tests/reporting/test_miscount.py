@@ -1,0 +1,113 @@
+"""Launches with the tutorial's num_programs where that is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from small_table import CLAIMED, H100, H200, row, rows, table_of
+
+from occupancy_lab.reporting.chapters.miscount import (
+    Miscount,
+    Miscounts,
+    make_miscounts,
+    the_miscounts,
+)
+from occupancy_lab.reporting.source import make_predicted, make_source
+
+if TYPE_CHECKING:
+    from occupancy_lab.reporting.source import Source
+
+WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
+"""4 programs of it fit, and the formula says 5."""
+
+
+def miscounts(source: Source) -> Miscounts:
+    """Return the miscounts of *source*, which has some."""
+    found = make_miscounts(source)
+    assert found is not None
+    return found
+
+
+def of_example(found: Miscounts) -> Miscount:
+    """Return the one of 781 columns."""
+    (one,) = (launch for launch in found.launches if launch.problem.cols == 781)
+    return one
+
+
+def test_both_launches_of_one_configuration_are_set_side_by_side(small: Source) -> None:
+    """Of the example's 16 warps 4 programs fit and the formula says 5: it takes 20% longer."""
+    found = miscounts(small)
+    assert len(found.launches) == 4
+    one = of_example(found)
+    assert (one.tutorial_programs, one.programs) == (5 * 132, 4 * 132)
+    assert one.lost == pytest.approx(21.6 / 18 - 1)
+    assert one.missing == ("warp slots",)
+    assert one.predicted_lost is not None
+    assert one.predicted_lost > 0
+
+
+@pytest.mark.parametrize("name", ["small", "predicted"])
+def test_the_worst_comes_first(name: str, request: pytest.FixtureRequest) -> None:
+    """Launches are ordered by what they lose, as measured or as predicted."""
+    found = miscounts(request.getfixturevalue(name))
+    lost = [launch.lost or 0.0 for launch in found.launches]
+    assert lost == sorted(lost, reverse=True)
+    assert lost[-1] > 0
+
+
+def test_right_and_failing_configurations_are_counted() -> None:
+    """One warp has no shared memory to divide by; 40 registers are no mistake of the formula."""
+    launches = (
+        row(**WRONG),
+        row(**WRONG, as_tutorial=True),
+        row(),
+        row(num_warps=1, num_stages=1, shared=0),
+        row("softmax_row", num_stages=1),
+    )
+    found = miscounts(make_source(H200, table_of(list(launches))))
+    assert (found.right, found.failing, len(found.launches)) == (1, 1, 1)
+
+
+def test_a_launch_is_paired_within_its_use() -> None:
+    """What was measured in another part of the run is compared with nothing here."""
+    launches = (
+        row(**WRONG, us=10.0),
+        row(**WRONG, us=12.0, as_tutorial=True),
+        row(**WRONG, us=20.0, use="benchmark"),
+        row(**WRONG, us=22.0, use="benchmark", as_tutorial=True),
+    )
+    found = miscounts(make_source(H200, table_of(list(launches))))
+    assert [launch.lost for launch in found.launches] == [pytest.approx(0.2), pytest.approx(0.1)]
+
+
+def test_what_is_not_predicted_is_not_said() -> None:
+    """Of binaries too little known for a prediction the chapter tells what was measured alone."""
+    uncounted = table_of([one | {"instructions": None} for one in rows()])
+    found = miscounts(make_source(H200, uncounted, model=CLAIMED))
+    assert {one.predicted_lost for one in found.launches} == {None}
+    assert "Predicted" not in str(the_miscounts(found).blocks[0])
+
+
+def test_terms_are_counted_by_what_is_missing(small: Source) -> None:
+    """Each launch is in the list of what its formula misses, the commonest first."""
+    found = miscounts(small)
+    sizes = list(map(len, found.by_terms().values()))
+    assert sum(sizes) == len(found.launches)
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_miscounts_need_no_launch(predicted: Source, small: Source) -> None:
+    """What was launched both ways on one GPU is what the formula miscounts on its sibling."""
+    counts, launched = miscounts(predicted), miscounts(small)
+    assert (counts.right, counts.failing) == (launched.right, launched.failing)
+    assert {(one.problem, one.name, one.missing) for one in counts.launches} == {
+        (one.problem, one.name, one.missing) for one in launched.launches
+    }
+
+
+def test_where_the_formula_is_right_there_is_nothing_to_tell() -> None:
+    """Neither launches with as many programs as fit nor predictions of them are a miscount."""
+    assert make_miscounts(make_source(H200, table_of([row(), row(num_stages=1)]))) is None
+    right = [row(gpu="h100"), row(gpu="h100", num_warps=1, num_stages=1, shared=0)]
+    assert make_miscounts(make_predicted(H100, make_source(H100, table_of(right)))) is None
