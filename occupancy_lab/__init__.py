@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from occupancy_lab.reporting import make_report as make_report
     from occupancy_lab.reporting.contents import to_html as to_html
     from occupancy_lab.reporting.contents import write_markdown as write_markdown
-    from occupancy_lab.scanning.scan import Scan as Scan
+    from occupancy_lab.scanning.page import Scan as Scan
     from occupancy_lab.scanning.scan import scan as scan
     from occupancy_lab.sweeping import sweep as sweep
     from occupancy_lab.sweeping.recorded import read_table as read_table

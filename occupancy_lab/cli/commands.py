@@ -307,7 +307,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. Exit 1 where
     not one kernel can be read.
     """
-    from occupancy_lab.scanning.views import scan_views
+    from occupancy_lab.scanning.scan import scan_views
 
     text, status = scan_views(*chosen_view(asked), directories, gpus or None, **asked)
     (print_markdown if asked["form"] is None else print_text)(text)

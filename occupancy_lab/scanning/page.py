@@ -1,20 +1,26 @@
-"""A scan in words: what most of the kernels are short of, and the table of what there is to win."""
+"""A scan: its kernels, what most of them are short of, and the table of what there is to win."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.options import CAPS
 from occupancy_lab.scanning.gains import LEAST
-from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.table.columns import COLUMNS as TABLE_COLUMNS
+from occupancy_lab.table.columns import kinds_of
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, limiter_list, listed, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import pandas as pd
+
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.scanning.scan import Scan, ScannedKernel
+    from occupancy_lab.table.view import View
 
 TOP = 20
 """The rows that a screen shows of a whole cache."""
@@ -37,6 +43,112 @@ MOST_NAMES = 3
 """The kernels that are named of those with one reason not to be worked out."""
 MOST_TARGETS = 3
 """The targets whose GPU a screen names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedKernel:
+    """One kernel of a cache on one GPU; what is not known is None, or "" of a text.
+
+    What each field holds is said in `occupancy_lab.table.columns`.
+    """
+
+    kernel: str
+    target: str = ""
+    gpu: str = ""
+    status: str = "ok"
+    """ok, unreadable, not compiled, unknown target, other target or does not fit."""
+    reason: str = ""
+    num_warps: int | None = None
+    num_stages: int | None = None
+    num_ctas: int | None = None
+    maxnreg: int | None = None
+    waves_per_eu: int | None = None
+    constexprs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Those that are recorded."""
+    arguments: str = ""
+    n_regs: int | None = None
+    local_bytes: int | None = None
+    local_accesses: int | None = None
+    static_shared: int | None = None
+    shared: int | None = None
+    limiter: str = ""
+    programs_per_multiprocessor: int | None = None
+    occupancy: float | None = None
+    next_step: str = ""
+    next_programs: int | None = None
+    """None where nothing brings a further program."""
+    fewer_registers: int | None = None
+    """None where the next step takes other things alone."""
+    fewer_shared: int | None = None
+    gain: float | None = None
+    """1 where nothing is to win."""
+    gain_by: str = ""
+    bound: str = ""
+    """What keeps it from being faster: memory, issue, local memory, programs (too few at once), or
+    tensor cores."""
+    tensor_instructions: int | None = None
+    triton_version: str = ""
+    source: str = ""
+    program: str = ""
+    entry: str = ""
+
+    @property
+    def constexprs_text(self) -> str:
+        """Return the constexprs as a cell has them: "BLOCK_SIZE=1024, EVEN=True"."""
+        return ", ".join(f"{name}={value}" for name, value in self.constexprs.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain values."""
+        return {name: getattr(self, name) for name in COLUMNS} | {
+            "constexprs": dict(self.constexprs)
+        }
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Scan(Answer):
+    """The kernels of caches, those with most to win first."""
+
+    kernels: tuple[ScannedKernel, ...]
+    directories: tuple[str, ...]
+    gpus: Mapping[str, Gpu]
+    """The GPU that was taken for each target."""
+    others: int
+    """Entries without a kernel: launchers that Triton compiled, and what it tuned."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return each kernel as a dict of plain values."""
+        return [one.to_dict() for one in self.kernels]
+
+    def choose(self, view: View) -> Scan:
+        """Return the scan with the kernels that *view* shows; InputError where it makes no sense.
+
+        A condition may name constexprs beside the columns.
+        """
+        rows = [
+            {**one.constexprs, **one.to_dict(), "constexprs": one.constexprs_text}
+            for one in self.kernels
+        ]
+        rows = [{name: None if one == "" else one for name, one in row.items()} for row in rows]
+        kinds = kinds_of(rows) | {name: TABLE_COLUMNS[name].kind for name in COLUMNS}
+        kernels = tuple(self.kernels[place] for place in view.places(rows, kinds))
+        return dataclasses.replace(self, kernels=kernels)
+
+    def table(self) -> pd.DataFrame:
+        """Return the rows as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows(), columns=[*COLUMNS])
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the rows, for JSON."""
+        return self.rows()
+
+    def to_document(self) -> Document:
+        """Return the headline, and the kernels with most to win."""
+        return write_scan(self)
 
 
 def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import CudaArchitecture, usual_gpus
 from occupancy_lab.inputs import asked_gpus
-from occupancy_lab.occupancy import next_steps, programs_after
-from occupancy_lab.occupancy.exact import limiting
+from occupancy_lab.occupancy.calculator import calculate, limiter_words
 from occupancy_lab.scanning.cache import (
     CachedKernel,
     Unreadable,
@@ -25,161 +22,24 @@ from occupancy_lab.scanning.cache import (
     read_text,
 )
 from occupancy_lab.scanning.gains import find_gain
+from occupancy_lab.scanning.page import COLUMNS, TOP, Scan, ScannedKernel, write_scan
 from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
-from occupancy_lab.table.columns import COLUMNS as TABLE_COLUMNS
-from occupancy_lab.text.document import Answer
+from occupancy_lab.table.view import FORMS, View
 from occupancy_lab.text.words import listed, resource_word
+from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import pandas as pd
-
-    from occupancy_lab.expressions import Value
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.scanning.cache import Entry
-    from occupancy_lab.text.document import Document
-    from occupancy_lab.values import NextStep, Resources, Target
+    from occupancy_lab.table.view import Exports
+    from occupancy_lab.values import NextStep, Target
 
 REGISTER_STEP = 8
 """Registers that ptxas and a warp's allocation go by."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedKernel:
-    """One kernel of a cache on one GPU; what is not known is None, or "" of a text."""
-
-    kernel: str
-    target: str = ""
-    """What it was compiled for: sm_90, gfx942."""
-    gpu: str = ""
-    """The key of the GPU that it was worked out for."""
-    status: str = "ok"
-    """ok, unreadable, not compiled, unknown target, other target or does not fit."""
-    reason: str = ""
-    """Why it is not ok."""
-    num_warps: int | None = None
-    """Warps as launched."""
-    num_stages: int | None = None
-    num_ctas: int | None = None
-    maxnreg: int | None = None
-    """The cap on registers that was asked for; None for none."""
-    waves_per_eu: int | None = None
-    """The same of an AMD kernel."""
-    constexprs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Those that are recorded."""
-    arguments: str = ""
-    """The types of its arguments, "*fp32:16, i32"."""
-    n_regs: int | None = None
-    local_bytes: int | None = None
-    """Local memory (scratch) per thread, bytes."""
-    local_accesses: int | None = None
-    """Instructions that load from or store to it."""
-    static_shared: int | None = None
-    shared: int | None = None
-    """Dynamic shared memory (LDS) per program, bytes."""
-    limiter: str = ""
-    """Every resource that binds, with + between them: registers+warps."""
-    programs_per_multiprocessor: int | None = None
-    occupancy: float | None = None
-    next_step: str = ""
-    """What brings a further program, or why nothing does."""
-    next_programs: int | None = None
-    """Programs per multiprocessor after it; None where nothing brings a further one."""
-    fewer_registers: int | None = None
-    """Registers per thread that it takes fewer; None where it takes other things alone."""
-    fewer_shared: int | None = None
-    """Bytes of dynamic shared memory that it takes fewer, as above."""
-    gain: float | None = None
-    """How many times faster it would be at most; 1 where nothing is to win."""
-    gain_by: str = ""
-    """By what, and why."""
-    bound: str = ""
-    """What keeps it from being faster: memory, issue, local memory, programs (too few at once), or
-    tensor cores."""
-    tensor_instructions: int | None = None
-    triton_version: str = ""
-    source: str = ""
-    """The file and line of its function: softmax.py:24."""
-    program: str = ""
-    """A digest of the compiler's first text: equal ones compute the same, with other options."""
-    entry: str = ""
-    """Its folder in the cache."""
-
-    @property
-    def constexprs_text(self) -> str:
-        """Return the constexprs as a cell has them: "BLOCK_SIZE=1024, EVEN=True"."""
-        return ", ".join(f"{name}={value}" for name, value in self.constexprs.items())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain values."""
-        return {name: getattr(self, name) for name in COLUMNS} | {
-            "constexprs": dict(self.constexprs)
-        }
-
-
-COLUMNS = tuple(field.name for field in dataclasses.fields(ScannedKernel))
-
-
-def values_of(kernel: ScannedKernel, names: Sequence[str] = COLUMNS) -> dict[str, Value]:
-    """Return a row for a condition: its columns and, where none has their name, its constexprs.
-
-    A text that is not known is None, as a number is.
-    """
-    values: dict[str, Any] = dict.fromkeys(names) | dict(kernel.constexprs)
-    for name in COLUMNS:
-        value = getattr(kernel, name)
-        if name == "constexprs":
-            value = kernel.constexprs_text
-        values[name] = None if value == "" else value
-    return values
-
-
-def kinds_of(kernels: Sequence[ScannedKernel]) -> dict[str, Kind]:
-    """Return what each name stands for that a condition over *kernels* may have."""
-    kinds = {
-        name: Kind.NUMBER if type(value) is int else Kind.TEXT
-        for one in kernels
-        for name, value in one.constexprs.items()
-    }
-    return kinds | {name: TABLE_COLUMNS[name].kind for name in COLUMNS}
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Scan(Answer):
-    """The kernels of caches, those with most to win first."""
-
-    kernels: tuple[ScannedKernel, ...]
-    directories: tuple[str, ...]
-    gpus: Mapping[str, Gpu]
-    """The GPU that was taken for each target."""
-    others: int
-    """Entries without a kernel: launchers that Triton compiled, and what it tuned."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return each kernel as a dict of plain values."""
-        return [one.to_dict() for one in self.kernels]
-
-    def with_kernels(self, kernels: Iterable[ScannedKernel]) -> Scan:
-        """Return the scan with these kernels in place of its own."""
-        return dataclasses.replace(self, kernels=tuple(kernels))
-
-    def table(self) -> pd.DataFrame:
-        """Return the rows as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows(), columns=[*COLUMNS])
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Return the rows, for JSON."""
-        return self.rows()
-
-    def to_document(self) -> Document:
-        """Return the headline, and the kernels with most to win."""
-        from occupancy_lab.scanning.page import write_scan
-
-        return write_scan(self)
 
 
 def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> Scan:
@@ -269,31 +129,14 @@ def _scanned(
             reason=kernel.reason,
             entry=entry.folder,
         )
-    resources = kernel.resources
-    recorded = _recorded(kernel, tuned)
-    read = ScannedKernel(
-        kernel=kernel.name,
-        target=kernel.target.name,
-        num_warps=resources.num_warps,
-        num_stages=kernel.num_stages,
-        num_ctas=resources.num_ctas,
-        maxnreg=kernel.maxnreg,
-        waves_per_eu=kernel.waves_per_eu,
-        constexprs=recorded.constexprs,
-        arguments=recorded.arguments,
-        n_regs=resources.n_regs,
-        local_bytes=resources.local_bytes,
-        local_accesses=None
-        if kernel.mix is None
-        else kernel.mix.local_loads + kernel.mix.local_stores,
-        static_shared=resources.static_shared,
-        shared=resources.shared,
-        tensor_instructions=None if kernel.mix is None else kernel.mix.tensor_instructions,
-        triton_version=kernel.triton_version or "",
-        source=recorded.source,
-        program=recorded.program,
-        entry=entry.folder,
-    )
+    sources = (kernel, kernel.resources, _recorded(kernel, tuned))
+    found = {name: getattr(one, name) for one in sources for name in COLUMNS if hasattr(one, name)}
+    found |= {"target": kernel.target.name, "entry": entry.folder}
+    found["triton_version"] = kernel.triton_version or ""
+    if (mix := kernel.mix) is not None:
+        found["local_accesses"] = mix.local_loads + mix.local_stores
+        found["tensor_instructions"] = mix.tensor_instructions
+    read = ScannedKernel(kernel=kernel.name, **found)
     gpu = _gpu_for(kernel.target.name, asked)
     if gpu is None or gpu.target != kernel.target:
         return dataclasses.replace(read, **_without_gpu(kernel.target, asked))
@@ -322,86 +165,52 @@ def _without_gpu(target: Target, asked: Mapping[str, Gpu] | None) -> dict[str, A
     return {"status": "unknown target", "reason": why}
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How a kernel's resources sit on a GPU."""
-
-    programs: int
-    limiters: tuple[str, ...]
-    steps: tuple[NextStep, ...]
-    """The next step of each limiter that has one."""
-    programs_after: int | None
-
-
-@cache
-def fit_of(resources: Resources, gpu: Gpu) -> Fit:
-    """Return how *resources* sit on *gpu*; equal ones are worked out once."""
-    architecture = gpu.architecture
-    allowed = limiting(resources, architecture)
-    programs = min(allowed.values())
-    limiters = tuple(name for name, number in allowed.items() if number == programs)
-    steps = next_steps(resources, architecture)
-    return Fit(
-        programs,
-        limiters,
-        tuple(step for step in steps if step.resource in limiters),
-        programs_after(steps, resources, architecture),
-    )
+_calculated = cache(calculate)
+"""Equal kernels are worked out once."""
 
 
 def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
     """Return the columns that depend on the GPU."""
-    resources = kernel.resources
-    fit = fit_of(resources, gpu)
-    limiter = "+".join(fit.limiters)
-    warps = fit.programs * resources.num_warps
-    step = _step_words(kernel, gpu, fit)
-    after = fit.programs_after
+    case = _calculated(kernel.resources, gpu)
+    held, after = case.occupancy, case.next_programs
+    steps = {one.resource: one for one in case.next_steps if one.resource in held.limiters}
+    fewer = {name: one.now - (one.most_for_one_more or 0) for name, one in steps.items() if after}
+    step = _step_words(kernel, case, steps, after)
     found = {
-        "limiter": limiter,
-        "programs_per_multiprocessor": fit.programs,
-        "occupancy": warps / gpu.architecture.max_warps,
+        "limiter": "+".join(held.limiters),
+        "programs_per_multiprocessor": held.programs_per_multiprocessor,
+        "occupancy": held.occupancy,
         "next_step": step,
         "next_programs": after,
-        "fewer_registers": None if after is None else _fewer(fit, "registers"),
-        "fewer_shared": None if after is None else _fewer(fit, "shared"),
+        "fewer_registers": fewer.get("registers"),
+        "fewer_shared": fewer.get("shared"),
     }
-    if not fit.programs:
-        which = listed([resource_word(gpu.vendor, name) for name in fit.limiters])
-        why = f"one program needs more {which} than {gpu.title} gives a program"
-        return {**found, "status": "does not fit", "reason": why}
+    if not held.programs_per_multiprocessor:
+        why = f"one program needs more {limiter_words(case)} than {gpu.title} gives a program"
+        return {**found, "status": Status.DOES_NOT_FIT, "reason": why}
     gain = find_gain(
         kernel.mix,
-        resources,
+        kernel.resources,
         gpu,
-        programs=fit.programs,
+        programs=held.programs_per_multiprocessor,
         after=after,
         step=step,
-        capped=any(one.option is not None for one in fit.steps),
+        capped=any(one.option is not None for one in steps.values()),
         spill_advice=_spill_advice(kernel, gpu),
     )
-    return {
-        **found,
-        "gain": gain.factor,
-        "gain_by": gain.by,
-        "bound": gain.bound,
-    }
+    return {**found, "gain": gain.factor, "gain_by": gain.by, "bound": gain.bound}
 
 
-def _fewer(fit: Fit, resource: str) -> int | None:
-    for step in fit.steps:
-        if step.resource == resource and step.most_for_one_more is not None:
-            return step.now - step.most_for_one_more
-    return None
-
-
-def _step_words(kernel: CachedKernel, gpu: Gpu, fit: Fit) -> str:
+def _step_words(
+    kernel: CachedKernel, case: Calculation, steps: Mapping[str, NextStep], after: int | None
+) -> str:
     """Return what brings a further program, with how to ask for it, or why nothing does."""
-    if fit.programs_after is None:
-        full = [name for name in fit.limiters if name not in {one.resource for one in fit.steps}]
-        binding = [resource_word(gpu.vendor, name) for name in full or fit.limiters]
-        return f"none, {listed(binding)} are full" if full else f"none by {listed(binding)}"
-    return " and ".join(_one_step(kernel, gpu, step) for step in fit.steps)
+    limiters = case.occupancy.limiters
+    if after is None:
+        full = [name for name in limiters if name not in steps]
+        binding = listed([resource_word(case.gpu.vendor, name) for name in full or limiters])
+        return f"none, {binding} are full" if full else f"none by {binding}"
+    return " and ".join(_one_step(kernel, case.gpu, step) for step in steps.values())
 
 
 def _one_step(kernel: CachedKernel, gpu: Gpu, step: NextStep) -> str:
@@ -425,3 +234,28 @@ def _spill_advice(kernel: CachedKernel, gpu: Gpu) -> str:
         if used >= allowed < architecture.max_registers_per_thread:
             return "fewer num_warps, which allow more registers, or a smaller block"
     return "a smaller block or more num_warps"
+
+
+def scan_views(
+    view: View,
+    exports: Exports,
+    directories: Sequence[str],
+    gpu: AskedGpus | None,
+    form: str | None = None,
+) -> tuple[str, int]:
+    """Return what `occupancy-lab scan` prints, and its exit status.
+
+    The status is 1 where not one kernel can be read. Raises InputError for what cannot be asked,
+    read or written.
+    """
+    exports.check()
+    whole = scan(*directories, gpu=gpu)
+    found = whole.choose(dataclasses.replace(view, top=None))
+    rows = found.rows()[: view.top]
+    if complaints := [*exports.write(COLUMNS, rows)]:
+        refuse("; ".join(complaints))
+    status = int(bool(whole.kernels) and all(one.n_regs is None for one in whole.kernels))
+    if form is not None:
+        return FORMS[form](COLUMNS, rows), status
+    asked = view != View()
+    return write_scan(found, top=view.top or TOP, every=asked).to_markdown(), status

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from occupancy_lab.checking.rows import RESULTS, Table, make_rows, read_rows
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
-from occupancy_lab.scanning import scan as scanning
+from occupancy_lab.scanning import page as scanning
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 
 if TYPE_CHECKING:

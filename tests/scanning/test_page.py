@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.scanning.page import write_scan
-from occupancy_lab.scanning.scan import Scan, ScannedKernel
+from occupancy_lab.scanning.page import Scan, ScannedKernel, write_scan
 
 GPUS = {"sm_90": find_gpu("h100"), "gfx942": find_gpu("mi300x")}
 FULL: dict[str, Any] = {

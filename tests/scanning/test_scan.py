@@ -21,8 +21,8 @@ from occupancy_lab import InputError, find_gpu, scan
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.files import export
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.scanning.scan import COLUMNS, ScannedKernel, _borne_out
-from occupancy_lab.scanning.views import choose
+from occupancy_lab.scanning.page import COLUMNS, ScannedKernel
+from occupancy_lab.scanning.scan import _borne_out
 from occupancy_lab.table.view import View, to_csv
 
 if TYPE_CHECKING:
@@ -503,9 +503,9 @@ def test_a_table_has_every_column(cache: Cache) -> None:
 
 def test_constexprs_are_names_of_a_condition(cache: Cache) -> None:
     """A condition may name a constexpr; rows without it, of which it is not known, are left out."""
-    found = choose(scan(cache.folder), View("BLOCK_SIZE <= 1024 and kernel == 'scale'"))
+    found = scan(cache.folder).choose(View("BLOCK_SIZE <= 1024 and kernel == 'scale'"))
     assert [row["constexprs"] for row in found.rows()] == [{"BLOCK_SIZE": 1024}] * 2
-    by_size = choose(scan(cache.folder), View(sort="-BLOCK_SIZE")).rows()
+    by_size = scan(cache.folder).choose(View(sort="-BLOCK_SIZE")).rows()
     sizes = [row["constexprs"].get("BLOCK_SIZE", 0) for row in by_size]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 0
