@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
 from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
@@ -58,8 +58,7 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
 
     rows, cols = x.shape
     if num_programs < 1:
-        message = f"num_programs is {num_programs}; a launch needs 1 or more."
-        raise InputError(message)
+        refuse(f"num_programs is {num_programs}; a launch needs 1 or more.")
     check_block(config, cols)
     if x.stride(1) != 1:
         x = x.contiguous()
@@ -77,11 +76,10 @@ def softmax(x: torch.Tensor, config: Config, num_programs: int) -> torch.Tensor:
 def check_block(config: Config, cols: int) -> None:
     """Raise InputError where BLOCK_SIZE is less than a row of *cols* elements."""
     if config.block_size < cols:
-        message = (
+        refuse(
             f"BLOCK_SIZE {config.block_size} cannot hold a row of {cols} elements; "
             f"use {triton.next_power_of_2(cols)} or more."
         )
-        raise InputError(message)
 
 
 def passed(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor | int, ...]:

@@ -41,7 +41,7 @@ import triton
 import triton.language as tl
 from triton.language.target_info import is_cuda
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, workspace_of
 from occupancy_lab.kernels.softmax import memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
@@ -205,11 +205,10 @@ def softmax_cooperative(x: torch.Tensor, config: Config, num_programs: int) -> t
     problem = Problem(*x.shape, str(x.dtype).removeprefix("torch."))
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if num_programs < together(problem, config):
-        message = (
+        refuse(
             f"num_programs is {num_programs}, and {together(problem, config)} programs of"
             f" {config.block_size} elements share a row and wait for each other"
         )
-        raise InputError(message)
     if y.numel() > 0:
         stream = torch.cuda.current_stream(x.device).cuda_stream
         words = workspace_of(x.device, stream, workspace(problem, config))
@@ -261,12 +260,11 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     least = LEAST_BYTES // problem.item_bytes
     if config.block_size % least or config.block_size < least or parts > MOST_PARTS:
         needed = -(-problem.cols // (MOST_PARTS * least)) * least
-        message = (
+        refuse(
             f"BLOCK_SIZE is {config.block_size}; softmax_cooperative takes a multiple of {least}"
             f" that a row of {problem.cols} has at most {MOST_PARTS} of, such as"
             f" {max(default_config(problem, 0).block_size, needed)}"
         )
-        raise InputError(message)
     packed, whole = problem.item_bytes < 4, problem.cols % chunk == 0
     beside = 24 if packed and whole else 32
     return {

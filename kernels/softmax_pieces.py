@@ -33,7 +33,7 @@ import triton
 import triton.language as tl
 from triton.language.target_info import cuda_capability_geq, is_hip
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
 from occupancy_lab.kernels.softmax import memory_steps, reference
 from occupancy_lab.kernels.softmax_row import arguments, passed
@@ -345,15 +345,11 @@ def softmax_pieces(x: torch.Tensor, config: Config, num_programs: int) -> torch.
 
 def rows_alike(x: torch.Tensor) -> torch.Tensor:
     """Return *x*, or a copy where its rows do not lie to 16 bytes as a dense matrix' rows do."""
-    chunk = 16 // x.element_size()
-    alike = x.stride(1) == 1 and (x.stride(0) - x.shape[1]) % chunk == 0
-    return x if alike and x.data_ptr() % 16 == 0 else x.clone(memory_format=_dense())
-
-
-def _dense() -> torch.memory_format:
     import torch
 
-    return torch.contiguous_format
+    chunk = 16 // x.element_size()
+    alike = x.stride(1) == 1 and (x.stride(0) - x.shape[1]) % chunk == 0
+    return x if alike and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
 
 
 def chunk_of(problem: Problem) -> int:
@@ -385,11 +381,10 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     chunk = chunk_of(problem)
     needed = padded_cols(problem)
     if config.block_size < needed or config.block_size % chunk:
-        message = (
+        refuse(
             f"BLOCK_SIZE is {config.block_size}; softmax_pieces takes a multiple of {chunk} that"
             f" holds a row, such as {block_sizes(needed, problem)[0]}"
         )
-        raise InputError(message)
     return {
         "BLOCK_SIZE": config.block_size,
         "PIECE_SIZE": 32 * config.num_warps * chunk,

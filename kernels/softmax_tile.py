@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
 from occupancy_lab.kernels.softmax import memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
@@ -163,11 +163,10 @@ def constexprs(problem: Problem, config: Config) -> dict[str, int]:
     """Return what `softmax_tile` passes by name; InputError where BLOCK_SIZE is no tile."""
     size, chunk = row_size(problem), chunk_of(problem)
     if config.block_size < size or config.block_size.bit_count() != 1:
-        message = (
+        refuse(
             f"BLOCK_SIZE is {config.block_size}; softmax_tile takes a power of two that holds rows"
             f" of {problem.cols} elements, such as {4 * size}"
         )
-        raise InputError(message)
     rows = config.block_size // size
     if problem.cols % chunk:
         chunk = 4 // problem.item_bytes

@@ -174,18 +174,13 @@ def _differences(function: Any, request: Request) -> list[str]:
         return []
     asked = json.loads(request.key)
     own = json.loads(key_as_json(resource_key(function, request.launch, request.target)))
+    changed = {name for name, _ in own["environment"].items() ^ asked["environment"].items()}
     words = {
         "triton": f"Triton is {own['triton']}, not {asked['triton']}",
-        "environment": f"the environment differs ({_changed(own, asked)})",
+        "environment": f"the environment differs ({', '.join(sorted(changed))})",
     }
     names = [name for name in own if own[name] != asked.get(name)]
     return list(dict.fromkeys(words.get(name, "the kernel file differs") for name in names))
-
-
-def _changed(own: dict[str, Any], asked: dict[str, Any]) -> str:
-    """Return the names of the environment's variables that differ, with commas."""
-    pairs = own["environment"].items() ^ asked["environment"].items()
-    return ", ".join(sorted({name for name, _ in pairs}))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import check_files
-from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import gpu_measured
@@ -149,7 +149,8 @@ class Evaluation(Answer):
             *(_result_section(result) for result in self.results),
             Section("What the numbers are", sentences=(*EXPLAINED.splitlines(), *_left_out(self))),
         )
-        overview = Section("", (_overview(self.results),), (SHORT, *_left_out(self)))
+        found = {f"{one.title}, {literal(one.use)}": one.score for one in self.results}
+        overview = Section("", (_score_table(found),), (SHORT, *_left_out(self)))
         return Document(
             "Predicted times, set against measured ones",
             tuple(_in_short(result) for result in self.results),
@@ -194,7 +195,7 @@ def evaluate(
                 without = len(launches) - len(claimed)
                 results.append(make_result(claimed, str(use), without, gpu, basis, top))
     if not results:
-        raise InputError(_why_nothing(rows))
+        refuse(_why_nothing(rows))
     return Evaluation(tuple(results))
 
 
@@ -348,20 +349,6 @@ def _left_out(evaluation: Evaluation) -> Iterator[str]:
         yield f"Launches whose use is {uses} are left out; `{options}` takes them instead."
 
 
-def _overview(results: Sequence[Result]) -> Table:
-    """Return the numbers of the predictions, a column for each result."""
-    rows = tuple(
-        (
-            metric.words,
-            formatted(metric.goal, metric.form),
-            *(metric.write(result.score) for result in results),
-        )
-        for metric in METRICS.values()
-    )
-    titles = (f"{result.title}, {literal(result.use)}" for result in results)
-    return Table(("", "goal", *titles), rows)
-
-
 def _in_short(result: Result) -> str:
     numbers = {name: metric.write(result.score) for name, metric in METRICS.items()}
     return (
@@ -378,17 +365,18 @@ def _result_section(result: Result) -> Section:
         sentences.append(
             f"Measured but not predicted, as too little is known: {result.without_prediction}."
         )
-    tables = (_score_table(result), _group_table(result.groups), _worst_table(result.worst))
+    scores = _score_table({score.name: score for score in result.scores})
+    tables = (scores, _group_table(result.groups), _worst_table(result.worst))
     shown = tuple(table for table in tables if table.rows)
     return Section(f"{result.title}, {literal(result.use)}", shown, tuple(sentences))
 
 
-def _score_table(result: Result) -> Table:
+def _score_table(scores: Mapping[str, Score]) -> Table:
     rows = tuple(
-        (metric.words, formatted(metric.goal, metric.form), *map(metric.write, result.scores))
+        (metric.words, formatted(metric.goal, metric.form), *map(metric.write, scores.values()))
         for metric in METRICS.values()
     )
-    return Table(("", "goal", *(score.name for score in result.scores)), rows)
+    return Table(("", "goal", *scores), rows)
 
 
 def _group_table(groups: tuple[Group, ...]) -> Table:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import InputError, quoted
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers import signals
@@ -69,8 +69,7 @@ def chosen_devices(
     """
     here = present_gpus()
     if not here:
-        msg = f"{purpose} needs a GPU of this machine; none was found"
-        raise InputError(msg)
+        refuse(f"{purpose} needs a GPU of this machine; none was found")
     _check_torch(purpose, here[0])
     if asked is None:
         return here[0].gpu, (None,)
@@ -80,8 +79,7 @@ def chosen_devices(
         chosen = _numbered(here, asked)
     names = {present.gpu.key: present.name for present in chosen}
     if len(names) > 1:
-        msg = f"{' and '.join(names.values())} are not alike: {purpose} takes GPUs of one kind"
-        raise InputError(msg)
+        refuse(f"{' and '.join(names.values())} are not alike: {purpose} takes GPUs of one kind")
     return chosen[0].gpu, tuple(dict.fromkeys(map(_visible_name, chosen)))
 
 
@@ -94,24 +92,23 @@ def _check_torch(purpose: str, present: PresentGpu) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        msg = (
+        refuse(
             f"{purpose} needs a torch that can use {present.name}; the one installed,"
             f" {torch.__version__}, cannot"
         )
-        raise InputError(msg)
 
 
 def _numbered(here: Sequence[PresentGpu], asked: str | Sequence[int]) -> list[PresentGpu]:
     """Return the GPUs that *asked* numbers, all of the first one's vendor."""
     numbers = asked.split(",") if isinstance(asked, str) else [str(number) for number in asked]
     if not numbers or not all(number.strip().isdecimal() for number in numbers):
-        msg = f"{quoted(asked)} names no GPUs; give all, or their numbers with commas, such as 0,1"
-        raise InputError(msg)
+        refuse(
+            f"{quoted(asked)} names no GPUs; give all, or their numbers with commas, such as 0,1"
+        )
     known = {present.index: present for present in here if present.gpu.vendor == here[0].gpu.vendor}
     for number in map(int, numbers):
         if number not in known:
-            msg = f"there is no GPU {number} here; there is {', '.join(map(str, known))}"
-            raise InputError(msg)
+            refuse(f"there is no GPU {number} here; there is {', '.join(map(str, known))}")
     return [known[int(number)] for number in numbers]
 
 

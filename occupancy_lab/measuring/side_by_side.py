@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import DoesNotFitError, InputError, quoted
+from occupancy_lab.errors import DoesNotFitError, quoted, refuse
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
@@ -100,7 +100,16 @@ class SideBySide(Answer):
 
     def to_document(self) -> Document:
         """Return what was measured, and what was predicted of it, in words."""
-        return side_by_side_document(self)
+        problem = self.problem
+        shape = f"{problem.rows} x {problem.cols} {problem.dtype}"
+        measured = Table(MEASURED, tuple(_measured(self, row) for row in self.rows))
+        sections = [Section("Measured", (measured,), tuple(_measured_sentences(self)))]
+        planned = tuple(row for row in self.rows if row.config is not None)
+        if planned:
+            table = Table(PREDICTED, tuple(map(_predicted, planned)))
+            sections.append(Section("Predicted", (table,), tuple(_predicted_sentences(self))))
+        title = f"{self.kernel}, {shape}, on {self.gpu.title}"
+        return Document(title, (_answer(self),), tuple(sections))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
@@ -169,10 +178,9 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
         name, found = str(named.name), named.kernel
         asked = _known(providers, found)
         if KERNEL not in asked and set(chosen.values()) != {None}:
-            msg = (
+            refuse(
                 f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
             )
-            raise InputError(msg)
         config = chosen_config(found, problem, gpu, chosen)
         record = compile_record(named, problem, config, gpu, compiler)
         waiting = [_untimed(provider, name, record, compiler) for provider in asked]
@@ -191,14 +199,14 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
     own = ALL if is_softmax else (KERNEL, COPY)
     for provider in providers:
         if provider not in ALL:
-            msg = f"there is no provider {quoted(provider)}; give all, or some of {', '.join(ALL)}"
-            raise InputError(msg)
+            refuse(
+                f"there is no provider {quoted(provider)}; give all, or some of {', '.join(ALL)}"
+            )
         if provider not in own:
-            msg = (
+            refuse(
                 f"{provider} computes a softmax, and {kernel.name} is not compared with"
                 f" softmax_naive; its providers are {' and '.join(own)}"
             )
-            raise InputError(msg)
     return tuple(dict.fromkeys(providers)) or own
 
 
@@ -228,19 +236,6 @@ def _untimed(
 
 MEASURED = ("", "us", "10-90 %", "GB/s", "of the copy", "relative error")
 PREDICTED = ("", "warps", "stages", "programs", "predicted us", "bound", "measured us", "off")
-
-
-def side_by_side_document(found: SideBySide) -> Document:
-    """Return what was measured, and what was predicted of it, in words."""
-    problem = found.problem
-    title = f"{found.kernel}, {problem.rows} x {problem.cols} {problem.dtype}, on {found.gpu.title}"
-    measured = Table(MEASURED, tuple(_measured(found, row) for row in found.rows))
-    sections = [Section("Measured", (measured,), tuple(_measured_sentences(found)))]
-    planned = tuple(row for row in found.rows if row.config is not None)
-    if planned:
-        table = Table(PREDICTED, tuple(map(_predicted, planned)))
-        sections.append(Section("Predicted", (table,), tuple(_predicted_sentences(found))))
-    return Document(title, (_answer(found),), tuple(sections))
 
 
 def _answer(found: SideBySide) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
-from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
+from occupancy_lab.errors import DoesNotFitError, DriverError, InputError, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -210,8 +210,7 @@ def verify_here(  # noqa: PLR0913 - one argument per option of the command line
     nvidia = (present for present in present_gpus() if present.gpu.vendor == "NVIDIA")
     present = next(nvidia, None)
     if present is None:
-        msg = "verify needs an NVIDIA GPU, and none is at hand; explain does without one"
-        raise InputError(msg)
+        refuse("verify needs an NVIDIA GPU, and none is at hand; explain does without one")
     problem = chosen_problem(rows, cols, dtype)
     with closing(Compiler(store_directory())) as compiler:
         found = chosen_kernel(kernel, compiler.check_file)
@@ -277,8 +276,7 @@ def verify(
     DoesNotFitError where not one fits.
     """
     if present.gpu.vendor != "NVIDIA":
-        msg = f"{present.name} is no NVIDIA GPU; its driver cannot be asked"
-        raise InputError(msg)
+        refuse(f"{present.name} is no NVIDIA GPU; its driver cannot be asked")
     records = _fitting(kernel, problem, configs, present.gpu)
     last = len(records) - 1
     places = {place * last // max(profiled - 1, 1) for place in range(profiled)}

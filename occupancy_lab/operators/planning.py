@@ -17,7 +17,7 @@ import torch
 
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
-from occupancy_lab.errors import InputError, OccupancyLabError
+from occupancy_lab.errors import InputError, OccupancyLabError, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.inputs import NamedKernel, check_config
 from occupancy_lab.kernel import innermost, load_kernel
@@ -86,8 +86,7 @@ def as_laid_out(kernel: Kernel, matrices: Sequence[Rows], *, wide: bool) -> Kern
 def passed(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """Return what *kernel* passes of *tensors*, and of a workspace where it needs one."""
     if kernel.passed is None:
-        msg = f"{kernel.name} has no passed, which gives a launch's arguments for tensors"
-        raise InputError(msg)
+        refuse(f"{kernel.name} has no passed, which gives a launch's arguments for tensors")
     if kernel.workspace is None:
         return kernel.passed(*tensors)
     # Its size is another for each configuration, and does not change what is compiled.
@@ -161,8 +160,7 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
         if found is not None and (launch[-1].num_programs or 0) <= GRID_LIMITS[0]
     ]
     if not known:
-        msg = f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it"
-        raise InputError(msg)
+        refuse(f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it")
     (kernel, _, config, _, _, plan), best = min(known, key=lambda one: one[1].us)
     return Choice(kernel, problem, config, plan, best, gpu.target)
 
@@ -208,8 +206,7 @@ def _candidates(
         reasons = [outcome.reason for _, outcome in outcomes if isinstance(outcome, Failure)]
         none = "not one program fits" if tasks else "no kernel takes rows that lie so"
         why = reasons[0] if reasons else none
-        msg = f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}"
-        raise InputError(msg)
+        refuse(f"nothing can be launched on {problem.cols} {problem.dtype} columns: {why}")
     return tuple(fitting)
 
 
@@ -224,12 +221,12 @@ def _compiles_soon(task: Task) -> bool:
 def _gpu(device: int) -> Gpu:
     """Return the GPU that torch calls cuda:*device*; InputError where nothing is known of it."""
     vendor = "AMD" if torch.version.hip else "NVIDIA"
-    for present in present_gpus():
-        if present.gpu.vendor == vendor and present.index == device:
-            return present.gpu
-    name = torch.cuda.get_device_name(device)
-    msg = f"nothing is known of {name}, so that no kernel can be chosen on it; use torch.softmax"
-    raise InputError(msg)
+    vendors = (one for one in present_gpus() if one.gpu.vendor == vendor)
+    found = next((one.gpu for one in vendors if one.index == device), None)
+    if found is None:
+        name = torch.cuda.get_device_name(device)
+        refuse(f"nothing is known of {name}, so no kernel can be chosen on it; use torch.softmax")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +250,10 @@ def launcher(
     """
     if torch.cuda.is_current_stream_capturing():
         shape = f"{problem.rows} x {problem.cols} {problem.dtype}"
-        msg = (
+        refuse(
             f"{shape} is new to this process, and no kernel can be loaded while a CUDA graph is"
             " captured; call it once on such a tensor before the capture"
         )
-        raise InputError(msg)
     with _choosing:
         choice = choose(kernels, problem, matrices, _gpu(device))
         with torch.cuda.device(device):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.inputs import whole_number
 from occupancy_lab.kernel import workspace_of
 from occupancy_lab.operators.planning import MOST_PLANS, Launcher, Rows, launcher
@@ -202,26 +202,23 @@ def _checked_dim(x: Tensor, dim: int) -> int:
     dims = max(x.dim(), 1)
     found = whole_number("dim", dim)
     if not -dims <= found < dims:
-        msg = f"dim is {found}, and x has {x.dim()} dimensions; give one from {-dims} to {dims - 1}"
-        raise InputError(msg)
+        refuse(
+            f"dim is {found}, and x has {x.dim()} dimensions; give one from {-dims} to {dims - 1}"
+        )
     return found
 
 
 def _check(x: Any) -> None:
     """Raise InputError unless *x* is a tensor that `softmax` takes."""
     if not isinstance(x, torch.Tensor):
-        msg = f"x is a {type(x).__name__}; give a tensor of torch on a GPU"
-        raise InputError(msg)
+        refuse(f"x is a {type(x).__name__}; give a tensor of torch on a GPU")
     if x.dtype not in DTYPES:
         names = ", ".join(DTYPES.values())
-        msg = f"x is of {str(x.dtype).removeprefix('torch.')}; give one of {names}"
-        raise InputError(msg)
+        refuse(f"x is of {str(x.dtype).removeprefix('torch.')}; give one of {names}")
     if x.layout is not torch.strided:
-        msg = f"x is laid out as {x.layout}; give a dense tensor"
-        raise InputError(msg)
+        refuse(f"x is laid out as {x.layout}; give a dense tensor")
     if not x.is_cuda:
-        msg = f"x is on {x.device}; give a tensor on a GPU, or use torch.softmax"
-        raise InputError(msg)
+        refuse(f"x is on {x.device}; give a tensor on a GPU, or use torch.softmax")
 
 
 def _like(x: Tensor) -> Tensor:

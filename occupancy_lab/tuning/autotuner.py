@@ -8,7 +8,6 @@ there is none, and wherever anything fails, every configuration stays, in its or
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import sys
@@ -21,7 +20,7 @@ from weakref import WeakKeyDictionary
 from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.compiling.compile import compile_together
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.errors import CompileError, DoesNotFitError, InputError
+from occupancy_lab.errors import CompileError, DoesNotFitError, InputError, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
 from occupancy_lab.kernel import innermost, variants
@@ -78,7 +77,7 @@ class Tried:
     def resources(self) -> Resources:
         """What one program takes."""
         if self.calculation is None:
-            raise InputError(self.reason)
+            refuse(self.reason)
         return self.calculation.resources
 
     @property
@@ -175,12 +174,12 @@ def _prune(
     counts = ", ".join(
         f"{n} {rule}" for rule, n in Counter(why for why, _ in dropped.values()).items()
     )
-    logger.log(
-        logging.INFO if kept else logging.WARNING,
-        "%s on %s: %d of %d configurations are %s (%s), after %.2f s",
-        *(name, gpu.title, len(kept), len(configs), "kept" if kept else "usable, so all are kept"),
-        *(counts or "none dropped", time.perf_counter() - began),
+    said = (
+        f"{name} on {gpu.title}: {len(kept)} of {len(configs)} configurations are"
+        f" {'kept' if kept else 'usable, so all are kept'} ({counts or 'none dropped'}),"
+        f" after {time.perf_counter() - began:.2f} s"
     )
+    logger.log(logging.INFO if kept else logging.WARNING, "%s", said)
     return kept or configs
 
 
@@ -239,25 +238,15 @@ def _rank(
             keywords.pop(name, None)
         launch = _variant(tuner.fn, asked, tuner.nargs, keywords).launch
         if not any(launch == ranked for ranked, _ in _ranked.get(tuner, ())):
+            launches = [_variant(tuner.fn, one, tuner.nargs, keywords).launch for one in configs]
+            _ranked[tuner] = [(one, 0.0) for one in launches]  # where what follows fails
             moved = _traffic(arguments, bytes_read, bytes_written)
-            _ranked[tuner] = list(_timed(tuner, configs, keywords, moved))
+            gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
+            _ranked[tuner] = list(zip(launches, _times(tried, moved, gpu), strict=True))
         return next(time for ranked, time in _ranked[tuner] if launch == ranked)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
         logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
         return 0.0
-
-
-def _timed(
-    tuner: Any, configs: Sequence[Any], keywords: Mapping[str, Any], moved: Traffic | None
-) -> Iterator[tuple[Launch, float]]:
-    """Return the launch of each of *configs* with its time or score; 0 where there is none."""
-    try:
-        gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
-        yield from zip([one.launch for one in tried], _times(tried, moved, gpu), strict=True)
-    except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
-        logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
-        for config in configs:
-            yield _variant(tuner.fn, config, tuner.nargs, keywords).launch, 0.0
 
 
 _ranked: WeakKeyDictionary[Any, list[tuple[Launch, float]]] = WeakKeyDictionary()
@@ -307,8 +296,7 @@ def _predicted_us(one: Tried, moved: Traffic, gpu: Gpu) -> float | None:
 def _placed(one: Tried) -> Placed:
     programs = one.launch.num_programs
     if programs is None or one.calculation is None:
-        msg = "how many programs are launched is not known: there is no grid"
-        raise InputError(msg)
+        refuse("how many programs are launched is not known: there is no grid")
     return Placed(
         one.resources,
         one.calculation.occupancy.programs_per_multiprocessor,
@@ -349,32 +337,21 @@ def _variant(
 ) -> Variant:
     """Return the launch of *function* with *config*, as the Autotuner would make it."""
     given = {name: value for name, value in keywords.items() if name not in NOT_ARGUMENTS}
-    setting = config.all_kwargs()
-    found = list(
-        variants(function, tuple(named_args.values()), given | setting, keywords.get("grid"))
-    )
-    if len(found) != 1:
-        msg = "there is another autotuner inside"
-        raise InputError(msg)
-    has_blocks = any(isinstance(value, Descriptor) for value in found[0].launch.arguments)
+    given |= config.all_kwargs()
+
+    def made() -> Variant:
+        found = list(variants(function, tuple(named_args.values()), given, keywords.get("grid")))
+        if len(found) != 1:
+            refuse("there is another autotuner inside")
+        return found[0]
+
+    found = made()
+    has_blocks = any(isinstance(value, Descriptor) for value in found.launch.arguments)
     if config.pre_hook is not None and has_blocks:
         # It sets the block_shape of the descriptors, which the kernel is compiled for.
-        config.pre_hook({**named_args, **given, **setting})
-        no_hook = _Settings(setting)
-        return _variant(function, no_hook, named_args, keywords)
-    return found[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """Stands for a configuration whose pre_hook was called."""
-
-    settings: Mapping[str, Any]
-    pre_hook: None = None
-
-    def all_kwargs(self) -> dict[str, Any]:
-        """Return what it sets."""
-        return dict(self.settings)
+        config.pre_hook({**named_args, **given})
+        return made()
+    return found
 
 
 def _try(
@@ -399,15 +376,14 @@ def _try(
 
 
 def _tried(config: Any, variant: Variant, outcome: Resources | CompileError, gpu: Gpu) -> Tried:
-    cannot = Tried(config, variant.function, variant.launch, None)
-    if isinstance(outcome, CompileError):
-        return dataclasses.replace(cannot, reason=str(outcome))
-    calculation = calculate(outcome, gpu)
     try:
+        if isinstance(outcome, CompileError):
+            raise outcome
+        calculation = calculate(outcome, gpu)
         check_fits(calculation)
-    except DoesNotFitError as error:
-        return dataclasses.replace(cannot, reason=str(error))
-    return dataclasses.replace(cannot, calculation=calculation)
+    except (CompileError, DoesNotFitError) as error:
+        return Tried(config, variant.function, variant.launch, None, str(error))
+    return Tried(config, variant.function, variant.launch, calculation)
 
 
 def _gpu_at_hand() -> tuple[Gpu, bool]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import refuse
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.features import launch_features
 from occupancy_lab.throughput.model import row_times
@@ -60,8 +60,7 @@ def relative_times(launches: Sequence[Placed], gpu: Gpu) -> list[float]:
     """
     basis = calibration_for(gpu)
     if basis is None:
-        msg = f"the bandwidth or the clock of {gpu.title} is not known"
-        raise InputError(msg)
+        refuse(f"the bandwidth or the clock of {gpu.title} is not known")
     multiplies = all(map(_multiply_adds, launches))
     loops = any(one.resources.loop_instructions is not None for one in launches)
     times = []
@@ -90,8 +89,7 @@ def _waves_us(one: Placed, gpu: Gpu, basis: Basis) -> float:
     """Return the time of as many passes as there are waves of programs."""
     resident, size = one.resident_programs, gpu.multiprocessors
     if not resident or size is None:
-        msg = f"how many programs {gpu.title} holds is not known"
-        raise InputError(msg)
+        refuse(f"how many programs {gpu.title} holds is not known")
     waves, rest = divmod(one.num_programs, resident)
     full = waves * _pass_us(one, one.programs_per_multiprocessor, gpu, basis) if waves else 0.0
     return full + (_pass_us(one, -(-rest // size), gpu, basis) if rest else 0.0)
@@ -110,8 +108,7 @@ def _pass_us(one: Placed, programs: int, gpu: Gpu, basis: Basis) -> float:
         loops=taken.loop_instructions is not None,
     )
     if features is None:
-        msg = f"what the binary issues, or the clock of {gpu.title}, is not known"
-        raise InputError(msg)
+        refuse(f"what the binary issues, or the clock of {gpu.title}, is not known")
     row = row_times(features, basis.constants)
     mhz = float(features.clock_mhz)
     tensor = _tensor_cycles(one, gpu) / mhz

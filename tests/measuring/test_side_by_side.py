@@ -12,7 +12,7 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side, side_by_side_document
+from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
 from occupancy_lab.record import make_record
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Config, Measurement, Problem
@@ -94,7 +94,7 @@ def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
     assert found.row("kernel").prediction == record.prediction is not None
     assert found.row("tutorial").prediction is not None
     assert found.row("copy").prediction is None
-    text = side_by_side_document(found).to_markdown()
+    text = found.to_markdown()
     assert f"{record.prediction.us / 10.0 - 1:+.1%}" in text
     assert calibration_for(found.gpu).words in text
     assert launches.asked
@@ -182,7 +182,7 @@ def test_words_of_a_measurement(
         patch.setattr("occupancy_lab.record.predict", lambda *_values: None)
         patch.setattr("occupancy_lab.measuring.side_by_side.calibration_for", lambda _gpu: None)
         found = measure_side_by_side(781)
-        check_golden("side_by_side.md", side_by_side_document(found).to_markdown())
+        check_golden("side_by_side.md", found.to_markdown())
 
 
 @pytest.mark.gpu
