@@ -32,7 +32,7 @@ def quoted(value: object) -> str:
     return repr(shortened(str(value)))
 
 
-def listed(names: Sequence[str]) -> str:
+def few_of(names: Sequence[str]) -> str:
     """Return the first of *names* for an error, and how many follow; "none" where there is none."""
     more = len(names) - MOST_NAMED
     shown = [shortened(name) for name in names[:MOST_NAMED]]

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, listed, quoted, refuse
+from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.launch import INT64_MAX, Launch, launch_of, plain
 from occupancy_lab.launch import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
 
@@ -243,7 +243,7 @@ def load_kernel(name: str) -> Kernel:
         missing = f"kernel {quoted(entry)} in KERNELS" if suffix else "KERNEL"
         functions = _triton_functions(module)
         what = (
-            f"; give one of its functions of Triton as FILE.py:FUNCTION: {listed(functions)}"
+            f"; give one of its functions of Triton as FILE.py:FUNCTION: {few_of(functions)}"
             if functions
             else ", an occupancy_lab.kernel.Kernel that says how it is launched"
         )
@@ -266,7 +266,7 @@ def load_function(name: str) -> tuple[Any, str]:
     if module is not None and entry not in getattr(module, "KERNELS", {}):
         found = getattr(module, entry, None)
         if not is_triton_function(found):
-            there = listed(_triton_functions(module))
+            there = few_of(_triton_functions(module))
             refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {there}")
         return found, entry
     kernel = load_kernel(name)

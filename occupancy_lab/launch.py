@@ -14,7 +14,7 @@ from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the field
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from occupancy_lab.errors import EmptyGridError, InputError, listed, quoted, refuse
+from occupancy_lab.errors import EmptyGridError, InputError, few_of, quoted, refuse
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import INT32_MAX
 
@@ -190,14 +190,14 @@ def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
     if len(arguments) > len(parameters):
         refuse(
             f"{function.__name__} is given {len(arguments)} arguments and has {len(parameters)}"
-            f" parameters: {listed(list(parameters))}"
+            f" parameters: {few_of(list(parameters))}"
         )
     named = {name: value for name, value in keywords.items() if name in parameters}
     positional = dict(zip(parameters, arguments, strict=False))
     twice = [name for name in named if name in positional]
     if twice:
         refuse(
-            f"{function.__name__} is given {listed(twice)} by position and by name; give it once"
+            f"{function.__name__} is given {few_of(twice)} by position and by name; give it once"
         )
     given = {**positional, **named}
     defaults = {
@@ -208,7 +208,7 @@ def bind(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
     missing = [name for name in parameters if name not in given and name not in defaults]
     if missing:
         refuse(
-            f"{function.__name__} is not given {listed(missing)}; its parameters are"
+            f"{function.__name__} is not given {few_of(missing)}; its parameters are"
             f" {', '.join(parameters)}"
         )
     return {name: given[name] if name in given else defaults[name] for name in parameters}

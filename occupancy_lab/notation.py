@@ -29,7 +29,7 @@ from collections.abc import Mapping  # noqa: TC003 - pydoc and dataclasses read 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import listed, quoted, refuse, shortened
+from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.kernel import is_triton_function
 from occupancy_lab.launch import (
     ALIGNMENT,
@@ -369,7 +369,7 @@ class Parameters:
             )
         known = list(known)
         close = difflib.get_close_matches(name, known, n=1)
-        there = f"the nearest is {shortened(close[0])}" if close else f"there are {listed(known)}"
+        there = f"the nearest is {shortened(close[0])}" if close else f"there are {few_of(known)}"
         refuse(f"{where} has {quoted(name)}, which {self.name} does not have; {there}")
 
     def check_complete(self, texts: Mapping[str, str], settings: Mapping[str, Any]) -> None:
@@ -381,7 +381,7 @@ class Parameters:
         missing = [name for name in self.by_name if name not in given]
         if not missing:
             return
-        sentence = f"{self.name} is not given {listed(missing)}"
+        sentence = f"{self.name} is not given {few_of(missing)}"
         asked = {name: text for name, text in texts.items() if len(text) <= LONGEST_TEXT}
         asked |= {
             name: _constant_text(values[0])

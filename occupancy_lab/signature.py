@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from occupancy_lab.errors import listed, quoted, refuse, shortened
+from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.launch import INT64_MAX, checked_grid, constant_text, plain
 from occupancy_lab.notation import (
@@ -91,7 +91,7 @@ class LaunchLine:
             )
             refuse(
                 f"the autotuner has no configuration with {quoted(asked)}; there are"
-                f" {listed(list(dict.fromkeys(there)))}"
+                f" {few_of(list(dict.fromkeys(there)))}"
             )
         return kept
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.mending import Mend, Mender, compiled_neighbours
 from occupancy_lab.checking.rows import Row, Table, make_rows, read_rows, shown
-from occupancy_lab.errors import InputError, listed, quoted, refuse
+from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
 from occupancy_lab.files import read_bytes
@@ -345,7 +345,7 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
     if not kernels and not allow_empty:
         named = [str(one) for one in sources if isinstance(one, str | os.PathLike)]
-        place = f" in {listed(named)}" if named else ""
+        place = f" in {few_of(named)}" if named else ""
         refuse(
             f"there are no rows to check{place}, which proves nothing; --allow-empty lets that pass"
         )
@@ -438,7 +438,7 @@ def _outcome(
 ) -> Outcome:
     rows = one.rows(table)
     if not rows and "empty" not in passes:
-        kernels = listed(sorted({row.kernel for row in table.rows}))
+        kernels = few_of(sorted({row.kernel for row in table.rows}))
         refuse(
             f"check {quoted(one.name)} is for none of the {len(table.rows)} rows, whose kernels"
             f" are {kernels}; --allow-empty lets that pass"

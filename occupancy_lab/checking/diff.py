@@ -22,8 +22,7 @@ from occupancy_lab.checking.changes import (
 )
 from occupancy_lab.checking.check import load
 from occupancy_lab.checking.rows import Row, Table, shown
-from occupancy_lab.errors import MOST_NAMED, InputError, quoted, refuse
-from occupancy_lab.errors import listed as shortly
+from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, literal
@@ -100,7 +99,7 @@ class Diff(Answer):
         for name, columns in zip(self.names, self.lacking, strict=True):
             if columns:
                 words = f"{count(len(columns), 'column')} that only {literal(name)} has"
-                yield f"Not compared: {words}, {literal(shortly(columns))}."
+                yield f"Not compared: {words}, {literal(few_of(columns))}."
         if self.fail_on is not None:
             met = count(len(self.broken), "change")
             names = "; ".join(literal(one) for one in self.broken[:SHOWN])
@@ -284,7 +283,7 @@ def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str
     if not apart:
         return "No row of one table is equal to any of the other in all that names them."
     differing = [
-        f"{name} is {shortly(sorted(one))} in {names[0]} and {shortly(sorted(other))} in {names[1]}"
+        f"{name} is {few_of(sorted(one))} in {names[0]} and {few_of(sorted(other))} in {names[1]}"
         for name, (one, other) in apart.items()
     ]
     rest = literal(",".join(name for name in columns if name not in apart))

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
-from occupancy_lab.errors import BinaryError, listed, quoted
+from occupancy_lab.errors import BinaryError, few_of, quoted
 from occupancy_lab.gpus import HipArchitecture, architectures
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def kernel_metadata(assembly: str, kernel_name: str) -> Mapping[str, str]:
     ]
     names = [kernel[".name"] for kernel in found if ".name" in kernel]
     if kernel_name not in names:
-        message = f"The amdgcn holds no kernel {kernel_name!r}, only {listed(names)}."
+        message = f"The amdgcn holds no kernel {kernel_name!r}, only {few_of(names)}."
         raise BinaryError(message)
     return next(kernel for kernel in found if kernel.get(".name") == kernel_name)
 

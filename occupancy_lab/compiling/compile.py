@@ -31,7 +31,7 @@ from occupancy_lab.errors import (
     InputError,
     OccupancyLabError,
     TargetError,
-    listed,
+    few_of,
     refuse,
 )
 from occupancy_lab.kernel import OPTIONS
@@ -246,7 +246,7 @@ def check_options(function: Any, launch: Launch, target: Target) -> None:
     if unknown:
         parameters = [parameter.name for parameter in function.params]
         refuse(
-            f"{listed(unknown)} is neither a parameter of {function.__name__}"
+            f"{few_of(unknown)} is neither a parameter of {function.__name__}"
             f" ({', '.join(parameters)}) nor an option of Triton {triton_version()} for"
             f" {target.name}"
         )

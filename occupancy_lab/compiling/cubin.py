@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.sass import read_sass
-from occupancy_lab.errors import BinaryError, listed
+from occupancy_lab.errors import BinaryError, few_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -243,7 +243,7 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
     if text is None:
         prefix = ".text."
         found = [s.name.removeprefix(prefix) for s in elf.sections if s.name.startswith(prefix)]
-        message = f"The cubin holds no kernel {kernel_name!r}, only {listed(found)}."
+        message = f"The cubin holds no kernel {kernel_name!r}, only {few_of(found)}."
         raise BinaryError(message)
     return text
 
