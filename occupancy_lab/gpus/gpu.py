@@ -30,7 +30,47 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CudaArchitecture:
+class _Limits:
+    """The limits that the architectures of both vendors have."""
+
+    target_name: str
+    """The compiler's name, without features: sm_90, gfx942."""
+    warp_size: int
+    """Threads per warp, work-items per wave as Triton compiles for it."""
+    max_threads_per_program: int
+    """Threads, or work-items, per program."""
+    shared_per_multiprocessor: int
+    """Shared memory, or LDS, per multiprocessor, bytes."""
+    max_shared: int
+    """Shared memory, or LDS, that a program may use, on NVIDIA after opting in, bytes."""
+    shared_unit: int
+    """Bytes that a program's shared memory or LDS is rounded up to a multiple of."""
+    issue_rate: int
+    """Instructions of any warp that a multiprocessor issues per cycle."""
+    instruction_bytes: int
+    """Bytes of an instruction."""
+    instruction_cache_bytes: int
+    """The instruction cache that the warps of a multiprocessor share, bytes."""
+    l2_load_bytes: int
+    """Bytes that a multiprocessor loads from the L2 cache per cycle, where all load."""
+    max_cluster_programs: int | None = None
+    """Resident CTAs of clusters per multiprocessor; None where it is not known."""
+    max_cluster_size: int | None = None
+    """CTAs of the largest cluster (num_ctas); None where there are no clusters."""
+    tensor_multiply_adds: int | None = None
+    """Multiply-adds of 16 bits that tensor cores do per multiprocessor and cycle, by a warp's own
+    instructions; None where it is not known."""
+    warpgroup_multiply_adds: int | None = None
+    """The same by instructions of a warpgroup; None where there are none, or it is not known."""
+
+    @property
+    def max_warps_per_program(self) -> int:
+        """Warps, or waves, per program."""
+        return self.max_threads_per_program // self.warp_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaArchitecture(_Limits):
     """The limits of an NVIDIA architecture that set the occupancy."""
 
     vendor: ClassVar[str] = "NVIDIA"
@@ -43,18 +83,12 @@ class CudaArchitecture:
     """What NVIDIA calls a register of a thread."""
     shared_word: ClassVar[str] = "shared memory"
     """What NVIDIA calls the memory that a program's threads share."""
-    target_name: str
-    """The compiler's name, without the suffix of a feature set: sm_90."""
-    warp_size: int
-    """Threads per warp."""
     max_warps: int
     """Resident warps per SM."""
     max_threads: int
     """Resident threads per SM."""
     max_programs: int
     """Resident programs (thread blocks) per SM."""
-    max_threads_per_program: int
-    """Threads per program."""
     max_registers_per_thread: int
     """32-bit registers per thread, above which no program is resident."""
     registers: int
@@ -63,37 +97,14 @@ class CudaArchitecture:
     """32-bit registers that a warp's allocation is rounded up to a multiple of."""
     register_partitions: int
     """Equal parts of the register file; all registers of a warp are in one."""
-    shared_per_multiprocessor: int
-    """Shared memory per SM, bytes."""
-    max_shared: int
-    """Shared memory that a program may use after opting in, bytes."""
     reserved_shared: int
     """Shared memory that the system takes for itself in each program, bytes."""
-    shared_unit: int
-    """Bytes that a program's shared memory is rounded up to a multiple of."""
-    issue_rate: int
-    """Instructions of any warp that a multiprocessor issues per cycle."""
-    instruction_bytes: int
-    """Bytes of an instruction."""
-    instruction_cache_bytes: int
-    """The instruction cache that the warps of a multiprocessor share, bytes."""
-    l2_load_bytes: int
-    """Bytes that a multiprocessor loads from the L2 cache per cycle, where all load."""
     max_barriers: int | None = None
     """Named barriers per SM; None where they do not limit the occupancy."""
     tensor_memory: int | None = None
     """Columns of tensor memory per SM; None where there is none."""
     tensor_memory_unit: int | None = None
     """The fewest columns that a program allocates; above it, a power of two."""
-    max_cluster_programs: int | None = None
-    """Resident CTAs of clusters per SM; None where it is not known."""
-    max_cluster_size: int | None = None
-    """CTAs of the largest cluster (num_ctas); None where there are no clusters."""
-    tensor_multiply_adds: int | None = None
-    """Multiply-adds of 16 bits that tensor cores do per multiprocessor and cycle, by a warp's own
-    instructions; None where it is not known."""
-    warpgroup_multiply_adds: int | None = None
-    """The same by instructions of a warpgroup; None where there are none, or it is not known."""
 
     @property
     def target(self) -> Target:
@@ -111,14 +122,9 @@ class CudaArchitecture:
         digits = self.target.arch
         return f"{digits[:-1]}.{digits[-1]}"
 
-    @property
-    def max_warps_per_program(self) -> int:
-        """Warps per program."""
-        return self.max_threads_per_program // self.warp_size
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HipArchitecture:
+class HipArchitecture(_Limits):
     """The limits of an AMD architecture at the wave size that Triton compiles for."""
 
     vendor: ClassVar[str] = "AMD"
@@ -129,10 +135,6 @@ class HipArchitecture:
     """What AMD calls a register of a lane."""
     shared_word: ClassVar[str] = "LDS"
     """What AMD calls the memory that a workgroup's lanes share."""
-    target_name: str
-    """The compiler's name, without features: gfx942."""
-    warp_size: int
-    """Work-items per wave, in Triton's code objects."""
     multiprocessor: str
     """CU or WGP, which is what the numbers of a multiprocessor are of."""
     simds: int
@@ -145,24 +147,8 @@ class HipArchitecture:
     """Vector registers that a wave's allocation is rounded up to a multiple of."""
     max_vgprs: int
     """Vector registers that a wave can address; AGPRs count where the file is unified."""
-    shared_per_multiprocessor: int
-    """LDS per multiprocessor, bytes."""
-    max_shared: int
-    """LDS that a program (workgroup) may use, bytes."""
-    shared_unit: int
-    """Bytes that the hardware rounds a program's LDS up to a multiple of."""
     max_multiwave_programs: int
     """Barrier slots: resident programs of more than one wave per multiprocessor."""
-    max_threads_per_program: int
-    """Work-items per program."""
-    issue_rate: int
-    """Instructions of any warp that a multiprocessor issues per cycle."""
-    instruction_bytes: int
-    """Bytes of an instruction."""
-    instruction_cache_bytes: int
-    """The instruction cache that the warps of a multiprocessor share, bytes."""
-    l2_load_bytes: int
-    """Bytes that a multiprocessor loads from the L2 cache per cycle, where all load."""
     descriptor_granule: int
     """Vector registers that a step of the kernel descriptor's count stands for."""
     agpr_file: str | None = None
@@ -175,13 +161,6 @@ class HipArchitecture:
     """Scalar registers that the trap handler takes of each wave, after the rounding."""
     max_sgprs: int | None = None
     """Scalar registers that a wave can use; None where they do not limit the occupancy."""
-    max_cluster_size: int | None = None
-    """CTAs of the largest cluster (num_ctas); None where there are no clusters."""
-    tensor_multiply_adds: int | None = None
-    """Multiply-adds of 16 bits that tensor cores do per multiprocessor and cycle, by a warp's own
-    instructions; None where it is not known."""
-    warpgroup_multiply_adds: int | None = None
-    """The same by instructions of a warpgroup; None where there are none, or it is not known."""
 
     @property
     def target(self) -> Target:
@@ -212,11 +191,6 @@ class HipArchitecture:
     def registers(self) -> int:
         """32-bit vector registers per multiprocessor, all lanes: HIP's regsPerBlock since 2025."""
         return self.vgprs_per_simd * self.simds * self.warp_size
-
-    @property
-    def max_warps_per_program(self) -> int:
-        """Waves per program."""
-        return self.max_threads_per_program // self.warp_size
 
 
 Architecture = CudaArchitecture | HipArchitecture

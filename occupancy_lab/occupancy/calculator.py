@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def _ctas_per_sm(programs: Any, gpu: Gpu, where: Where) -> Any:
     """Return how many CTAs per SM run of a launch with clusters, where *programs* would fit."""
-    most = getattr(gpu.architecture, "max_cluster_programs", None) or UNLIMITED
+    most = gpu.architecture.max_cluster_programs or UNLIMITED
     return where(programs > most, most, programs)
 
 
