@@ -1,79 +1,108 @@
 """Makes amd-nvidia.md and its picture: `python reports/amd_nvidia.py`, without a GPU.
 
-They are made of data/vendors.csv, which record_vendors.py writes, and of the calibrations in
-data/, on which the predictions rest: make them again when either changes. The chapters are in the
-modules beside this one whose names begin with vendors.
+They are made of data/vendors.csv, which `python reports/amd_nvidia.py --compile` writes, and of the
+calibrations in data/, on which the predictions rest: make them again when either changes. Chapters
+are in the modules beside this one whose names begin with vendors.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vendors import recorded_vendors, side_by_side, what_was_compiled
+from vendors import compile_rows, recorded_vendors
 from vendors_claims import make_claims, the_claims
 from vendors_formula import make_formulas, the_formulas
-from vendors_stages import make_stages, the_stages
-from vendors_times import make_times, the_times, unconfirmed_words
+from vendors_stages import make_stages, stages_sentences, the_stages
 
+from occupancy_lab.explaining.catalogue import DOUBTFUL
 from occupancy_lab.occupancy import Rocm
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.reporting.contents import write_markdown
 from occupancy_lab.reporting.launches import problem_words
-from occupancy_lab.reporting.page import Chapter, Page
-from occupancy_lab.text.words import listed
+from occupancy_lab.reporting.page import Chapter, Commands, Page
+from occupancy_lab.text.document import Table
+from occupancy_lab.text.words import count, listed, microseconds, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from vendors import Vendors
     from vendors_formula import Formula
-    from vendors_stages import Stages, Steps
-    from vendors_times import ProblemTimes
+    from vendors_stages import Stages
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import Record
+    from occupancy_lab.values import Prediction, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemTimes:
+    """What is predicted of one problem on one GPU."""
+
+    gpu: Gpu
+    problem: Problem
+    tutorial: Prediction | None
+    """With the num_warps and num_stages that the tutorial takes on that GPU; None: not known."""
+    num_warps: int
+    """The warps that are predicted to be the fastest with the fewest stages."""
+    best: Prediction
+    """With these."""
+
+
+def make_times(vendors: Vendors) -> tuple[ProblemTimes, ...]:
+    """Return the predicted times of each problem on each GPU that has a prediction."""
+    found = (_times(vendors, gpu, problem) for problem in vendors.problems for gpu in vendors.gpus)
+    return tuple(times for times in found if times is not None)
+
+
+def _times(vendors: Vendors, gpu: Gpu, problem: Problem) -> ProblemTimes | None:
+    records = {
+        num_warps: vendors.at(gpu, problem, num_warps, vendors.num_stages[0])
+        for num_warps in vendors.num_warps
+    }
+    known = {
+        num_warps: record.prediction
+        for num_warps, record in records.items()
+        if record is not None and record.prediction is not None
+    }
+    if not known:
+        return None
+    best, tutorial = min(known, key=lambda one: known[one].us), vendors.tutorials(gpu, problem)
+    own = None if tutorial is None else tutorial.prediction
+    return ProblemTimes(gpu, problem, own, best, known[best])
 
 
 def vendors_in_short(
-    stages: Stages, formulas: Sequence[Formula], times: Sequence[ProblemTimes]
+    vendors: Vendors, stages: Stages, formulas: Sequence[Formula], times: Sequence[ProblemTimes]
 ) -> Chapter:
     """Say what num_stages takes, how often the formula is right, and what was confirmed."""
+    statuses = [f"{number} {status}" for status, number in vendors.statuses.items()]
+    problems = listed([problem_words(problem) for problem in vendors.problems])
+    warps, stage = (listed(list(map(str, n))) for n in (vendors.num_warps, vendors.num_stages))
+    words = (
+        f"Triton {vendors.triton} compiled the tutorial's kernel, without a GPU: {problems},"
+        f" num_warps {warps}, num_stages {stage} for each GPU, {count(len(vendors.names), 'row')}:"
+        f" {listed(statuses)}. What was read of the binaries is recorded; all else is worked out"
+        " from it. The first command compiles them again; the second makes this page of the rows,"
+        " also after a new calibration:"
+    )
+    commands = Commands(("python reports/amd_nvidia.py --compile", "python reports/amd_nvidia.py"))
     said = [
-        _stages_sentence(stages),
+        *stages_sentences(stages),
         _formula_sentence(formulas),
-        _rocm_sentence(formulas),
-        unconfirmed_words(times),
+        *_rocm_sentence(formulas),
+        *_unconfirmed(times),
     ]
-    return Chapter("In short", ("\n".join(f"- {sentence}" for sentence in said if sentence),))
-
-
-def _stages_sentence(stages: Stages) -> str:
-    firsts = {steps.gpu.vendor: steps for steps in reversed(stages.shown)}
-    fewest, *_, most = next(iter(firsts.values())).records
-    said = [f"on {steps.gpu.title} {_taken(steps)}" for steps in reversed(firsts.values())]
-    return (
-        f"From num_stages {fewest.config.num_stages} to {most.config.num_stages} the tutorial's"
-        f" kernel, {problem_words(most.problem)} and num_warps {most.config.num_warps}, as Triton"
-        f" {most.triton_version} compiles it, takes"
-        f" {'; '.join(said)}."
-    )
-
-
-def _taken(steps: Steps) -> str:
-    mp = steps.gpu.architecture
-    word = mp.multiprocessor_word
-    return (
-        f"{_from_to(steps.n_regs)} {mp.register_word}s per thread and {_from_to(steps.shared)} B of"
-        f" {mp.shared_word}, with {_from_to(steps.programs)} programs per {word}"
-    )
-
-
-def _from_to(numbers: Sequence[int]) -> str:
-    first, last = numbers[0], numbers[-1]
-    return str(first) if first == last else f"{first} to {last}"
+    return Chapter("In short", ("\n".join(f"- {one}" for one in said), words, commands))
 
 
 def _formula_sentence(formulas: Sequence[Formula]) -> str:
     groups = {
         "for NVIDIA's GPUs": [one for one in formulas if one.gpu.vendor != "AMD"],
-        "for AMD's with current ROCm": _with(formulas, Rocm.CURRENT),
+        "for AMD's with current ROCm": list(_with(formulas, Rocm.CURRENT).values()),
     }
     said = [
         f"{sum(one.right for one in group)} of {sum(len(one.cases) for one in group)} {words}"
@@ -83,25 +112,132 @@ def _formula_sentence(formulas: Sequence[Formula]) -> str:
     return f"Of these kernels the tutorial's formula is right on {listed(said)}."
 
 
-def _rocm_sentence(formulas: Sequence[Formula]) -> str | None:
-    """Say on which GPUs it matters what ROCm reports; None where only one ROCm knows each."""
-    old = {one.gpu.key: one for one in _with(formulas, Rocm.OLD)}
-    pairs = [(one, old.get(one.gpu.key)) for one in _with(formulas, Rocm.CURRENT)]
+def _rocm_sentence(formulas: Sequence[Formula]) -> Iterator[str]:
+    """Say on which GPUs it matters what ROCm reports."""
+    old = _with(formulas, Rocm.OLD)
     said = [
-        f"{one.gpu.title} ({before.right} of {len(before.cases)} right with ROCm up to 6.3,"
+        f"{one.gpu.title} ({old[key].right} of {len(one.cases)} right with ROCm up to 6.3,"
         f" {one.right} with current ROCm)"
-        for one, before in pairs
-        if before is not None and before.right != one.right
+        for key, one in _with(formulas, Rocm.CURRENT).items()
+        if key in old and old[key].right != one.right
     ]
-    unknown = [one.gpu.title for one, before in pairs if before is None]
-    if not said:
-        return None
-    new = f"; ROCm up to 6.3 did not know {listed(unknown)}" if unknown else ""
-    return f"Which ROCm is installed matters on {listed(said)}{new}."
+    if said:
+        yield f"Which ROCm is installed matters on {listed(said)}."
 
 
-def _with(formulas: Sequence[Formula], rocm: Rocm) -> list[Formula]:
-    return [one for one in formulas if one.gpu.vendor == "AMD" and one.rocm is rocm]
+def _with(formulas: Sequence[Formula], rocm: Rocm) -> dict[str, Formula]:
+    return {one.gpu.key: one for one in formulas if one.gpu.vendor == "AMD" and one.rocm is rocm}
+
+
+def _unconfirmed(times: Sequence[ProblemTimes]) -> Iterator[str]:
+    """Say that no AMD GPU has confirmed a time, unless one has."""
+    if not any(one.best.calibrated for one in times if one.gpu.vendor == "AMD"):
+        yield "**No AMD GPU has confirmed a number of this page.**"
+
+
+def side_by_side(vendors: Vendors) -> Chapter:
+    """Set the GPUs side by side, and the same kernel on each of them."""
+    launched = [
+        (gpu.title, str(problem.cols), *_launched_cells(record))
+        for problem in vendors.problems
+        for gpu in vendors.gpus
+        if (record := vendors.tutorials(gpu, problem)) is not None
+    ]
+    headers = ("GPU", "cols", "warps", "stages", "registers", "shared B")
+    return Chapter(
+        "Side by side",
+        (
+            Table(
+                ("GPU", "multiprocessor", "warps", "registers", "shared B", "B per program"),
+                tuple(map(_limits_row, vendors.gpus)),
+                "What one multiprocessor has (a warp is a wave on AMD):",
+            ),
+            Table(
+                (*headers, "programs", "limited by", "num_programs"),
+                tuple(launched),
+                "The kernel as the tutorial would launch it there: what a program takes, the"
+                " programs that one multiprocessor holds, what allows no more, and num_programs of"
+                " the launch:",
+            ),
+        ),
+    )
+
+
+def _limits_row(gpu: Gpu) -> tuple[str, ...]:
+    mp = gpu.architecture
+    return (
+        f"{gpu.title} ({gpu.target.name})",
+        f"{gpu.multiprocessors} {mp.multiprocessor_word}",
+        f"{mp.max_warps} x {mp.warp_size}",
+        str(mp.registers),
+        str(mp.shared_per_multiprocessor),
+        str(mp.max_shared),
+    )
+
+
+def _launched_cells(record: Record) -> tuple[str, ...]:
+    return (
+        str(record.config.num_warps),
+        str(record.config.num_stages),
+        str(record.resources.n_regs),
+        str(record.resources.shared),
+        str(record.occupancy.programs_per_multiprocessor),
+        limiter_words(record.calculation),
+        str(record.plan.num_programs),
+    )
+
+
+def the_times(times: Sequence[ProblemTimes], stages: Stages) -> Chapter:
+    """Return the predicted times, and say how little is known of them."""
+    if not times:
+        return Chapter("Predicted times", ("Left out: nothing can be predicted for these GPUs.",))
+    headers = ("GPU", "cols", "tutorial's", "fastest", "num_warps", "GB/s", "of the peak", "bound")
+    caption = (
+        "*tutorial's*: with the tutorial's num_warps and num_stages; *fastest*: with the fewest"
+        " stages and the num_warps that is predicted to be the fastest then, of which the rest is"
+        f" said. {DOUBTFUL} marks a share of a peak that is in doubt."
+    )
+    bases: dict[str, list[str]] = {}
+    for one in times:
+        titles = bases.setdefault(one.best.basis, [])
+        titles += [one.gpu.title] * (one.gpu.title not in titles)
+    rests = [
+        f"What the times of {listed(titles)} rest on: {basis}." for basis, titles in bases.items()
+    ]
+    words = " ".join((*rests, *_blind_sentence(stages)))
+    return Chapter("Predicted times", (words, Table(headers, tuple(map(_row, times)), caption)))
+
+
+def _blind_sentence(stages: Stages) -> Iterator[str]:
+    """Say where the model cannot see what num_stages is good for."""
+    kernels = stages.of("AMD")
+    blind = [
+        steps
+        for steps in kernels
+        if not any(record.resources.async_copies for record in steps.records)
+    ]
+    if blind:
+        yield (
+            f"Of {len(kernels)} kernels for AMD {len(blind)} have none of the copies into shared"
+            " memory by which the model knows loads ahead: it sees there what more stages cost, not"
+            " what they gain. It does not tell which num_stages is the fastest on an AMD GPU, and"
+            " the tutorial's times there are too long if stages gain anything."
+        )
+
+
+def _row(times: ProblemTimes) -> tuple[str, ...]:
+    peak, best = times.gpu.bandwidth_gbs, times.best
+    doubt = DOUBTFUL if "bandwidth_gbs" in times.gpu.doubtful else ""
+    return (
+        times.gpu.title,
+        str(times.problem.cols),
+        "-" if times.tutorial is None else microseconds(times.tutorial.us),
+        microseconds(best.us),
+        str(times.num_warps),
+        f"{best.gbs:.0f}",
+        "-" if peak is None else f"{percent(best.gbs / peak)}{doubt}",
+        best.bound,
+    )
 
 
 SHOWN_WARPS = 4
@@ -119,8 +255,7 @@ def vendors_page(vendors: Vendors | None = None) -> Page:
     return Page(
         "AMD against NVIDIA: fused softmax",
         (
-            vendors_in_short(stages, formulas, times),
-            what_was_compiled(vendors),
+            vendors_in_short(vendors, stages, formulas, times),
             side_by_side(vendors),
             the_stages(stages),
             the_formulas(formulas),
@@ -139,4 +274,7 @@ def make(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(PAGE)
+    if sys.argv[1:] == ["--compile"]:
+        compile_rows()
+    else:
+        make(PAGE)

@@ -12,15 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vendors_formula import Counts, Verdict
+from vendors_formula import HEADERS, Counts, Verdict
 
 from occupancy_lab.explaining.formula import TERM_WORDS, term_reasons
 from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy.tutorial import HIP_TERMS, Term, missing_terms, programs_without
-from occupancy_lab.reporting.launches import config_words, problem_words
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Section, Table
-from occupancy_lab.text.words import count, listed
+from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -190,17 +189,6 @@ def make_claims(vendors: Vendors) -> tuple[Claims, ...]:
     )
 
 
-def worst_claims(claims: Sequence[Claims]) -> tuple[tuple[Claims, Verdict[Claim]], ...]:
-    """Give, for each claimant and what it misses, the first kernel that it is most wrong for."""
-    found: dict[tuple[str, tuple[str, ...]], tuple[Claims, Verdict[Claim]]] = {}
-    for one in claims:
-        for case in one.cases:
-            key = one.claimant.name, case.said.missing_terms
-            if case.off > 1 and (key not in found or case.off > found[key][1].off):
-                found[key] = one, case
-    return tuple(found.values())
-
-
 INTRODUCTION = (
     "The same kernels by what else speaks of occupancy on AMD GPUs:"
     " `hipOccupancyMaxActiveBlocksPerMultiprocessor`, which ROCm's runtime works out from tables of"
@@ -212,33 +200,22 @@ INTRODUCTION = (
 
 def the_claims(claims: Sequence[Claims]) -> Chapter:
     """Count the kernels that runtime and compiler are wrong for, and tell one of each kind."""
-    headers = ("", "GPU", "kernels", "right", "too many", "too few", "what it misses")
-    table = Table(headers, tuple(_row(one) for one in claims), prose=True)
-    cases = tuple(_case(one, case) for one, case in worst_claims(claims))
-    examples = (Section("Worked cases of these", sentences=cases),) if cases else ()
-    return Chapter("ROCm's runtime and LLVM", (INTRODUCTION, table, *examples))
-
-
-def _row(claims: Claims) -> tuple[str, ...]:
-    missing = [f"{term} ({number})" for term, number in claims.missing.items()]
-    numbers = (len(claims.cases), claims.right, claims.too_many, claims.too_few)
-    return (
-        claims.claimant.name,
-        claims.gpu.title,
-        *map(str, numbers),
-        listed(missing or ["-"]),
+    table = Table(
+        ("", "GPU", *HEADERS),
+        tuple(one.row(one.claimant.name, one.gpu.title) for one in claims),
+        prose=True,
+    )
+    cases = tuple(_case(one, one.worst) for one in claims if one.worst is not None)
+    return Chapter(
+        "ROCm's runtime and LLVM", (INTRODUCTION, table, Section("Worst of these", (), cases))
     )
 
 
 def _case(claims: Claims, case: Verdict[Claim]) -> str:
-    record, mp = case.record, case.record.gpu.architecture
-    taken = record.resources
+    mp = claims.gpu.architecture
     reasons = term_reasons(case.said.missing_terms, mp, words=CLAIM_WORDS)
-    word = mp.multiprocessor_word
     return (
-        f"**{claims.claimant.name}, {claims.gpu.title}**: {problem_words(record.problem)},"
-        f" {config_words(record.kernel.name, record.config)},"
-        f" {count(taken.n_regs, mp.register_word)}, {taken.sgprs or 0} SGPRs, {taken.shared} B. It"
-        f" says {count(case.said.programs_per_multiprocessor, 'program')} per {word}"
+        f"**{claims.claimant.name}, {claims.gpu.title}**: {case.kernel}. It says"
+        f" {count(case.said.programs_per_multiprocessor, 'program')} per {mp.multiprocessor_word}"
         f" where {case.truth} fit: {reasons}."
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from occupancy_lab.explaining.formula import tutorial_sentences
-from occupancy_lab.explaining.limits import resource_word
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.reporting.launches import config_words, problem_words
 from occupancy_lab.reporting.page import Chapter
@@ -15,13 +14,13 @@ from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import count, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from vendors import Vendors
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Limit, TutorialOccupancy
+    from occupancy_lab.values import TutorialOccupancy
 
 
 class _Said(Protocol):
@@ -60,6 +59,17 @@ class Verdict(Generic[Said]):
         """By what factor the formula is wrong, either way; 1 where it is right or fails."""
         return 1.0 if self.ratio is None else max(self.ratio, 1 / max(self.ratio, 1e-9))
 
+    @property
+    def kernel(self) -> str:
+        """The kernel and what it takes, in words."""
+        record, mp = self.record, self.record.gpu.architecture
+        sgprs = f", {record.resources.sgprs} SGPRs" if record.resources.sgprs is not None else ""
+        return (
+            f"{problem_words(record.problem)}, {config_words(record.kernel.name, record.config)},"
+            f" {count(record.resources.n_regs, mp.register_word)}{sgprs},"
+            f" {record.resources.shared} B"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Counts(Generic[Said]):
@@ -94,6 +104,21 @@ class Counts(Generic[Said]):
         terms = (term for case in self.cases for term in case.said.missing_terms)
         return dict(Counter(terms).most_common())
 
+    @property
+    def worst(self) -> Verdict[Said] | None:
+        """The first of the kernels that it is most wrong for; None: right, or it fails."""
+        wrong = [case for case in self.cases if case.off > 1]
+        return max(wrong, key=lambda case: case.off, default=None)
+
+    def row(self, *name: str) -> tuple[str, ...]:
+        """Return the numbers as a table's row with HEADERS, after its *name*."""
+        missing = [f"{term} ({number})" for term, number in self.missing.items()]
+        numbers = (len(self.cases), self.right, self.too_many, self.too_few, self.fails)
+        return (*name, *map(str, numbers), listed(missing or ["-"]))
+
+
+HEADERS = ("kernels", "right", "too many", "too few", "fails", "what it misses")
+
 
 @dataclass(frozen=True, slots=True)
 class Formula(Counts["TutorialOccupancy"]):
@@ -102,47 +127,29 @@ class Formula(Counts["TutorialOccupancy"]):
     rocm: Rocm
     """CURRENT on NVIDIA too, where it changes nothing."""
 
-    def worst(self, term: str | None = None) -> Verdict[TutorialOccupancy] | None:
-        """Return the first of the kernels that it is most wrong for; None: right, or it fails.
-
-        With *term* they are those for which it misses that term.
-        """
-        cases = [case for case in self.cases if case.off > 1]
-        missed = [case for case in cases if term is None or term in case.said.missing_terms]
-        return max(missed, key=lambda case: case.off, default=None)
+    @property
+    def name(self) -> str:
+        """The GPU, and on AMD whose numbers the formula takes."""
+        if self.gpu.vendor != "AMD":
+            return self.gpu.title
+        rocm = "current ROCm" if self.rocm is Rocm.CURRENT else "ROCm up to 6.3"
+        return f"{self.gpu.title}, {rocm}"
 
 
 def make_formulas(vendors: Vendors) -> tuple[Formula, ...]:
     """Return the tutorial's formula on each GPU, with what each ROCm reports of it."""
     return tuple(
-        Formula(gpu, tuple(_cases(vendors.of(gpu), rocm)), rocm)
+        Formula(
+            gpu,
+            tuple(
+                Verdict(record, tutorial_occupancy(record.resources, gpu.architecture, rocm))
+                for record in vendors.of(gpu)
+            ),
+            rocm,
+        )
         for gpu in vendors.gpus
         for rocm in known_to(gpu.architecture) or (Rocm.CURRENT,)
     )
-
-
-def make_examples(
-    formulas: Sequence[Formula],
-) -> tuple[tuple[Formula, Verdict[TutorialOccupancy]], ...]:
-    """Return the worst case of each formula, and then of each term that none of these misses."""
-    found = [(one, case) for one in formulas if (case := one.worst()) is not None]
-    for term in dict.fromkeys(term for one in formulas for term in one.missing):
-        if not any(term in case.said.missing_terms for _, case in found):
-            found += _worst_of(formulas, term)
-    return tuple(found)
-
-
-def _worst_of(
-    formulas: Sequence[Formula], term: str
-) -> list[tuple[Formula, Verdict[TutorialOccupancy]]]:
-    cases = [(one, case) for one in formulas if (case := one.worst(term)) is not None]
-    return sorted(cases, key=lambda pair: -pair[1].off)[:1]
-
-
-def _cases(records: Iterable[Record], rocm: Rocm) -> Iterator[Verdict[TutorialOccupancy]]:
-    for record in records:
-        said = tutorial_occupancy(record.resources, record.gpu.architecture, rocm)
-        yield Verdict(record, said)
 
 
 INTRODUCTION = (
@@ -155,48 +162,14 @@ INTRODUCTION = (
 
 
 def the_formulas(formulas: Sequence[Formula]) -> Chapter:
-    """Count the kernels that the formula is wrong for, and work some of them out."""
-    headers = ("formula", "kernels", "right", "too many", "too few", "fails")
-    table = Table((*headers, "what it misses"), tuple(_row(one) for one in formulas), prose=True)
-    cases = tuple(_case(one, case) for one, case in make_examples(formulas))
-    examples = Section("Worked cases", sentences=cases)
-    return Chapter("The tutorial's formula", (INTRODUCTION, table, examples))
-
-
-def _name(formula: Formula) -> str:
-    if formula.gpu.vendor != "AMD":
-        return formula.gpu.title
-    rocm = "current ROCm" if formula.rocm is Rocm.CURRENT else "ROCm up to 6.3"
-    return f"{formula.gpu.title}, {rocm}"
-
-
-def _row(formula: Formula) -> tuple[str, ...]:
-    missing = [f"{term} ({number})" for term, number in formula.missing.items()]
-    numbers = (formula.right, formula.too_many, formula.too_few, formula.fails)
-    return (_name(formula), str(len(formula.cases)), *map(str, numbers), listed(missing or ["-"]))
+    """Count the kernels that the formula is wrong for, and tell the worst of each."""
+    table = Table(("formula", *HEADERS), tuple(one.row(one.name) for one in formulas), prose=True)
+    cases = tuple(_case(one, one.worst) for one in formulas if one.worst is not None)
+    return Chapter("The tutorial's formula", (INTRODUCTION, table, Section("Worst", (), cases)))
 
 
 def _case(formula: Formula, case: Verdict[TutorialOccupancy]) -> str:
-    """Work out one kernel both ways, and say why they differ."""
-    record = case.record
-    taken = record.resources
-    word = record.gpu.architecture.register_word
-    kernel = f"{problem_words(record.problem)}, {config_words(record.kernel.name, record.config)}"
-    exact = min(_set(record.occupancy.limits), key=_programs)
-    tutorial = min(_set(case.said.limits), key=_programs)
-    current, *old = tutorial_sentences(record.calculation)
+    """Say of one kernel what the formula says, and why."""
+    current, *old = tutorial_sentences(case.record.calculation)
     verdict = current if formula.rocm is Rocm.CURRENT else old[0]
-    names = [resource_word(record.gpu.vendor, limit.resource) for limit in (tutorial, exact)]
-    return (
-        f"**{_name(formula)}**: {kernel}, {count(taken.n_regs, word)}, {taken.shared} B. Tutorial,"
-        f" {names[0]}: {'; '.join(tutorial.steps)}. Exact, {names[1]}: {'; '.join(exact.steps)}."
-        f" {verdict}"
-    )
-
-
-def _set(limits: Sequence[Limit]) -> list[Limit]:
-    return [limit for limit in limits if limit.programs is not None]
-
-
-def _programs(limit: Limit) -> int:
-    return limit.programs or 0
+    return f"**{formula.name}**: {case.kernel}. {verdict}"
