@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.checking.rows import shown
+from occupancy_lab.checking.rows import TIMES, shown
 from occupancy_lab.text.words import (
     LIMITS,
     cell,
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from occupancy_lab.checking.rows import Row
     from occupancy_lab.expressions import Value
 
-TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
-"""The times that are compared, and how each was found; the first that both rows have decides."""
 SAME_TIME = 0.03
 """Times nearer than this share are the same: a measured one is not known better."""
 AMOUNTS: Mapping[str, str] = {
@@ -70,8 +68,8 @@ class Change:
     def order(self) -> tuple[int, float, bool, float, str]:
         """What changes are sorted by: kind, time, occupancy lost before gained, and size."""
         one, other = self.before[0], self.after[0]
-        lost = _number(one, "occupancy") - _number(other, "occupancy")
-        more = sum(abs(_number(other, name) - _number(one, name)) for name in AMOUNTS)
+        lost = (one.number("occupancy") or 0.0) - (other.number("occupancy") or 0.0)
+        more = sum(abs((other.number(name) or 0.0) - (one.number(name) or 0.0)) for name in AMOUNTS)
         place = [*KINDS].index(self.kind)
         return place, -abs(_slower(one, other)), lost < 0, -abs(lost) * 1e9 - more, self.label
 
@@ -93,20 +91,10 @@ class Change:
         }
 
 
-def _known(row: Row, name: str) -> float | None:
-    value = row.values.get(name)
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _number(row: Row, name: str) -> float:
-    return _known(row, name) or 0.0
-
-
 def _times(before: Row, after: Row) -> tuple[str, float, float] | None:
     """Return the column of times that decides, and both times; None where none is known."""
     for name in TIMES:
-        old, new = both(name, before, after)
-        if old and new:
+        if (old := before.number(name)) and (new := after.number(name)):
             return name, old, new
     return None
 
@@ -137,7 +125,7 @@ def _words(before: Row, after: Row) -> str:
 def _time_words(before: Row, after: Row) -> Iterator[str]:
     if (found := _times(before, after)) is None:
         for name, how in TIMES.items():
-            if (gone := _known(before, name)) and name in after.values:
+            if (gone := before.number(name)) and name in after.values:
                 yield f"{how} time not known instead of {microseconds(gone)}"
     elif _slower(before, after):
         name, old, new = found
@@ -162,10 +150,9 @@ def _occupancy_words(before: Row, after: Row) -> str:
     """Say what fits after and before, and the resource that decides it."""
     gpu = after.gpu
     word = "multiprocessor" if gpu is None else gpu.architecture.multiprocessor_word
-    old, new = both("programs_per_multiprocessor", before, after)
-    held, holds = (
-        "not known" if one is None else percent(one) for one in both("occupancy", before, after)
-    )
+    old, new = (row.number("programs_per_multiprocessor") for row in (before, after))
+    shares = (row.number("occupancy") for row in (before, after))
+    held, holds = ("not known" if one is None else percent(one) for one in shares)
     if old is None or new is None:
         return "the programs that fit are not known"
     programs = f"{count(int(new), 'program')} per {word}"
@@ -191,7 +178,7 @@ def _set_words(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
 
 def _values(name: str, rows: Sequence[Row]) -> str:
     """Return what *rows* hold in a column, in the order of size, equal values once."""
-    found = sorted((_known(row, name) for row in rows), key=lambda one: (one is None, one))
+    found = sorted((row.number(name) for row in rows), key=lambda one: (one is None, one))
     counts = Counter(cell(one) if name in TIMES else shown(one) for one in found)
     return ", ".join(
         f"{one} ({times} times)" if times > 1 else one for one, times in counts.items()
@@ -204,15 +191,10 @@ def kind_of(before: Row, after: Row) -> str:
         return "failed"
     if slower := _slower(before, after):
         return "slower" if slower > 0 else "faster"
-    if _number(after, "local_bytes") > _number(before, "local_bytes"):
+    if (after.number("local_bytes") or 0.0) > (before.number("local_bytes") or 0.0):
         return "spills"
-    programs = both("programs_per_multiprocessor", before, after)
-    return "crossed" if None not in programs and programs[0] != programs[1] else "other"
-
-
-def both(name: str, before: Row, after: Row) -> tuple[float | None, float | None]:
-    """Return the numbers of a column on both sides."""
-    return _known(before, name), _known(after, name)
+    old, new = (row.number("programs_per_multiprocessor") for row in (before, after))
+    return "other" if old is None or new is None or old == new else "crossed"
 
 
 def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> int:
@@ -234,7 +216,7 @@ def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> int:
 
 
 def _by_time(rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: tuple(_number(row, name) for name in TIMES))
+    return sorted(rows, key=lambda row: tuple(row.number(name) or 0.0 for name in TIMES))
 
 
 def _results(row: Row, names: Sequence[str]) -> tuple[Value, ...]:

@@ -24,7 +24,7 @@ from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
@@ -163,16 +163,19 @@ class Finding:
     row: Row
     kind: str
     """broken, not known, or failed: what did not compile or does not fit."""
-    found: Mapping[str, Value]
-    """The values of the columns that the condition names."""
     label: str
     """What to call the row among the others."""
-    _mend: Callable[[Finding], Mend | None] = field(compare=False, repr=False)
+    _mender: Mender = field(compare=False, repr=False)
+
+    @property
+    def found(self) -> dict[str, Value]:
+        """The values of the columns that the condition names."""
+        return {name: self.row.values.get(name) for name in self.check.columns}
 
     @functools.cached_property
     def mend(self) -> Mend | None:
         """The nearest launch that meets every check of the row; None where none is shown to."""
-        return self._mend(self) if self.kind == "broken" else None
+        return self._mender.mend(self.row) if self.kind == "broken" else None
 
     @property
     def why(self) -> str:
@@ -200,7 +203,7 @@ class Finding:
             "kind": self.kind,
             "row": self.label,
             "origin": self.row.origin,
-            "found": dict(self.found),
+            "found": self.found,
             "why": self.why,
             "mend": None if self.mend is None else self.mend.to_dict(),
             "values": dict(self.row.values),
@@ -262,7 +265,10 @@ class Checked(Answer):
         for outcome in self.outcomes:
             if not outcome.findings:
                 continue
-            sentences = [_sentence(one) for one in outcome.findings[:SHOWN]]
+            sentences = [
+                f"**{literal(one.label)}**: {literal(f'{one.why}. {one.advice}'.strip())}"
+                for one in outcome.findings[:SHOWN]
+            ]
             more = len(outcome.findings) - SHOWN
             if more > 0:
                 sentences.append(f"{more} more; --json has them all.")
@@ -297,11 +303,6 @@ class Checked(Answer):
                 for one in self.outcomes
             ],
         }
-
-
-def _sentence(one: Finding) -> str:
-    words = f"**{literal(one.label)}**: {literal(one.why)}."
-    return f"{words} {literal(one.advice)}" if one.advice else words
 
 
 def check(  # noqa: PLR0913 - one argument per option of the command line
@@ -359,7 +360,10 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[l
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
-            return _launched(name, gpu, launch)
+            from occupancy_lab.explaining.dry_run import explain_launch
+
+            source = explain_launch(name, gpu=gpu, **launch)
+            return _of_runs(source), source
         if Path(name).is_dir():
             return scanned(name, gpu=gpu), None
         return read_rows(name), None
@@ -379,13 +383,6 @@ def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
     from occupancy_lab.scanning.scan import scan
 
     return make_rows(scan(*folders, gpu=gpu).rows(), ", ".join(folders) or "the caches")
-
-
-def _launched(name: str, gpu: AskedGpus | None, launch: Mapping[str, Any]) -> tuple[list[Row], Any]:
-    from occupancy_lab.explaining.dry_run import explain_launch
-
-    dry = explain_launch(name, gpu=gpu, **launch)
-    return _of_runs(dry), dry
 
 
 def _of_runs(dry: Any) -> list[Row]:
@@ -415,27 +412,23 @@ def _checked(
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
         return Checked(tuple(Outcome(one, (), (), 0, ()) for one in checks))
-    mend = functools.partial(_mend, mender=_mender(checks, table), makers=makers, left=[MOST_TRIED])
-    return Checked(tuple(_outcome(one, table, mend, passes) for one in checks))
-
-
-def _mender(checks: Sequence[Check], table: Table) -> Callable[[], Mender]:
-    """Return what gives the mender of a table, which is made where a row breaks a check."""
+    left = iter(range(MOST_TRIED))
 
     def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
         held = {place for place, one in enumerate(checks) if one.is_for(row, table)}
         met = {place for place, one in enumerate(checks) if _kind(one, row, table) is None}
         return frozenset(held), frozenset(met)
 
-    return functools.cache(lambda: Mender(table.rows, judge))
+    def tried(row: Row) -> Iterator[Row]:
+        dry = makers.get(id(row))
+        if dry is not None and next(left, None) is not None:
+            yield from compiled_neighbours(row, dry.function, dry.launcher)
+
+    mender = Mender(table.rows, judge, tried)
+    return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))
 
 
-def _outcome(
-    one: Check,
-    table: Table,
-    mend: Callable[[Finding], Mend | None],
-    passes: Collection[str],
-) -> Outcome:
+def _outcome(one: Check, table: Table, mender: Mender, passes: Collection[str]) -> Outcome:
     rows = one.rows(table)
     if not rows and "empty" not in passes:
         kernels = few_of(sorted({row.kernel for row in table.rows}))
@@ -446,7 +439,7 @@ def _outcome(
     labels = table.labels(rows)
     kinds = [_kind(one, row, table) for row in rows]
     findings = tuple(
-        Finding(one, row, kind, {name: row.values.get(name) for name in one.columns}, called, mend)
+        Finding(one, row, kind, called, mender)
         for row, kind, called in zip(rows, kinds, labels, strict=True)
         if kind is not None and kind not in passes
     )
@@ -459,15 +452,3 @@ def _kind(one: Check, row: Row, table: Table) -> str | None:
         return "failed"
     held = table.evaluate(one.condition, row.values)
     return None if held is True else "not known" if held is None else "broken"
-
-
-def _mend(
-    finding: Finding, *, mender: Callable[[], Mender], makers: Mapping[int, Any], left: list[int]
-) -> Mend | None:
-    """Return what would mend a finding; of a few, other launches of the function are compiled."""
-    dry = makers.get(id(finding.row))
-    if dry is None or not left[0]:
-        return mender().mend(finding.row)
-    left[0] -= 1
-    others = compiled_neighbours(finding.row, dry.function, dry.launcher)
-    return mender().mend(finding.row, others)

@@ -13,15 +13,13 @@ from occupancy_lab.checking.changes import (
     CALLED,
     COMPARED,
     KINDS,
-    TIMES,
     Change,
-    both,
     changed,
     kind_of,
     take_alike,
 )
 from occupancy_lab.checking.check import load
-from occupancy_lab.checking.rows import Row, Table, shown
+from occupancy_lab.checking.rows import TIMES, Row, Table, shown
 from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.table.columns import RESULTS
@@ -83,7 +81,9 @@ class Diff(Answer):
             sections.insert(0, Section("", (_table(pairs[:SHOWN]),)))
         for title, rows in ((f"Only in {before}", self.removed), (f"Only in {after}", self.added)):
             if rows:
-                sections.append(Section(title, (), _shown(_each_once(rows))))
+                times = Counter(rows)
+                labels = [f"{one} ({n} times)" if n > 1 else one for one, n in times.items()]
+                sections.append(Section(title, (), _shown([literal(one) for one in labels])))
         return Document(f"{before} and {after}", tuple(self._answer()), tuple(sections))
 
     def _answer(self) -> Iterator[str]:
@@ -126,30 +126,27 @@ def _shown(sentences: Sequence[str]) -> tuple[str, ...]:
     return (*sentences[:SHOWN], *([f"{more} more; --json has them all."] if more > 0 else []))
 
 
-def _each_once(labels: Sequence[str]) -> list[str]:
-    times = Counter(labels)
-    return [literal(f"{one} ({times[one]} times)" if times[one] > 1 else one) for one in times]
-
-
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
     """Return what changed, each in words that are said once of all that they hold for."""
     labels: dict[str, list[str]] = {}
     for one in changes:
         labels.setdefault(one.words, []).append(one.label)
-    return _shown(
-        [f"**{literal(_together(some))}**: {literal(words)}." for words, some in labels.items()]
-    )
-
-
-def _together(labels: Sequence[str]) -> str:
-    more = len(labels) - MOST_NAMED
-    return "; ".join([*labels[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
+    sentences = []
+    for words, some in labels.items():
+        more = [f"{len(some) - MOST_NAMED} more"] if len(some) > MOST_NAMED else []
+        named = "; ".join([*some[:MOST_NAMED], *more])
+        sentences.append(f"**{literal(named)}**: {literal(words)}.")
+    return _shown(sentences)
 
 
 def _table(changes: Sequence[Change]) -> Grid:
     """Return the amounts of each change before and after."""
     pairs = [(one.before[0], one.after[0]) for one in changes]
-    times = [name for name in TIMES if any(None not in both(name, *pair) for pair in pairs)]
+    times = [
+        name
+        for name in TIMES
+        if any(None not in {row.number(name) for row in pair} for pair in pairs)
+    ]
     fine = [pair for one, pair in zip(changes, pairs, strict=True) if one.kind != "failed"]
     amounts = [name for name in AMOUNTS if any(name in changed(*pair) for pair in fine)]
     columns = (*times, *amounts, "programs_per_multiprocessor", "occupancy")
@@ -163,14 +160,10 @@ def _table(changes: Sequence[Change]) -> Grid:
 
 
 def _cell(before: Row, after: Row, name: str) -> str:
-    texts = ["-" if one is None else _text_of(name, one) for one in both(name, before, after)]
+    said = cell if name in TIMES else percent if name == "occupancy" else shown
+    numbers = (row.number(name) for row in (before, after))
+    texts = ["-" if one is None else said(one) for one in numbers]
     return texts[0] if texts[0] == texts[1] else " → ".join(texts)
-
-
-def _text_of(name: str, value: float) -> str:
-    if name in TIMES:
-        return cell(value)
-    return percent(value) if name == "occupancy" else shown(value)
 
 
 def diff(  # noqa: PLR0913 - one argument per option of the command line
@@ -213,7 +206,10 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
         refuse("there are no rows to compare in either table")
     columns = [name for name in tables[0].kinds if name in tables[1].kinds and name not in RESULTS]
     if match is not None:
-        columns = _checked(match, columns)
+        for name in match:
+            if name not in columns:
+                refuse(f"--match {quoted(name)} names no column of both; {nearest(name, columns)}")
+        columns = [*match]
         varying = {
             kernel: [name for name in names if name in columns]
             for kernel, names in union.varying.items()
@@ -261,14 +257,6 @@ def _lacking(tables: Sequence[Table]) -> tuple[tuple[str, ...], tuple[str, ...]]
         tuple(name for name in one.kinds if name not in other.kinds),
         tuple(name for name in other.kinds if name not in one.kinds),
     )
-
-
-def _checked(match: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Return the columns to match rows by; InputError where they do not name rows of both."""
-    for name in match:
-        if name not in columns:
-            refuse(f"--match {quoted(name)} names no column of both; {nearest(name, columns)}")
-    return [*match]
 
 
 def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str, str]) -> str:

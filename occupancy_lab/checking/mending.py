@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from occupancy_lab.checking.rows import Row, make_rows, shown
+from occupancy_lab.checking.rows import TIMES, Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.occupancy import next_steps
 from occupancy_lab.options import CAPS, NAMES
@@ -30,8 +31,6 @@ MOST_CAPS = 3
 """The caps that are compiled to see, each for a program more."""
 LOCAL = ("local_bytes", "n_spills", "local_accesses")
 """The columns that say how much local memory a kernel uses."""
-TIMES = ("us", "predicted_us")
-"""The columns that say how long a launch takes, the surest first."""
 _TUNED = re.compile(r"BLOCK|TILE|SPLIT|UNROLL|STAGES|WARPS|GROUP(_SIZE)?_?[MNK]$", re.IGNORECASE)
 """The constexprs that are named as those are that a launch chooses; others say what is computed."""
 
@@ -63,25 +62,34 @@ class Mender:
     """Finds what would mend rows of a table."""
 
     def __init__(
-        self, rows: Iterable[Row], judge: Callable[[Row], tuple[frozenset[int], frozenset[int]]]
+        self,
+        rows: Iterable[Row],
+        judge: Callable[[Row], tuple[frozenset[int], frozenset[int]]],
+        tried: Callable[[Row], Iterable[Row]],
     ) -> None:
-        """Take the rows of the table, and what tells the checks that one is held to and meets."""
-        self._judge = judge
-        self._alike: dict[Problem | None, list[Judged]] = {}
-        for row in rows:
-            self._alike.setdefault(_problem(row), []).append((row, *judge(row)))
+        """Take the rows of the table, and what tells the checks that one is held to and meets.
 
-    def mend(self, row: Row, tried: Iterable[Row] = ()) -> Mend | None:
-        """Return the nearest launch that would mend *row*; None where none is shown to.
-
-        *tried* are launches that differ in one knob, each compiled when it is asked for, which is
-        where the table has none as near.
+        *tried* gives the launches that differ from a row in one knob, each compiled when it is
+        asked for, which is where the table has none as near.
         """
+        self._rows = rows
+        self._judge = judge
+        self._tried = tried
+
+    @functools.cached_property
+    def _alike(self) -> dict[Problem | None, list[Judged]]:
+        alike: dict[Problem | None, list[Judged]] = {}
+        for row in self._rows:
+            alike.setdefault(_problem(row), []).append((row, *self._judge(row)))
+        return alike
+
+    def mend(self, row: Row) -> Mend | None:
+        """Return the nearest launch that would mend *row*; None where none is shown to."""
         problem = _problem(row)
         others = [] if problem is None else self._alike.get(problem, [])
         found = _nearest(row, self._mending(row, others))
         if found is None or len(found.changes) > 1:
-            compiled = ((one, *self._judge(one)) for one in tried)
+            compiled = ((one, *self._judge(one)) for one in self._tried(row))
             found = _nearest(row, itertools.islice(self._mending(row, compiled), 1)) or found
         return found
 
@@ -97,7 +105,7 @@ def _nearest(row: Row, others: Iterable[Row]) -> Mend | None:
     candidates = [(differences, one) for one in others if (differences := _differences(row, one))]
     if not candidates:
         return None
-    differences, one = min(candidates, key=lambda pair: _distance(row, pair[0]))
+    differences, one = min(candidates, key=lambda pair: _distance(row, pair[1], pair[0]))
     words = listed([_change(row, name, value) for name, value in differences.items()])
     if any(name not in NAMES for name in differences):
         words += ", if the kernel may be launched so"
@@ -142,14 +150,12 @@ def _differences(row: Row, other: Row) -> dict[str, Value]:
     return {} if unknown else found
 
 
-def _distance(row: Row, differences: Mapping[str, Value]) -> tuple[int, int, float]:
+def _distance(row: Row, other: Row, differences: Mapping[str, Value]) -> tuple[int, int, float]:
     """Return how far other knobs are: those of the kernel first, all of them, how many times."""
     times = [
-        abs(math.log2(value) - math.log2(now))
-        for name, value in differences.items()
-        if isinstance(value, int | float)
-        and isinstance(now := row.values.get(name), int | float)
-        and value > 0 < now
+        abs(math.log2(new) - math.log2(now))
+        for now, new in _both(row, other, differences)
+        if new > 0 < now
     ]
     own = sum(name not in NAMES for name in differences)
     return own, len(differences), sum(times)
@@ -166,12 +172,8 @@ def _is_worse(row: Row, other: Row) -> bool:
 
 def _both(row: Row, other: Row, names: Iterable[str]) -> list[tuple[float, float]]:
     """Return the numbers that both rows have in the columns *names*."""
-    pairs = [(row.values.get(name), other.values.get(name)) for name in names]
-    return [
-        (now, new)
-        for now, new in pairs
-        if isinstance(now, int | float) and isinstance(new, int | float)
-    ]
+    pairs = [(row.number(name), other.number(name)) for name in names]
+    return [(now, new) for now, new in pairs if now is not None and new is not None]
 
 
 def compiled_neighbours(row: Row, function: Any, maker: Any) -> Iterator[Row]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
 
 _AMOUNTS = tuple(one.name for one in dataclasses.fields(Resources) if one.name != "num_warps")
+TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
+"""The times of a launch, and how each was found; the first that both of two rows have decides."""
 DETAILS = ("source", "n_regs", "local_bytes", "shared", "entry")
 """The results that tell rows of one label apart, as far as they differ, in this order."""
 SHORT_ENTRY = 8
@@ -56,6 +58,11 @@ class Row:
     def kernel(self) -> str:
         """The kernel's name."""
         return str(self.values.get("kernel") or "")
+
+    def number(self, name: str) -> float | None:
+        """Return the number that a column holds; None where it holds none."""
+        value = self.values.get(name)
+        return float(value) if isinstance(value, int | float) else None
 
     @property
     def names(self) -> dict[str, Value]:
@@ -116,11 +123,13 @@ class Table:
 
     def evaluate(self, expression: Expression, values: Mapping[str, Value]) -> Value:
         """Return what a condition that was checked against the kinds comes to for *values*."""
-        return expression.evaluate({name: self._value(name, values) for name in expression.names})
-
-    def _value(self, name: str, values: Mapping[str, Value]) -> Value:
-        value = values.get(name)
-        return str(value) if self.kinds[name] is Kind.TEXT and value is not None else value
+        known = {name: values.get(name) for name in expression.names}
+        return expression.evaluate(
+            {
+                name: str(one) if one is not None and self.kinds[name] is Kind.TEXT else one
+                for name, one in known.items()
+            }
+        )
 
     def label(self, row: Row) -> str:
         """Return what to call *row*: the kernel, the GPU, and what tells it from its like."""

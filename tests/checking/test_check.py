@@ -297,7 +297,7 @@ COLUMNS = [
 ]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 VALUES = st.none() | st.booleans() | INT64 | st.floats() | st.text(max_size=9)
-VALUES |= st.lists(st.integers(), max_size=2) | st.dictionaries(st.text(max_size=9), st.integers())
+VALUES |= st.lists(INT64, max_size=2) | st.dictionaries(st.text(max_size=9), INT64)
 VALUES |= st.sampled_from([8, 40, "ok", "h100", "mi300x", "registers", "a.py:3"])
 ROWS = st.lists(
     st.builds(

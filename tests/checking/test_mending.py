@@ -170,9 +170,8 @@ def test_one_knob_is_named_where_one_does() -> None:
     def judge(row: Row) -> tuple[frozenset[int], frozenset[int]]:
         return frozenset({0}), frozenset({0} if row.values["occupancy"] >= 0.8 else ())
 
-    mender = Mender(rows, judge)
-    for others, changed in ((), {"num_warps", "num_stages"}), (tried, {"num_warps"}):
-        found = mender.mend(rows[0], others)
+    for others, changed in ([], {"num_warps", "num_stages"}), (tried, {"num_warps"}):
+        found = Mender(rows, judge, lambda _row, others=others: others).mend(rows[0])
         assert found is not None
         assert found.changes.keys() == changed
 
