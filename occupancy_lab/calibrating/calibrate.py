@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import itertools
-import textwrap
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -37,7 +34,7 @@ from occupancy_lab.throughput.predict import row_features
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -287,7 +284,7 @@ class Calibrated(Answer):
     def to_document(self) -> Document:
         """Return the constants with their units and meanings, and how well they fit."""
         calibration, errors = self.calibration, self.errors
-        meanings = _meanings()
+        meanings = Constants.meanings()
         rows = tuple(
             (name, f"{value:.4g}", UNITS.get(name.rsplit("_", 1)[-1], ""), meanings[name])
             for name, value in dataclasses.asdict(calibration.constants).items()
@@ -340,14 +337,3 @@ def calibrate_here(
         keep_calibration(calibration)
     errors = fit_errors(table, gpu, calibration.constants)
     return Calibrated(calibration, path, time.monotonic() - start, errors, table)
-
-
-def _meanings() -> Mapping[str, str]:
-    """Return the sentence below each field of Constants, which no running program keeps."""
-    (holder,) = ast.parse(textwrap.dedent(inspect.getsource(Constants))).body
-    body = getattr(holder, "body", [])
-    return {
-        ast.unparse(one.target): " ".join(str(ast.literal_eval(below.value)).split())
-        for one, below in itertools.pairwise(body)
-        if isinstance(one, ast.AnnAssign) and isinstance(below, ast.Expr)
-    }

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.store import (
     CHECKSUM,
@@ -26,66 +26,89 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
 
 
+def _constant(meaning: str) -> Any:
+    return dataclasses.field(metadata={"meaning": meaning})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
     """The constants of one GPU; cycles are of the multiprocessors' clock."""
 
-    launch_us: float
-    """A launch of one empty program, as the timer sees it."""
-    program_us: float
-    """The time from one program's start to the next's, on the whole GPU."""
-    row_bandwidth_gbs: float
-    """What the device memory gives when programs come in the order of the rows."""
-    loop_bandwidth_gbs: float
-    """What it gives when resident programs stride over the rows, each at its own pace."""
-    copy_bandwidth_gbs: float
-    """What it gives when such programs copy rows ahead to shared memory (num_stages above 1)."""
-    split_loss: float
-    """The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."""
-    latency_us: float
-    """A load from device memory that nothing else slows."""
-    stall_factor: float
-    """How many times its stall cycles a warp takes that no other delays: these leave out waits for
-    special functions and for shared memory."""
-    shuffle_cycles: float
-    """Cycles that a warp waits for a shuffle, beyond an instruction's."""
-    local_cycles: float
-    """The same for a load of local memory."""
-    fetch_cycles: float
-    """Cycles from an instruction to the next where the instruction cache does not hold them."""
-    first_fetch_cycles: float
-    """The same in a program's first pass over its code."""
-    shared_cycles: float
-    """Cycles for which an access of a warp to shared memory keeps the memory pipe."""
-    l2_gbs: float
-    """What each multiprocessor moves of local memory from and to the L2 cache, when all do."""
-    at_once_share: float
-    """The part of the others' instructions that a program waits for in a launch of one round."""
-    pass_us: float
-    """What a pass takes longer where it hides a load (num_stages above 2)."""
-    drain_us: float
-    """From the last store to the end of the launch."""
-    ramp_us: float
-    """What a launch loses before the memory, where it is the limit, moves at its full rate."""
-    last_share: float
-    """The part of a row's work that is left when all is loaded, where the memory is the limit or
-    rows are copied ahead."""
-    fill_share: float
-    """How much of the first loads is not made up for, where the memory is not the limit."""
-    start_share: float
-    """The same of the time in which the first programs start one after the other."""
-    pass_share: float
-    """How much of the one pass that copies ahead cannot hide is not made up for."""
-    tail_share: float
-    """How much of a last round with fewer programs is not made up for by their being fewer."""
-    exchange_us: float
-    """How far the times at which programs of one row have told the others of theirs lie apart, the
-    way through the L2 cache included: their deviation, as the slowest of many shows it."""
+    launch_us: float = _constant("A launch of one empty program, as the timer sees it.")
+    program_us: float = _constant(
+        "The time from one program's start to the next's, on the whole GPU."
+    )
+    row_bandwidth_gbs: float = _constant(
+        "What the device memory gives when programs come in the order of the rows."
+    )
+    loop_bandwidth_gbs: float = _constant(
+        "What it gives when resident programs stride over the rows, each at its own pace."
+    )
+    copy_bandwidth_gbs: float = _constant(
+        "What it gives when such programs copy rows ahead to shared memory (num_stages above 1)."
+    )
+    split_loss: float = _constant(
+        "The part of a loop's bandwidth that rows cost which share a sector of 32 bytes."
+    )
+    latency_us: float = _constant("A load from device memory that nothing else slows.")
+    stall_factor: float = _constant(
+        "How many times its stall cycles a warp takes that no other delays: these leave out waits "
+        "for special functions and for shared memory."
+    )
+    shuffle_cycles: float = _constant(
+        "Cycles that a warp waits for a shuffle, beyond an instruction's."
+    )
+    local_cycles: float = _constant("The same for a load of local memory.")
+    fetch_cycles: float = _constant(
+        "Cycles from an instruction to the next where the instruction cache does not hold them."
+    )
+    first_fetch_cycles: float = _constant("The same in a program's first pass over its code.")
+    shared_cycles: float = _constant(
+        "Cycles for which an access of a warp to shared memory keeps the memory pipe."
+    )
+    l2_gbs: float = _constant(
+        "What each multiprocessor moves of local memory from and to the L2 cache, when all do."
+    )
+    at_once_share: float = _constant(
+        "The part of the others' instructions that a program waits for in a launch of one round."
+    )
+    pass_us: float = _constant(
+        "What a pass takes longer where it hides a load (num_stages above 2)."
+    )
+    drain_us: float = _constant("From the last store to the end of the launch.")
+    ramp_us: float = _constant(
+        "What a launch loses before the memory, where it is the limit, moves at its full rate."
+    )
+    last_share: float = _constant(
+        "The part of a row's work that is left when all is loaded, where the memory is the limit "
+        "or rows are copied ahead."
+    )
+    fill_share: float = _constant(
+        "How much of the first loads is not made up for, where the memory is not the limit."
+    )
+    start_share: float = _constant(
+        "The same of the time in which the first programs start one after the other."
+    )
+    pass_share: float = _constant(
+        "How much of the one pass that copies ahead cannot hide is not made up for."
+    )
+    tail_share: float = _constant(
+        "How much of a last round with fewer programs is not made up for by their being fewer."
+    )
+    exchange_us: float = _constant(
+        "How far the times at which programs of one row have told the others of theirs lie apart, "
+        "the way through the L2 cache included: their deviation, as the slowest of many shows it."
+    )
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Return the constants' names in their order."""
-        return tuple(field.name for field in dataclasses.fields(cls))
+        return tuple(cls.meanings())
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """Return a sentence for each constant, by its name."""
+        return {field.name: field.metadata["meaning"] for field in dataclasses.fields(cls)}
 
     def can_be(self) -> bool:
         """Return whether each is a finite number, none negative, and what is divided by above 0."""
