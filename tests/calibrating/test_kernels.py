@@ -73,14 +73,6 @@ def test_every_task_is_found_in_another_process() -> None:
     }
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_kernel_is_found_by_file_and_name(name: str) -> None:
-    """Another process finds each kernel by the file and its name there."""
-    found = load_kernel(f"{kernels.__file__}:{name}")
-    assert found.name == name
-    assert found.grid is KERNELS[name].grid
-
-
 def test_name_that_the_file_has_not_is_said() -> None:
     """A file without such a kernel is an error that names it."""
     with pytest.raises(InputError, match="no kernel 'rows-9-9'"):

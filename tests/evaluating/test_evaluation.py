@@ -194,7 +194,7 @@ def test_rows_of_a_gpu_that_no_table_has(
 
 
 @pytest.fixture
-def evaluation(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]) -> Evaluation:
+def evaluation(make_table: Table, say: Say) -> Evaluation:
     """Return the evaluation of four launches on two shapes, and of one that is not predicted."""
     say([10.2, 25.0, 31.0, 12.0])
     table = make_table(
@@ -204,7 +204,7 @@ def evaluation(make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
         {"us": 10.0, "cols": 1000, "num_warps": 16, "num_stages": 2},
         {"instructions": None},
     )
-    return evaluate(table, basis_of=lambda _gpu: BASIS)
+    return evaluated(table)
 
 
 def test_words(evaluation: Evaluation, check_golden: Callable[[str, str], None]) -> None:
@@ -222,11 +222,6 @@ def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) ->
     assert "`--full` has" in section.sentences[0]
     assert page.answer == evaluation.to_document().answer
     assert len(page.to_markdown().splitlines()) < 20
-
-
-def test_notebook_shows_the_words(evaluation: Evaluation) -> None:
-    """A notebook shows the markdown."""
-    assert evaluation._repr_markdown_() == evaluation.to_markdown()
 
 
 def test_limits_that_are_kept_say_nothing(evaluation: Evaluation) -> None:
@@ -250,23 +245,19 @@ def test_broken_limit_is_said(evaluation: Evaluation, name: str) -> None:
     assert f"{limit:g} at {'least' if metric.least else 'most'}" in sentence
 
 
-def test_unknown_number_keeps_no_limit(
-    make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
-) -> None:
+def test_unknown_number_keeps_no_limit(make_table: Table, say: Say) -> None:
     """A single launch has no rank correlation, and so cannot be said to reach one."""
     say([20.0])
-    evaluation = evaluate(make_table({}), basis_of=lambda _gpu: BASIS)
+    evaluation = evaluated(make_table({}))
     (sentence,) = broken_limits(evaluation, {"rank": 0.5, "median": 0.1})
     assert sentence.endswith("the rank correlation is not known, and may be 0.5 at least")
 
 
-def test_uses_of_a_file_are_text(
-    make_table: Callable[..., pd.DataFrame], say: Callable[..., None]
-) -> None:
+def test_uses_of_a_file_are_text(make_table: Table, say: Say) -> None:
     """What a file calls the use of its launches is shown as it is."""
     say([10.0])
     table = make_table({"use": "<b>*mine*|\n# x"})
-    text = evaluate(table, basis_of=lambda _gpu: BASIS).to_markdown()
+    text = evaluated(table).to_markdown()
     assert r"\<b\>\*mine\*| \# x" in text
     assert "<b>" not in text
 

@@ -87,27 +87,40 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 READING = 1830, "software power cap"
 
 
-def test_reading_has_every_number(nvml: FakeNvml) -> None:
-    """The clock and the reasons are those of torch's device; NVML is ended again."""
-    assert read_clock(0) == READING
-    assert nvml.started == 0
+REASONS_NAME = "nvmlDeviceGetCurrentClocksEventReasons"
 
 
-def test_place_is_the_second_way(nvml: FakeNvml, device: SimpleNamespace) -> None:
-    """A device whose UUID NVML does not know, such as a part of a GPU, is found by its place."""
-    device.uuid = "another"
-    assert read_clock(0) == READING
-    del device.uuid
-    assert read_clock(0) == READING
-    assert nvml.started == 0
-
-
-def test_unknown_device_has_no_reading(nvml: FakeNvml, device: SimpleNamespace) -> None:
-    """No other GPU's clocks are given for a device that NVML does not know."""
-    device.uuid, device.pci_bus_id = "another", 7
-    assert read_clock(0) == (None, None)
-    del device.pci_bus_id
-    assert read_clock(0) == (None, None)
+@pytest.mark.parametrize(
+    ("refused", "changes", "reading"),
+    [
+        pytest.param("", {}, READING, id="every number"),
+        pytest.param("", {"uuid": "another"}, READING, id="a part of a GPU, found by its place"),
+        pytest.param("", {"uuid": None}, READING, id="a torch without UUIDs"),
+        pytest.param(
+            "", {"uuid": "another", "pci_bus_id": 7}, (None, None), id="no GPU that NVML knows"
+        ),
+        pytest.param(
+            "", {"uuid": "another", "pci_bus_id": None}, (None, None), id="nor has torch a place"
+        ),
+        pytest.param(REASONS_NAME, {}, (1830, "hardware slowdown"), id="an older driver"),
+        pytest.param("nvmlDeviceGetClockInfo", {}, (None, READING[1]), id="a number refused"),
+        pytest.param("nvmlInit", {}, (None, None), id="no driver"),
+    ],
+)
+def test_what_is_read_is_of_torchs_device(
+    nvml: FakeNvml,
+    device: SimpleNamespace,
+    refused: str,
+    changes: dict[str, Any],
+    reading: tuple[int | None, str | None],
+) -> None:
+    """Clock and reasons are those of the device, or not known; NVML is ended again."""
+    nvml.refused = (refused,)
+    for name, value in changes.items():
+        setattr(device, name, value)
+        if value is None:
+            delattr(device, name)
+    assert read_clock(0) == reading
     assert nvml.started == 0
 
 
@@ -120,25 +133,10 @@ def test_nothing_is_known_without_torchs_gpu(
     assert nvml.started == 0
 
 
-def test_older_drivers_have_the_older_name(nvml: FakeNvml) -> None:
-    """Reasons come from the older function where the newer one is refused or is not there."""
-    nvml.refused = ("nvmlDeviceGetCurrentClocksEventReasons",)
+def test_older_modules_have_the_older_name(nvml: FakeNvml) -> None:
+    """Reasons come from the older function where the newer one is not there."""
+    delattr(nvml, REASONS_NAME)
     assert read_clock(0) == (1830, "hardware slowdown")
-    del nvml.nvmlDeviceGetCurrentClocksEventReasons
-    assert read_clock(0) == (1830, "hardware slowdown")
-
-
-def test_what_is_refused_is_not_known(nvml: FakeNvml) -> None:
-    """A number that NVML refuses is None; the reasons are there."""
-    nvml.refused = ("nvmlDeviceGetClockInfo",)
-    assert read_clock(0) == (None, READING[1])
-
-
-def test_no_driver_is_no_reading(nvml: FakeNvml) -> None:
-    """Where NVML does not start there is nothing to read and nothing to end."""
-    nvml.refused = ("nvmlInit",)
-    assert read_clock(0) == (None, None)
-    assert nvml.started == 0
 
 
 def test_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:

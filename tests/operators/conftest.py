@@ -111,9 +111,3 @@ def place(
     forget()
     yield to_gpu
     forget()
-
-
-@pytest.fixture
-def on_gpu() -> Callable[[Tensor], Tensor]:
-    """Return what puts a tensor, with its strides, on the GPU."""
-    return to_gpu

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matrices import to_gpu
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import occupancy_lab
@@ -395,14 +396,14 @@ def test_gradients_of_long_rows(shape: tuple[int, int], dtype: torch.dtype) -> N
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kernel", FORWARD)
 def test_each_kernel_is_launched(
-    monkeypatch: pytest.MonkeyPatch, on_gpu: Place, kernel: str, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch, kernel: str, dtype: torch.dtype
 ) -> None:
     """Every candidate gives torch's softmax, on rows that lie in any way it takes."""
     monkeypatch.setattr(operator, "FORWARD", (kernel,))
     padded = random(64, 792, dtype=dtype)
     apart = padded[:, :784] if own_kernel(kernel).rows_alike else padded[:, 3:784]
     for x in (random(1000, 784, dtype=dtype), apart):
-        for one in [on_gpu(x)] * 3:
+        for one in [to_gpu(x)] * 3:
             check(softmax(one), one)
 
 
