@@ -16,7 +16,6 @@ from occupancy_lab.cli import commands
 from occupancy_lab.cli.options import (
     NOTHING_KEPT,
     NOTHING_REMEMBERED,
-    ONE_FORM,
     VIEWED,
     Command,
     File,
@@ -161,7 +160,6 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 
 @main.command(
     ignored=(
-        ONE_FORM,
         Ignored(("--full",), beside="--json"),
         Ignored(beside="--words"),
     )
@@ -188,12 +186,11 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @retry_option
 @format_options
 @cache_options
-def explain(  # noqa: PLR0913 - an argument for each option that is not passed on
+def explain(
     *,
     gpus: tuple[str, ...],
     launch: str | None,
     form: str,
-    as_json: bool,
     no_cache: bool,
     full: bool,
     **asked: Any,
@@ -212,7 +209,7 @@ def explain(  # noqa: PLR0913 - an argument for each option that is not passed o
     explanation = explain_kernel(
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
-    print_answer(explanation, "json" if as_json else form, explanation.to_document(full=full))
+    print_answer(explanation, form, explanation.to_document(full=full))
     if getattr(explanation, "runs", None) == ():  # a script's launches, none of which compiles
         sys.exit(1)
 
@@ -284,7 +281,7 @@ def _print_swept(swept: Swept, form: str | None) -> None:
         _fail("; ".join(swept.complaints), swept.status)
 
 
-@main.command(ignored=(ONE_FORM,))
+@main.command()
 @any_launch_options
 @matrices_options
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
@@ -301,7 +298,6 @@ def compare(
     gpus: tuple[str, ...],
     launch: str | None,
     form: str,
-    as_json: bool,
     no_cache: bool,
     **asked: Any,
 ) -> None:
@@ -322,7 +318,7 @@ def compare(
         from occupancy_lab.explaining.launch_table import compare_launches
 
         comparison = compare_launches(**of_launch(launch, asked), **common)
-    print_answer(comparison, "json" if as_json else form)
+    print_answer(comparison, form)
 
 
 @main.command(ignored=(Ignored(beside="--points", taken=("--json",)),))
@@ -349,14 +345,14 @@ def compare(
     " static_shared, barriers, tensor_memory; - is standard input. Prints CSV, or JSON.",
 )
 @json_option
-def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage: Any) -> None:
+def occupancy(gpus: tuple[str, ...], points: str | None, form: str, **usage: Any) -> None:
     """Work out an occupancy without compiling anything, for one kernel or a table of them."""
     if points is not None:
         from occupancy_lab.occupancy.points import calculate_points
 
         name = "standard input" if points == "-" else points
         with click.open_file(points, encoding="utf-8") as file:
-            calculate_points(file, name, sys.stdout, as_json=as_json)
+            calculate_points(file, name, sys.stdout, as_json=form == "json")
         sys.stdout.flush()
         return
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]
@@ -365,7 +361,7 @@ def occupancy(gpus: tuple[str, ...], points: str | None, as_json: bool, **usage:
         refuse(f"give {', '.join(missing)}, or a table of them with --points")
     from occupancy_lab.explaining.limits import calculate_occupancy
 
-    print_answer(calculate_occupancy(gpus, **usage), "json" if as_json else "terminal")
+    print_answer(calculate_occupancy(gpus, **usage), form)
 
 
 @main.command()
@@ -388,12 +384,12 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
 
 @main.command("doctor")
 @json_option
-def _doctor(as_json: bool) -> None:
+def _doctor(form: str) -> None:
     """Say what is installed, found and missing; exit 1 where something needed is."""
     from occupancy_lab.cli.doctor import examine, write_findings
 
     findings = examine()
-    if as_json:
+    if form == "json":
         print_json([finding.to_dict() for finding in findings])
     else:
         print_markdown(write_findings(findings).to_markdown())

@@ -12,7 +12,6 @@ import click
 
 from occupancy_lab.cli.options import (
     DESCRIBED,
-    ONE_FORM,
     Command,
     File,
     Ignored,
@@ -61,10 +60,7 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 
 @click.command(
     cls=Command,
-    ignored=(
-        ONE_FORM,
-        Ignored(("--where",), beside="--name"),
-    ),
+    ignored=(Ignored(("--where",), beside="--name"),),
 )
 @click.argument("arguments", nargs=-1, metavar="[CONDITION] [FILE]...")
 @click.option("--name", "names", multiple=True, help="A check of pyproject.toml; repeats.")
@@ -96,7 +92,6 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     junit: str | None,
     sarif: str | None,
     form: str,
-    as_json: bool,
     **asked: Any,
 ) -> None:
     """Exit with 1 where compiled kernels do not meet a condition, and say what would mend each.
@@ -117,7 +112,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     for option, path in written.items():
         if path is not None:
             export(Path(path), forms[option](checked))
-    print_answer(checked, "json" if as_json else form)
+    print_answer(checked, form)
     if on_github() if github is None else github:
         # The runner reads commands from both streams, and this one is seldom put into a file.
         click.echo(outputs.to_github(checked), err=True, nl=False)
@@ -191,10 +186,7 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 
 @click.command(
     cls=Command,
-    ignored=(
-        ONE_FORM,
-        Ignored(("--match",), beside="--triton"),
-    ),
+    ignored=(Ignored(("--match",), beside="--triton"),),
 )
 @click.argument("tables", nargs=-1, metavar="[BEFORE AFTER | FILE.py:FUNCTION]")
 @click.option("--triton", "tritons", metavar="A,B", help="Compile with two versions instead.")
@@ -212,14 +204,13 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @click.option("--num-stages", type=Integers(), help="Pipeline stages, several with commas.")
 @compile_timeout_option
 @cache_options
-def diff(  # noqa: PLR0913 - an argument for each option that is not passed on
+def diff(
     *,
     tables: tuple[str, ...],
     tritons: str | None,
     fail_on: str | None,
     match: str | None,
     form: str,
-    as_json: bool,
     **asked: Any,
 ) -> None:
     """Say what changed in time, spills, registers, shared memory and occupancy, times first.
@@ -243,7 +234,7 @@ def diff(  # noqa: PLR0913 - an argument for each option that is not passed on
         found = diff_tables(
             before, after, fail_on=fail_on, match=columns, names=(before, after), gpu=gpu
         )
-    print_answer(found, "json" if as_json else form)
+    print_answer(found, form)
     sys.exit(found.status)
 
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 @json_option
 @resume_option
 @cache_options
-def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> None:
+def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None:
     """Time a kernel and what it is compared with, in turns, on the GPU of this machine."""
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.measuring.side_by_side import measure_side_by_side
@@ -81,7 +81,7 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
         found = measure_side_by_side(
             **asked, cache=not no_cache, journal=journal, progress=show_status
         )
-        print_answer(found, "json" if as_json else "terminal")
+        print_answer(found, form)
 
 
 @click.command(
@@ -115,7 +115,7 @@ def measure(*, as_json: bool, no_cache: bool, no_resume: bool, **asked: Any) -> 
 def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     launch: str | None,
-    as_json: bool,
+    form: str,
     no_cache: bool,
     no_resume: bool,
     quiet: bool,
@@ -126,7 +126,6 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 
     Of FILE.py:FUNCTION, of those that --constexpr, --num-warps and --num-stages give.
     """
-    form = "json" if as_json else "terminal"
     if launch is not None:
         from occupancy_lab.explaining.launch_table import tune_launches
 
@@ -158,7 +157,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 @json_option
 @quiet_option
 @resume_option
-def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: bool) -> None:
+def calibrate(*, export_csv: str | None, form: str, quiet: bool, no_resume: bool) -> None:
     """Find the constants that predictions rest on, for the GPU of this machine; takes minutes."""
     from occupancy_lab.calibrating.calibrate import calibrate_here
     from occupancy_lab.files import check_outputs, export, plain_rows
@@ -180,7 +179,7 @@ def calibrate(*, export_csv: str | None, as_json: bool, quiet: bool, no_resume: 
             write(interrupt.finished)
             raise
         write(made.table)
-        print_answer(made, "json" if as_json else "terminal")
+        print_answer(made, form)
 
 
 def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -222,12 +221,11 @@ def _limit(name: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @click.option("--min-rank", type=Number(-1, 1), help="Exit 1 below this correlation.")
 @full_option
 @json_option
-def evaluate(*, full: bool, as_json: bool, **asked: Any) -> None:
+def evaluate(*, full: bool, form: str, **asked: Any) -> None:
     """Set predicted times against measured ones; exit 1 where a limit is broken."""
     from occupancy_lab.evaluating.evaluation import run
 
     evaluation, broken = run(**asked)
-    form = "json" if as_json else "terminal"
     print_answer(evaluation, form, evaluation.to_document(full=full))
     for sentence in broken:
         print_note(sentence)
@@ -278,12 +276,12 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
     "--ncu/--no-ncu", default=True, show_default=True, help="Ask Nsight Compute of three of them."
 )
 @json_option
-def verify(*, as_json: bool, **asked: Any) -> None:
+def verify(*, form: str, **asked: Any) -> None:
     """Check predictions against the first NVIDIA GPU at hand; exit 1 where anything differs."""
     from occupancy_lab.measuring.verify import verify_here
 
     checks = verify_here(**asked)
-    print_answer(checks, "json" if as_json else "terminal")
+    print_answer(checks, form)
     if any(check.agrees is False for check in checks):
         sys.exit(1)
 
@@ -327,7 +325,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     "--gpu", metavar="NAME", help="The GPU to work out occupancy for [default: the program's own]."
 )
 @click.option("--output", type=File(), help="Write it to a file, not to standard error.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+@click.option("--json", "form", flag_value="json", default="terminal", help="Write JSON.")
 @click.option("--no-times", is_flag=True, help="Time no launches, only count them.")
 @click.option(
     "--sample",
@@ -344,7 +342,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     *,
     gpu: str | None,
     output: str | None,
-    as_json: bool,
+    form: str,
     no_times: bool,
     sample: int,
     dry_run: bool,
@@ -362,11 +360,11 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     def write(found: Trace) -> None:
         if output is not None:
-            export(Path(output), found.to_json() + "\n" if as_json else found.to_markdown())
+            export(Path(output), found.to_json() + "\n" if form == "json" else found.to_markdown())
             return
         # Standard output is the program's, where one is run.
         with contextlib.redirect_stdout(sys.stdout if dry_run else sys.stderr):
-            print_answer(found, "json" if as_json else "terminal")
+            print_answer(found, form)
 
     check_outputs({"--output": output})
     if dry_run:

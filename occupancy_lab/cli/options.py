@@ -48,7 +48,6 @@ class Ignored:
             refuse(f"{found[0]} would be ignored{why}")
 
 
-ONE_FORM = Ignored(("--format",), beside="--json")
 NOTHING_KEPT = Ignored(("--no-resume",), beside="--no-cache")
 NOTHING_REMEMBERED = Ignored(("--retry-failed",), beside="--triton")
 
@@ -235,7 +234,9 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
 full_option = click.option(
     "--full", is_flag=True, help="Print all there is to say, not one screen."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option(
+    "--json", "form", flag_value="json", default="terminal", help="Print JSON."
+)
 format_options = together(
     click.option(
         "--format",
@@ -245,7 +246,7 @@ format_options = together(
         show_default=True,
         help="How to print it.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+    click.option("--json", "form", flag_value="json", help="The same as --format json."),
 )
 cache_options = together(
     click.option(
@@ -330,7 +331,7 @@ view_options = together(
 DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
 """What `described_options` give."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
-_OF_EITHER = {"launch", "gpus", "no_cache", "form", "as_json", "full", "quiet"}
+_OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "quiet"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
 
 
