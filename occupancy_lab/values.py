@@ -441,6 +441,11 @@ NOTICEABLE = 0.02
 """Changes of a time below this are called none."""
 
 
+def noticeable(error: float | None) -> float:
+    """Return the share by which two predicted times with this *error* differ to be called two."""
+    return NOTICEABLE if error is None else error
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """How long a launch should take, and why."""
@@ -464,7 +469,7 @@ class Prediction:
     @property
     def noticeable(self) -> float:
         """The share by which another predicted time must differ to be called another."""
-        return NOTICEABLE if self.error is None else self.error
+        return noticeable(self.error)
 
     @property
     def bound(self) -> str:

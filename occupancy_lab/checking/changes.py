@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from occupancy_lab.checking.rows import Row
     from occupancy_lab.expressions import Value
 
-SAME_TIME = 0.03
-"""Times nearer than this share are the same: a measured one is not known better."""
 AMOUNTS: Mapping[str, str] = {
     "local_bytes": "local B",
     "n_regs": "registers",
@@ -71,7 +69,7 @@ class Change:
         lost = (one.number("occupancy") or 0.0) - (other.number("occupancy") or 0.0)
         more = sum(abs((other.number(name) or 0.0) - (one.number(name) or 0.0)) for name in AMOUNTS)
         place = [*KINDS].index(self.kind)
-        return place, -abs(_slower(one, other)), lost < 0, -abs(lost) * 1e9 - more, self.label
+        return place, -abs(slower(one, other)), lost < 0, -abs(lost) * 1e9 - more, self.label
 
     @property
     def words(self) -> str:
@@ -91,7 +89,7 @@ class Change:
         }
 
 
-def _times(before: Row, after: Row) -> tuple[str, float, float] | None:
+def times(before: Row, after: Row) -> tuple[str, float, float] | None:
     """Return the column of times that decides, and both times; None where none is known."""
     for name in TIMES:
         if (old := before.number(name)) and (new := after.number(name)):
@@ -99,12 +97,13 @@ def _times(before: Row, after: Row) -> tuple[str, float, float] | None:
     return None
 
 
-def _slower(before: Row, after: Row) -> float:
+def slower(before: Row, after: Row) -> float:
     """Return by which share a row takes longer, negative where it is faster; 0 for the same."""
-    if (found := _times(before, after)) is None:
+    if (found := times(before, after)) is None:
         return 0.0
-    _, old, new = found
-    return 0.0 if abs(new - old) <= SAME_TIME * min(old, new) else new / old - 1
+    name, old, new = found
+    share = new / old - 1
+    return share if abs(share) >= after.noticeable(name) else 0.0
 
 
 def changed(before: Row, after: Row) -> list[str]:
@@ -118,16 +117,17 @@ def _words(before: Row, after: Row) -> str:
         status = f"{after.status} instead of {before.status}"
         return f"{status}: {reason}" if reason else status
     amounts = [_amount_words(name, before, after) for name in changed(before, after)]
-    words = [*_time_words(before, after), *amounts] or ["with the same amounts"]
+    words = [*time_words(before, after), *amounts] or ["with the same amounts"]
     return f"{listed(words)}: {_occupancy_words(before, after)}"
 
 
-def _time_words(before: Row, after: Row) -> Iterator[str]:
-    if (found := _times(before, after)) is None:
+def time_words(before: Row, after: Row) -> Iterator[str]:
+    """Say how the time differs: "634 us predicted instead of 187 us (+239.0%)"."""
+    if (found := times(before, after)) is None:
         for name, how in TIMES.items():
             if (gone := before.number(name)) and name in after.values:
                 yield f"{how} time not known instead of {microseconds(gone)}"
-    elif _slower(before, after):
+    elif slower(before, after):
         name, old, new = found
         words = f"{microseconds(new)} {TIMES[name]} instead of {microseconds(old)}"
         yield f"{words} ({difference_cell(new, old)})"
@@ -189,8 +189,8 @@ def kind_of(before: Row, after: Row) -> str:
     """Return the kind of the change, one of KINDS."""
     if after.status != Status.OK and before.status == Status.OK:
         return "failed"
-    if slower := _slower(before, after):
-        return "slower" if slower > 0 else "faster"
+    if share := slower(before, after):
+        return "slower" if share > 0 else "faster"
     if (after.number("local_bytes") or 0.0) > (before.number("local_bytes") or 0.0):
         return "spills"
     old, new = (row.number("programs_per_multiprocessor") for row in (before, after))
@@ -205,7 +205,7 @@ def take_alike(olds: list[Row], news: list[Row], names: Sequence[str]) -> int:
     left, taken = [], set()
     for old in _by_time(olds):
         alike = by_results.get(_results(old, names), [])
-        place = next((n for n, new in enumerate(alike) if not _slower(old, new)), None)
+        place = next((n for n, new in enumerate(alike) if not slower(old, new)), None)
         if place is None:
             left.append(old)
         else:

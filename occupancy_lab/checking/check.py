@@ -174,7 +174,7 @@ class Finding:
 
     @functools.cached_property
     def mend(self) -> Mend | None:
-        """The nearest launch that meets every check of the row; None where none is shown to."""
+        """The best launch that meets every check of the row; None where none is shown to."""
         return self._mender.mend(self.row) if self.kind == "broken" else None
 
     @property
@@ -194,7 +194,14 @@ class Finding:
             return "Nothing that was compiled would mend it."
         found = self.mend.values
         values = [f"{name} is {shown(found.get(name))}" for name in self.check.columns]
-        return f"What would mend it: {self.mend.words}, compiled: {', '.join(values)}."
+        shows = f"{self.mend.words}, compiled: {', '.join(values)}"
+        of_cache = self.row.values.get("entry") is not None
+        other = f"Another {'entry of the same code' if of_cache else 'launch'} meets it"
+        if self.mend.slower is None:
+            return f"{other}: {shows}; which is faster is not known here."
+        if self.mend.slower > 0:
+            return f"{other} but takes longer, {self.mend.time}: {shows}."
+        return f"What would mend it: {shows}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""

@@ -17,7 +17,8 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
 from occupancy_lab.table.columns import RESULTS, kinds_of
 from occupancy_lab.table.rows import read_file
-from occupancy_lab.values import Resources, Status
+from occupancy_lab.throughput.calibrations import calibration_for
+from occupancy_lab.values import Resources, Status, noticeable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,6 +73,17 @@ class Row:
             for name, value in self.values.items()
             if value is not None and name not in RESULTS
         }
+
+    def setting(self, name: str) -> Value:
+        """Return the value of a knob: what was asked for, else what the compiler takes unasked."""
+        value = self.values.get(name)
+        usual: Mapping[str, Value] = {} if self.record is None else self.record.usual_options
+        return usual.get(name) if value is None else value
+
+    def noticeable(self, time: str) -> float:
+        """Return the share by which a time in the column *time* differs to be called another."""
+        basis = None if time == "us" or self.gpu is None else calibration_for(self.gpu)
+        return noticeable(None if basis is None else basis.error)
 
     @property
     def gpu(self) -> Gpu | None:

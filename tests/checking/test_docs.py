@@ -88,7 +88,10 @@ def test_the_example_in_python_runs() -> None:
         [sys.executable, "-c", example], capture_output=True, text=True, check=True
     )
     first, second = done.stdout.splitlines()
-    assert first == "1 What would mend it: num_warps 8 instead of 4, compiled: occupancy is 0.75."
+    assert first == (
+        "1 Another launch meets it: num_warps 8 instead of 4, compiled: occupancy is 0.75; which is"
+        " faster is not known here."
+    )
     assert second.startswith("80 registers instead of 72: 6 programs per SM instead of 7")
 
 
