@@ -1,4 +1,4 @@
-"""Calls of public Triton kernels, in small sizes: what reports/record_launches.py records.
+"""Calls of public Triton kernels, in small sizes, for record_launches.py and record_scan.py.
 
 A group is a generator of (what is called, a function that calls it). Nothing here is measured, and
 results are not checked.
@@ -10,14 +10,22 @@ import contextlib
 import importlib.util
 import inspect
 import itertools
+import os
+import random as shuffler
+import re
+import signal
 import sys
+import time
+import traceback
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator
 
     Trials = Iterator[tuple[str, Callable[[], Any]]]
@@ -593,3 +601,129 @@ GROUPS: dict[str, Callable[[], Any]] = {
     "fla: comba": fla("chunk_comba", "chunk_mesa_net", "parallel_path_attn", heads=(64,)),
 }
 """What is launched, most wanted first."""
+
+
+PACKAGES = {
+    "fla": "fla-core",
+    "liger_kernel": "liger-kernel",
+    "torch": "torch",
+    "triton": "triton",
+    "tutorial": "triton",
+    "tutorials": "triton",
+}
+"""What installs the modules that kernels come from."""
+
+
+def package_words(module: str) -> str:
+    """Return the package that a top-level *module* comes from, with its version."""
+    package = PACKAGES.get(module, "torch")
+    with contextlib.suppress(PackageNotFoundError):
+        return f"{package} {version(package)}"
+    return package
+
+
+@contextlib.contextmanager
+def few_configurations(most: int) -> Iterator[None]:
+    """Have every autotuner run *most* of its configurations, spread over all, one time each."""
+    from triton.runtime import Autotuner
+
+    prune, bench = Autotuner.prune_configs, Autotuner.do_bench
+
+    def fewer(tuner: Any, keywords: Any) -> Any:
+        left = prune(tuner, keywords)
+        return left[:: max(1, -(-len(left) // most))]
+
+    def once(call: Callable[[], Any], **_: Any) -> list[float]:
+        call()
+        return [1.0, 1.0, 1.0]
+
+    Autotuner.prune_configs, Autotuner.do_bench = fewer, property(lambda _: once)
+    try:
+        yield
+    finally:
+        Autotuner.prune_configs, Autotuner.do_bench = prune, bench
+
+
+def call_all(
+    group: str, before: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[str, str]]:
+    """Call all of *group*, *before* being told each; yield it with why it failed, "" if it did not.
+
+    They come in an order drawn once, so that a group that is not finished has some of each kind.
+    """
+    trials = list(GROUPS[group]())
+    shuffler.Random(0).shuffle(trials)  # noqa: S311 - nothing secret
+    for trial, call in trials:
+        before(trial)
+        try:
+            call()
+            torch.cuda.synchronize()
+            why = ""
+        except Exception as error:  # noqa: BLE001 - it is named
+            why = f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}"[:200]
+        yield trial, why
+        if "CUDA error" in why:  # no later launch of this process would work
+            return
+
+
+def run_groups(
+    run: Callable[[str, Path], None],
+    chosen: argparse.Namespace,
+    work: Path,
+    until: float,
+    ended: Callable[[], Any] = lambda: None,
+) -> None:
+    """*run* each group that is asked for in a process and a folder of its own, until *until*.
+
+    So many run at a time as there are workers; *ended* is called after each.
+    """
+    asked = chosen.groups.split(",")
+    waiting = [group for group in GROUPS if any(part in group for part in asked)]
+    running: dict[int, tuple[str, float]] = {}
+    while (waiting or running) and time.monotonic() < until:
+        while waiting and len(running) < chosen.workers:
+            group = waiting.pop(0)
+            folder = work / re.sub(r"\W+", "-", group)
+            folder.mkdir(parents=True)
+            child = os.fork()
+            if not child:
+                _run_one(run, group, folder)
+            running[child] = group, time.monotonic()
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child in running:
+            group, since = running.pop(child)
+            said = "" if status == 0 else f", ended with status {status}"
+            print(f"{group}: {time.monotonic() - since:.0f} s{said}", flush=True)
+            ended()
+        else:
+            time.sleep(0.1)
+    for child, (group, _) in running.items():
+        with contextlib.suppress(OSError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        print(f"{group}: stopped, its time is over", flush=True)
+    for group in waiting:
+        print(f"{group}: not tried, no time was left", flush=True)
+
+
+def _run_one(run: Callable[[str, Path], None], group: str, folder: Path) -> None:
+    """Run a group in this process, which ends with it."""
+    os.setsid()  # so that what it starts ends with it
+    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    torch.set_num_threads(1)
+    try:
+        run(group, folder)
+    except BaseException:  # noqa: BLE001 - it is in the log
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def keep_logs(work: Path, output: Path) -> None:
+    """Copy what the groups printed into one file."""
+    with (output / "logs.txt").open("w", encoding="utf-8") as file:
+        for log in sorted(work.glob("*/log.txt")):
+            text = log.read_text(encoding="utf-8", errors="replace")
+            file.write(f"=== {log.parent.name}\n{text[-20000:]}\n")

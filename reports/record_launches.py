@@ -21,21 +21,18 @@ import hashlib
 import itertools
 import json
 import os
-import random
 import re
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
-import torch
 import triton
 
 from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
@@ -46,12 +43,13 @@ from occupancy_lab.explaining.any_launch import write_launch
 from occupancy_lab.explaining.neighbours import Tried
 from occupancy_lab.gpus import HipArchitecture, find_gpu
 from occupancy_lab.launch import Launch, Pointer, constant_text, launch_of
+from occupancy_lab.measuring.driver import ask_function
 from occupancy_lab.occupancy import hip
 from occupancy_lab.occupancy.rule import scalar_where
 from occupancy_lab.record import launch_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
@@ -67,19 +65,10 @@ LAUNCHING = 0.45
 """The share of the time in which a group launches; it compiles dry in the rest."""
 LONGEST = 45
 """Seconds that one dry compile may take; large fp32 matrix products take minutes on AMD."""
-LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES, NUM_REGS = 3, 1, 4
-"""CUfunction_attribute of cuda.h."""
 CLUSTER_DIMENSION = 4
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION of cuda.h."""
 CLUSTER_SCHEDULING, SPREAD = 5, 1
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, as Triton's driver.c launches."""
-PACKAGES = {
-    "fla": "fla-core",
-    "liger_kernel": "liger-kernel",
-    "tutorial": "triton",
-    "torch": "torch",
-    "triton": "triton",
-}
 COLUMNS = (
     *("group", "trial", "kernel", "origin", "launched_by", "status", "reason"),
     *("signature", "constexprs", "options", "grid", "key"),
@@ -138,36 +127,11 @@ class Configuration(ctypes.Structure):
     )
 
 
-def libcuda() -> Any:
-    """Return the driver's library."""
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def asked_of_driver(function: int, metadata: Any) -> dict[str, int]:
-    """Return what the driver says of a loaded kernel; DriverError's number where it refuses."""
-    driver = libcuda()
-    handle = ctypes.c_void_p(function)
-
-    def asked(name: str, *arguments: Any) -> int:
-        value = ctypes.c_int()
-        error = getattr(driver, name)(ctypes.byref(value), *arguments)
-        if error:
-            msg = f"{name} answers with error {error}"
-            raise RuntimeError(msg)
-        return value.value
-
+def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
+    """Return what the driver says of a loaded kernel; DriverError where it refuses."""
     threads = metadata.num_warps * 32
-    said = {
-        "driver_n_regs": asked("cuFuncGetAttribute", NUM_REGS, handle),
-        "driver_local_bytes": asked("cuFuncGetAttribute", LOCAL_SIZE_BYTES, handle),
-        "driver_static_shared": asked("cuFuncGetAttribute", SHARED_SIZE_BYTES, handle),
-        "driver_programs_per_multiprocessor": asked(
-            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-            handle,
-            threads,
-            ctypes.c_size_t(metadata.shared),
-        ),
-    }
+    said = dataclasses.asdict(ask_function(function, threads, metadata.shared))
+    found: dict[str, int | None] = {f"driver_{name}": value for name, value in said.items()}
     if metadata.num_ctas > 1:
         attributes = (Attribute * 2)(
             Attribute(CLUSTER_DIMENSION, 0, (metadata.num_ctas, 1, 1)),
@@ -181,10 +145,12 @@ def asked_of_driver(function: int, metadata: Any) -> dict[str, int]:
             ctypes.addressof(attributes),
             len(attributes),
         )
-        said["driver_clusters"] = asked(
-            "cuOccupancyMaxActiveClusters", handle, ctypes.byref(configuration)
+        clusters = ctypes.c_int()
+        error = ctypes.CDLL("libcuda.so.1").cuOccupancyMaxActiveClusters(
+            ctypes.byref(clusters), ctypes.c_void_p(function), ctypes.byref(configuration)
         )
-    return said
+        found["driver_clusters"] = None if error else clusters.value
+    return found
 
 
 def digest(binary: bytes) -> str:
@@ -197,11 +163,7 @@ def origin(function: Any) -> str:
     module = str(function.__module__)
     if module.startswith("tutorial_"):
         return f"triton {version('triton')} {module.replace('_', ' ')}"
-    package = PACKAGES.get(module.split(".", maxsplit=1)[0].split("_", maxsplit=1)[0], "torch")
-    package = PACKAGES.get(module.split(".", maxsplit=1)[0], package)
-    with contextlib.suppress(PackageNotFoundError):
-        return f"{package} {version(package)}"
-    return package
+    return foreign_kernels.package_words(module.split(".", maxsplit=1)[0])
 
 
 def described(function: Any, launch: Launch) -> dict[str, Any]:
@@ -244,12 +206,11 @@ class Recorder:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Watch Triton's own launches, those of torch.compile, and shorten every autotuning."""
+        """Watch Triton's own launches and those of torch.compile."""
         from triton.compiler import CompiledKernel
-        from triton.runtime import Autotuner, JITFunction
+        from triton.runtime import JITFunction
 
         run, compile_, item = JITFunction.run, triton.compile, CompiledKernel.__getitem__
-        prune, bench = Autotuner.prune_configs, Autotuner.do_bench
         recorder = self
 
         def watched(function: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
@@ -281,20 +242,13 @@ class Recorder:
                 recorder.note(src.fn, launch, compiled, reason, "torch.compile")
             return compiled
 
-        def fewer(tuner: Any, keywords: Any) -> Any:
-            left = prune(tuner, keywords)
-            return left[:: max(1, -(-len(left) // CONFIGURATIONS))]
-
         JITFunction.run, triton.compile, CompiledKernel.__getitem__ = (
             *(watched, watched_compile, watched_item),
         )
-        Autotuner.prune_configs = fewer
-        Autotuner.do_bench = property(lambda _: once)
         try:
             yield
         finally:
             JITFunction.run, triton.compile, CompiledKernel.__getitem__ = run, compile_, item
-            Autotuner.prune_configs, Autotuner.do_bench = prune, bench
 
     @contextlib.contextmanager
     def watching_torch(self) -> Iterator[None]:
@@ -370,12 +324,6 @@ def loaded(compiled: Any) -> dict[str, Any]:
         function, n_regs, n_spills = compiled.function, compiled.n_regs, compiled.n_spills
     said = asked_of_driver(function, compiled.metadata)
     return {"n_regs": n_regs, "n_spills": n_spills, **said}
-
-
-def once(call: Callable[[], Any], **_: Any) -> list[float]:
-    """Run what an autotuner would measure one time."""
-    call()
-    return [1.0, 1.0, 1.0]
 
 
 def launch_of_source(source: Any, options: dict[str, Any]) -> Launch:
@@ -546,45 +494,36 @@ def write_line(path: Path, **columns: Any) -> None:
 
 def launch_group(group: str, folder: Path, until: float, end: float, most: int) -> None:
     """Launch what is of *group* until the time *until*, and compile it dry until *end*."""
-    torch.set_num_threads(1)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
-    began = time.monotonic()
     lines = folder / "rows.jsonl"
     recorder = Recorder(group, until, most, lines)
     watching = recorder.watching_torch if group.startswith("inductor") else contextlib.nullcontext
-    with recorder.installed(), watching():
+    few = foreign_kernels.few_configurations(CONFIGURATIONS)
+    with few, recorder.installed(), watching():
         try_all(group, recorder, lines)
     items = list(recorder.launched.values())
-    write_line(lines, seconds={"launching": round(time.monotonic() - began, 1)})
-    began = time.monotonic()
     streams = {name: DryStream(items, name, folder / f"{name}.jsonl") for name in TARGETS}
     while any(stream.going() for stream in streams.values()):
         if time.monotonic() > end:
             for stream in streams.values():
                 stream.stop()
         time.sleep(0.05)
-    write_line(lines, seconds={"compiling dry": round(time.monotonic() - began, 1)})
 
 
 def try_all(group: str, recorder: Recorder, lines: Path) -> None:
     """Call all of *group*; what fails is named, and the next is tried."""
+
+    def before(trial: str) -> None:
+        recorder.trial = trial
+        recorder.check_time()
+
     try:
-        trials = list(foreign_kernels.GROUPS[group]())
-        random.Random(0).shuffle(trials)  # noqa: S311 - so that a group with many has some of each
-        for trial, call in trials:
-            recorder.trial = trial
-            recorder.check_time()
-            try:
-                call()
-                torch.cuda.synchronize()
-            except Exception as error:  # noqa: BLE001 - it is named
-                text = str(error).strip().split("\n")[0][:200]
-                write_line(lines, failed=trial, why=f"{type(error).__name__}: {text}")
-                if "CUDA error" in str(error):  # no later launch of this process would work
-                    return
+        for trial, why in foreign_kernels.call_all(group, before):
+            if why:
+                write_line(lines, failed=trial, why=why)
     except TimeUpError:
         write_line(lines, failed=recorder.trial, why="the group has its time or its launches")
     except Exception as error:  # noqa: BLE001 - it is named
@@ -695,48 +634,6 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def run_groups(groups: list[str], work: Path, chosen: argparse.Namespace) -> None:
-    """Run each group in a process of its own, so many at a time; the file grows as they end."""
-    began = time.monotonic()
-    end = began + chosen.seconds
-    waiting, running = list(groups), {}
-    while waiting or running:
-        while waiting and len(running) < chosen.workers:
-            group = waiting.pop(0)
-            folder = work / re.sub(r"\W+", "-", group)
-            folder.mkdir(parents=True)
-            child = os.fork()
-            if not child:
-                run_one(group, folder, began + LAUNCHING * chosen.seconds, end, chosen.most)
-            running[child] = (group, time.monotonic())
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child in running:
-            group, since = running.pop(child)
-            said = "" if status == 0 else f", ended with status {status}"
-            print(f"{group}: {time.monotonic() - since:.0f} s{said}", flush=True)
-            write_rows(work, chosen.output)
-        elif time.monotonic() > end + 20:
-            for child in running:
-                os.kill(child, signal.SIGKILL)
-            waiting, end = [], end + 20
-        else:
-            time.sleep(0.1)
-
-
-def run_one(group: str, folder: Path, until: float, end: float, most: int) -> None:
-    """Run a group in this process, which ends with it."""
-    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    try:
-        launch_group(group, folder, until, end, most)
-    except BaseException as error:  # noqa: BLE001 - it is named
-        why = "".join(traceback.format_exception(error))[-1500:]
-        write_line(folder / "rows.jsonl", failed=group, why=why)
-        os._exit(1)
-    os._exit(0)
-
-
 def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
     """Write all rows there are to the file, and return them."""
     rows = list(itertools.chain.from_iterable(map(rows_of, sorted(work.iterdir()))))
@@ -750,53 +647,19 @@ def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
 
 def summarize(rows: list[dict[str, Any]], work: Path) -> None:
     """Print how many agree, everything that does not, and what was skipped."""
-    origins = collections.Counter(row["origin"] for row in rows)
     print(f"\n{len(rows)} distinct launches of {len({row['kernel'] for row in rows})} kernels")
-    for name, count in sorted(origins.items()):
-        print(f"  {name}: {count}")
-    print("launched by", dict(collections.Counter(row["launched_by"] for row in rows)))
-    print("launched", dict(collections.Counter(row["status"] for row in rows)))
-    for name in TARGETS:
-        print(name, dict(collections.Counter(row[f"{name}_status"] for row in rows)))
-    clusters = sum(row.get("driver_clusters") is not None for row in rows)
-    spilling = sum(bool(row.get("driver_local_bytes")) for row in rows)
-    print(f"{clusters} with clusters, {spilling} with local memory")
+    for column in ("origin", "launched_by", "status", *(f"{name}_status" for name in TARGETS)):
+        print(column, dict(collections.Counter(row[column] for row in rows)))
     same = sum(row.get("sm_90_binary") == row.get("cubin") for row in rows)
     print(f"{same} of {len(rows)} dry cubins are the launched ones, byte for byte")
-    keys = collections.defaultdict(set)
     for row in rows:
-        keys[row["kernel"], row.get("key")].add(row.get("cubin"))
-    print(f"{sum(len(found) > 1 for found in keys.values())} keys of the store with two binaries")
-    print_differences(rows)
-    for folder in sorted(work.iterdir()):
-        for line in read_lines(folder / "rows.jsonl"):
+        if row["status"] != "launched" or row["sm_90_status"] != "explained":
+            why = row["reason"] or row.get("sm_90_reason")
+            print(f"! {row['kernel']} ({row['trial']}): {row['sm_90_status']}: {why}")
+    for path in sorted(work.glob("*/rows.jsonl")):
+        for line in read_lines(path):
             if "failed" in line:
-                print(f"skipped in {folder.name}: {line['failed']}: {line['why']}")
-            if "seconds" in line:
-                print(f"time of {folder.name}: {line['seconds']}")
-
-
-def print_differences(rows: list[dict[str, Any]]) -> None:
-    """Print each launch that is not as its dry run, and why AMD's targets have no result."""
-    for row in rows:
-        if row["status"] != "launched":
-            print(f"! {row['group']} {row['kernel']}: {row['status']}: {row['reason']}")
-        if row["sm_90_status"] != "explained":
-            reason = f"{row['sm_90_status']}: {row.get('sm_90_reason')}"
-            print(f"! sm_90 {row['kernel']} ({row['trial']}): {reason}")
-    reasons = collections.Counter(
-        f"{name} {row[f'{name}_status']}: {shortened(row.get(f'{name}_reason'))}"
-        for row in rows
-        for name in ("gfx942", "gfx1100")
-        if row[f"{name}_status"] != "explained"
-    )
-    for reason, count in reasons.most_common():
-        print(f"{count:4} {reason}")
-
-
-def shortened(reason: str | None) -> str:
-    """Return a reason without what is a single launch's own: names in quotes and numbers."""
-    return re.sub(r"'[^']*'|\b\d[\d.,]*\b|for \w+:|compile \w+", "..", reason or "")[:220]
+                print(f"skipped in {path.parent.name}: {line['failed']}: {line['why']}")
 
 
 def main() -> None:
@@ -807,30 +670,26 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=32, help="groups at a time")
     parser.add_argument("--most", type=int, default=MOST_LAUNCHES, help="launches of a group")
     parser.add_argument("--tutorials", type=Path, default=foreign_kernels.TUTORIALS)
-    parser.add_argument("--groups", default="", help="part of the names of the groups to run")
+    parser.add_argument("--groups", default="", help="parts of the names of the groups, by commas")
     chosen = parser.parse_args()
     foreign_kernels.TUTORIALS = chosen.tutorials.resolve()
     chosen.output.mkdir(parents=True, exist_ok=True)
-    groups = [
-        group
-        for group in foreign_kernels.GROUPS
-        if any(part in group for part in chosen.groups.split(","))
-    ]
     began = time.monotonic()
+    end = began + chosen.seconds
     work = Path(tempfile.mkdtemp(prefix="launches-"))
-    print(f"triton {version('triton')}, torch {version('torch')}, Python {sys.version.split()[0]}")
+
+    def run(group: str, folder: Path) -> None:
+        launch_group(group, folder, began + LAUNCHING * chosen.seconds, end, chosen.most)
+
+    def write() -> list[dict[str, Any]]:
+        return write_rows(work, chosen.output)
+
     try:
-        run_groups(groups, work, chosen)
+        foreign_kernels.run_groups(run, chosen, work, end + 20, write)
     finally:
-        rows = write_rows(work, chosen.output)
-        with (chosen.output / "logs.txt").open("w", encoding="utf-8") as file:
-            for folder in sorted(work.iterdir()):
-                if (folder / "log.txt").exists():
-                    text = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
-                    file.write(f"=== {folder.name}\n{text[-20000:]}\n")
-        summarize(rows, work)
+        foreign_kernels.keep_logs(work, chosen.output)
+        summarize(write(), work)
         shutil.rmtree(work, ignore_errors=True)
-    print(f"{time.monotonic() - began:.0f} s in all")
 
 
 if __name__ == "__main__":

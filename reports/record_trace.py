@@ -19,6 +19,7 @@ import collections
 import contextlib
 import csv
 import functools
+import itertools
 import json
 import os
 import socket
@@ -387,48 +388,31 @@ def costs(name: str) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def events() -> dict[str, Any]:
-    """Return what pairs of events take, in us, around nothing and around kernels, and their times.
-
-    The GPU has waited before, or it has just written 64 MB.
-    """
+def events() -> dict[str, float]:
+    """Return the medians of what pairs of events take, in us, and of the kernels between them."""
     import torch
 
-    words = torch.zeros(1 << 24, device="cuda")
-
-    def pair(between: Callable[[], Any], *, written: bool) -> float:
+    def pair(between: Callable[[], Any]) -> float:
         first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(100_000)
-        if written:
-            words.add_(1)
         first.record()
         between()
         second.record()
         torch.cuda.synchronize()
         return 1000 * first.elapsed_time(second)
 
-    cases: dict[str, Callable[[], Any]] = {
-        "a kernel of 0 cycles": lambda: torch.cuda._sleep(0),
-        "a kernel of 20000 cycles": lambda: torch.cuda._sleep(20_000),
-        "a kernel that writes 4 B": lambda: words[:1].add_(1),
-        "a kernel that writes 16 MB": lambda: words[: 1 << 22].add_(1),
-    }
-    found = {}
-    for name, between in {"nothing": lambda: None, **cases}.items():
-        for written in (False, True):
-            after = ", after 64 MB" if written else ""
-            found[name + after] = statistics.median(
-                pair(between, written=written) for _ in range(50)
-            )
-    for name, between in cases.items():
+    found = {"nothing": statistics.median(pair(lambda: None) for _ in range(50))}
+    for cycles in (0, 20_000):
+        name = f"a kernel of {cycles} cycles"
+        sleep = functools.partial(torch.cuda._sleep, cycles)
+        found[name] = statistics.median(pair(sleep) for _ in range(50))
         kernels: dict[str, list[float]] = {}
         with profiled(kernels):
             for _ in range(20):
-                between()
+                sleep()
             torch.cuda.synchronize()
-        times = [one for times in kernels.values() for one in times]
-        found[f"profiled, {name}"] = statistics.median(times) if times else None
-    return {"pairs": found}
+        found[f"{name}, profiled"] = statistics.median(itertools.chain(*kernels.values()))
+    return found
 
 
 # In turns
@@ -704,26 +688,6 @@ def write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> N
         writer.writerows(rows)
 
 
-def print_rows(rows: list[dict[str, Any]]) -> None:
-    """Print what a trace and the profiler say of each kernel."""
-    print(
-        f"{'program':14}{'kernel':44}{'launches':>9}{'profiler':>9}{'us':>9}{'profiler':>9}{'off':>8}{'first':>8}"
-    )
-    for row in rows:
-        us, mean, off = (row[name] for name in ("us", "profiled_us", "off"))
-        cells = [f"{row['expected']:g}", str(row["profiled"])]
-        cells += ["-" if one is None else f"{one:.2f}" for one in (us, mean)]
-        cells.append("-" if off is None else f"{off:+.1%}")
-        cells.append("-" if mean is None else f"{row['profiled_first_us']:.2f}")
-        print(
-            f"{row['program'] + ' ' + row.get('rank', ''):14}{row['kernel'][:43]:44}"
-            + "".join(
-                f"{one:>{width}}" for one, width in zip(cells, (9, 9, 9, 9, 8, 8), strict=True)
-            )
-            + ("" if row["counts_equal"] else "  ! counts differ")
-        )
-
-
 def summarize(
     rows: list[dict[str, Any]],
     ranked: list[dict[str, Any]],
@@ -731,42 +695,33 @@ def summarize(
     runs: list[Run],
 ) -> None:
     """Print what agrees, and what the trace costs."""
-    print_rows([*rows, *ranked])
-    equal = sum(row["counts_equal"] for row in rows)
+    for row in (*rows, *ranked):
+        off = "-" if row["off"] is None else f"{row['off']:+.1%}"
+        counts = f"{row['expected']:g} launches, {row['profiled']} profiled"
+        print(f"{row['program']} {row.get('rank', '')} {row['kernel']}: {counts}, time off {off}")
     long = [row for row in rows if row["off"] is not None and row["profiled_us"] > LONG_US]
     close = sum(abs(row["off"]) <= CLOSE for row in long)
-    print(f"counts equal: {equal} of {len(rows)} kernels")
-    if ranked:
-        ranks = len({row["rank"] for row in ranked})
-        equal = sum(row["counts_equal"] for row in ranked)
-        print(f"counts equal: {equal} of {len(ranked)} kernels of {ranks} processes of torchrun")
+    equal = sum(row["counts_equal"] for row in (*rows, *ranked))
+    print(f"counts equal: {equal} of {len(rows) + len(ranked)} kernels")
     print(f"times within {CLOSE:.0%}: {close} of {len(long)} kernels above {LONG_US:g} us")
-    for how in ("blocks", "program"):
-        for name in COSTED:
-            found = [row for row in costs if row["program"] == name and row["how"] == how]
-            without, with_ = (
-                [row["seconds_per_step"] for row in found if row["traced"] == traced]
-                for traced in (False, True)
-            )
-            if without and with_:
-                a, b = statistics.fmean(without), statistics.fmean(with_)
-                launches = next(
-                    (row["launches_per_step"] for row in found if row.get("launches_per_step")), 0
-                )
-                print(
-                    f"{name}, {how}: a step {1000 * a:.3f} ms without ({len(without)} runs,"
-                    f" {1000 * min(without):.3f} to {1000 * max(without):.3f}),"
-                    f" {1000 * b:.3f} ms with a trace ({b / a - 1:+.2%}); {launches:.0f} launches"
-                    " a step"
-                )
+    for name, how in itertools.product(COSTED, ("blocks", "program")):
+        found = [row for row in costs if (row["program"], row["how"]) == (name, how)]
+        without, with_ = (
+            [row["seconds_per_step"] for row in found if row["traced"] == traced]
+            for traced in (False, True)
+        )
+        if without and with_:
+            a, b = statistics.fmean(without), statistics.fmean(with_)
+            print(f"{name}, {how}: a step {1e3 * a:.3f} ms, with a trace {b / a - 1:+.2%}")
     for one in runs:
         if one.mode == "events":
-            print("pairs of events, us:", one.facts.get("pairs"))
+            print("pairs of events, us:", one.facts)
         if one.why:
             print(f"! {one.program}, {one.mode}: {one.why}")
-        for process in one.trace.get("processes", ()):
-            for error in process["errors"]:
-                print(f"! noting {one.program}: {error}")
+        for error in (
+            error for process in one.trace.get("processes", ()) for error in process["errors"]
+        ):
+            print(f"! noting {one.program}: {error}")
 
 
 def main() -> None:

@@ -44,8 +44,16 @@ def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target)
     compiled = load_compiled(
         kernel.function, kernel_launch(kernel, problem, config, target), target
     )
-    driver = ctypes.CDLL("libcuda.so.1")
-    function = ctypes.c_void_p(compiled.function)
+    threads = config.num_warps * target.warp_size
+    return ask_function(compiled.function, threads, compiled.metadata.shared)
+
+
+def ask_function(loaded: int, threads: int, shared: int) -> DriverKernel:
+    """Return what the driver says of a CUfunction, launched with *shared* bytes a program.
+
+    Raises DriverError where the driver refuses.
+    """
+    driver, function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(loaded)
 
     def attribute(number: int) -> int:
         value = ctypes.c_int()
@@ -55,10 +63,7 @@ def ask_driver(kernel: Kernel, problem: Problem, config: Config, target: Target)
     programs = ctypes.c_int()
     _check(
         driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            ctypes.byref(programs),
-            function,
-            config.num_warps * target.warp_size,
-            ctypes.c_size_t(compiled.metadata.shared),
+            ctypes.byref(programs), function, threads, ctypes.c_size_t(shared)
         )
     )
     return DriverKernel(
