@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import shutil
 import struct
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded_binaries import of_kind, recorded
 
 from occupancy_lab.compiling import amdgcn
 from occupancy_lab.compiling.amdgcn import read_issued
@@ -24,13 +23,10 @@ from occupancy_lab.compiling.resources import widest_bytes
 from occupancy_lab.errors import BinaryError
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
 
-FOLDER = Path(__file__).with_name("recorded")
-RECORDED = {
-    file.name.removesuffix(".hsaco.gz"): gzip.decompress(file.read_bytes())
-    for file in sorted(FOLDER.glob("*.hsaco.gz"))
-}
+RECORDED = {name.removesuffix(".hsaco"): binary for name, binary in of_kind("hsaco").items()}
 METADATA = {
     "n_regs": ".vgpr_count",
     "static_shared": ".group_segment_fixed_size",
@@ -98,11 +94,6 @@ kernel:                                 ; @kernel
 	.size	kernel, .Lfunc_end1-kernel
 	v_mov_b32_e32 v0, 1
 """
-
-
-def recorded(name: str) -> str:
-    """Return a recorded text."""
-    return gzip.decompress((FOLDER / f"{name}.gz").read_bytes()).decode()
 
 
 def kernels_of(name: str) -> tuple[str, ...]:

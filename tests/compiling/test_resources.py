@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from recorded_binaries import recorded
 
 from occupancy_lab.compiling.resources import (
     pipeline_shared_bytes,
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from occupancy_lab.values import Resources
-
-FOLDER = Path(__file__).with_name("recorded")
-
-
-def recorded(name: str) -> str:
-    """Return a recorded text."""
-    return gzip.decompress((FOLDER / f"{name}.gz").read_bytes()).decode()
 
 
 def test_recorded_pipelines() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import json
 import re
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from recorded_binaries import BINARIES, ORACLES, of_kind
 
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling import sass
@@ -29,9 +27,9 @@ from occupancy_lab.values import COUNTERS, Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from types import ModuleType
 
-FOLDER = Path(__file__).with_name("recorded")
 ARCHITECTURES = ("75", "80", "90", "100", "120")
 NAMES = {
     "SHFL": "shuffles",
@@ -198,20 +196,19 @@ def test_loops_in_loops_and_subroutines_agree_with_nvdisasm(
     assert issued["loop_instructions"] > 5 * issued["instructions"]
 
 
-@pytest.mark.parametrize("name", [file.stem for file in sorted(FOLDER.glob("*.cubin.gz"))])
+@pytest.mark.parametrize("name", of_kind("cubin"))
 def test_recorded_kernels_agree_with_nvdisasm(
     sample: ModuleType, name: str, tmp_path: Path
 ) -> None:
     """Kernels that another Triton compiled agree too, two in one cubin among them."""
-    cubin = gzip.decompress((FOLDER / f"{name}.gz").read_bytes())
-    for kernel in json.loads((FOLDER / "oracles.json").read_text(encoding="utf-8"))[name]:
-        assert_agrees(sample, cubin, kernel, tmp_path)
+    for kernel in ORACLES[name]:
+        assert_agrees(sample, BINARIES[name], kernel, tmp_path)
 
 
 def test_a_recorded_kernel_counts() -> None:
     """The spilling recording moves local memory in its loop, the one of one warp does not."""
     spilling, one_warp = (
-        issued_of(gzip.decompress((FOLDER / f"{name}.cubin.gz").read_bytes()), "row_softmax")
+        issued_of(BINARIES[f"{name}.cubin"], "row_softmax")
         for name in ("sm_90_spilling", "sm_90_one_warp")
     )
     assert spilling["local_traffic"] > 0

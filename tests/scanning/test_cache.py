@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from recorded_binaries import of_kind, recorded
 
 from occupancy_lab.compiling.amdgcn import LINE, amdgcn_scratch_width, kernel_body, kind_of
 from occupancy_lab.scanning.cache import _amd_mix
 
-FOLDER = Path(__file__).parents[1] / "compiling" / "recorded"
-TEXTS = {
-    file.name: gzip.decompress(file.read_bytes()).decode()
-    for file in sorted(FOLDER.glob("*.amdgcn.gz"))
-}
+TEXTS = {name: recorded(name) for name in of_kind("amdgcn")}
 KERNELS = [
     (name, line.split()[-1])
     for name, text in TEXTS.items()
