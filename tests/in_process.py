@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -17,10 +16,10 @@ from stand_ins import values_of
 from occupancy_lab.cli import NAME, main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 SECONDS = 120
-"""What one command line may take: it hangs that takes longer."""
+"""What one command line may take."""
 
 
 def run(*words: str, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,23 +39,6 @@ def run(*words: str, text: str = "", **environment: str) -> subprocess.Completed
         main(list(words))
     status = int(raised.value.code or 0)
     return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
-
-
-@contextlib.contextmanager
-def within_time() -> Iterator[None]:
-    """Fail a block that takes longer than SECONDS."""
-
-    def hang(_number: int, _frame: object) -> None:
-        msg = f"it takes longer than {SECONDS} s"
-        raise TimeoutError(msg)
-
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from in_process import run
 
 import occupancy_lab
 from occupancy_lab import Config, Grid, InputError, Kernel, MemoryStep, Problem, load_kernel
@@ -16,6 +14,7 @@ from occupancy_lab.inputs import NamedKernel, check_measurable
 from occupancy_lab.kernel import ProgramRow
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from occupancy_lab import Explanation
@@ -65,11 +64,8 @@ def kernel(file: Path) -> Kernel:
 
 
 def lab(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run occupancy-lab."""
-    command = [sys.executable, "-m", "occupancy_lab", *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"}
-    )
+    """Run occupancy-lab with wide lines."""
+    return run(*map(str, words), COLUMNS="200")
 
 
 def explain(kernel: Kernel, **changes: Any) -> Explanation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -147,15 +148,25 @@ BAD = {
     "calibrate --export-csv nowhere/rows.csv": "no directory",
     "verify --num-warps a": "whole numbers",
     "report --json": "evaluate --json",
+    "scan /nowhere/at/all": "'/nowhere/at/all' is no directory",
+    "scan . --gpu h1000": "No GPU is called 'h1000'",
+    "scan . --gpu h100,h200": "both sm_90",
+    "scan . --where 'n_reg > 3'": "the nearest is n_regs",
+    "scan . --where 'kernel > 3'": "cannot be compared",
+    "scan . --sort registers": "names no column",
+    "scan . --export-csv /nowhere/x.csv": "there is no directory",
     "nonsense": "nonsense",
     "--nonsense": "--nonsense",
 }
 
 
 @pytest.mark.parametrize("command", BAD)
-def test_bad_input_is_one_sentence(command: str) -> None:
+def test_bad_input_is_one_sentence(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bad input gives exit 2, one line on standard error that helps, and nothing else."""
-    done = run(*command.split())
+    monkeypatch.chdir(tmp_path)
+    done = run(*shlex.split(command))
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1

@@ -15,9 +15,10 @@ import pandas as pd
 import pytest
 import small_table
 from compiled_rows import compiled, failed
+from hostile_files import within
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from in_process import check_answered, run, within_time
+from in_process import SECONDS, check_answered, run
 from stand_ins import CALIBRATION, Launches
 
 from occupancy_lab.calibrating.calibrate import Calibrated
@@ -355,7 +356,7 @@ def _run(words: list[str], *, gpu: bool) -> subprocess.CompletedProcess[str]:
         for module in ("inputs", "cli.doctor", "gpus", "measuring.process", "measuring.verify"):
             name = f"occupancy_lab.{module}.present_gpus"
             stack.enter_context(mock.patch(name, return_value=here))
-        stack.enter_context(within_time())
+        stack.enter_context(within(SECONDS))
         return run(*words, text=POINTS)
 
 

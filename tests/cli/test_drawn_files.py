@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import launched_kernels
 import pytest
 from compiled_rows import compiled, failed
+from hostile_files import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from in_process import check_answered, run, within_time
+from in_process import SECONDS, check_answered, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,7 @@ COMMANDS = [
 def answered(words: tuple[str, ...], **paths: Path) -> None:
     """Hold a command line, in which names stand for *paths*, to an answer within time."""
     given_words = [str(paths.get(word, word)) for word in words]
-    with within_time():
+    with within(SECONDS):
         check_answered(given_words, run(*given_words))
 
 

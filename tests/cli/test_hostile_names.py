@@ -7,11 +7,15 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from compiled_rows import compiled
 from in_process import run
 from runner import commands_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.printing import print_markdown
@@ -19,21 +23,13 @@ from occupancy_lab.tracing.records import read_records
 from occupancy_lab.tracing.trace import write_trace
 
 HOSTILE = "k\x1b[31m\x9b2J\u202e\u2028\r\n::error::x ##[stop-commands]y " + "::set-output::z " * 20
-RECORDED = Path(__file__).parents[1] / "compiling" / "recorded"
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-METADATA = {
-    "name": HOSTILE,
-    "target": {"backend": "cuda", "arch": 90, "warp_size": 32},
-    "num_warps": 4,
-    "num_stages": 2,
-    "num_ctas": 1,
-    "shared": 16,
-    "triton_version": HOSTILE,
-}
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_entry: Callable[..., None]
+) -> None:
     """Begin in a folder with a cache and two tables, on a runner of GitHub."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.chdir(tmp_path)
@@ -41,13 +37,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, n_regs in (("before.json", 32), ("after.json", 48)):
         Path(name).write_text(json.dumps([row | {"n_regs": n_regs}]), encoding="utf-8")
     shutil.copy("before.json", f"{HOSTILE[:40]}.json")
-    import gzip
-
-    entry = Path("cache \x1b[31m", "ENTRY")
-    entry.mkdir(parents=True)
-    entry.joinpath("x.json").write_text(json.dumps(METADATA), encoding="utf-8")
-    cubin = gzip.decompress((RECORDED / "sm_90.cubin.gz").read_bytes())
-    entry.joinpath("x.cubin").write_bytes(cubin)
+    put_entry(Path("cache \x1b[31m", "ENTRY"), "sm_90", name=HOSTILE, triton_version=HOSTILE)
 
 
 @pytest.mark.parametrize(

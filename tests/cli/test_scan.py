@@ -12,35 +12,13 @@ import pytest
 from in_process import run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-RECORDED = Path(__file__).parents[1] / "compiling" / "recorded"
-METADATA: dict[str, Any] = {
-    "name": "row_softmax",
-    "target": {"backend": "cuda", "arch": 90, "warp_size": 32},
-    "num_warps": 4,
-    "num_stages": 2,
-    "num_ctas": 1,
-    "shared": 16,
-    "tmem_size": 0,
-    "maxnreg": None,
-    "triton_version": "3.6.0",
-}
-
-
-def put_entry(folder: Path, recording: str, **changes: Any) -> None:
-    """Put a kernel that was compiled before into *folder*, as Triton does."""
-    import gzip
-
-    folder.mkdir(parents=True)
-    cubin = gzip.decompress((RECORDED / f"{recording}.cubin.gz").read_bytes())
-    (folder / "row_softmax.cubin").write_bytes(cubin)
-    text = json.dumps(METADATA | changes)
-    (folder / "row_softmax.json").write_text(text, encoding="utf-8")
+    PutEntry = Callable[..., None]
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
+def cache(tmp_path: Path, put_entry: PutEntry) -> Path:
     """Return a cache with a kernel that is fine, one that spills, and half of one."""
     put_entry(tmp_path / "FINE", "sm_90")
     put_entry(tmp_path / "SPILLING", "sm_90_spilling", shared=100_000)
@@ -136,30 +114,7 @@ def test_an_empty_cache_is_one_sentence(tmp_path: Path) -> None:
     assert f"No kernel was found in {tmp_path}." in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["/nowhere/at/all"], "'/nowhere/at/all' is no directory"),
-        ([".", "--gpu", "h1000"], "No GPU is called 'h1000'"),
-        ([".", "--gpu", "h100,h200"], "both sm_90"),
-        ([".", "--where", "n_reg > 3"], "the nearest is n_regs"),
-        ([".", "--where", "kernel > 3"], "cannot be compared"),
-        ([".", "--sort", "registers"], "names no column"),
-        ([".", "--export-csv", "/nowhere/x.csv"], "there is no directory"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
-) -> None:
-    """A wrong folder, GPU, condition, column or file is one sentence and exit 2."""
-    monkeypatch.chdir(tmp_path)
-    done = run("scan", *words)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_names_of_files_do_no_harm_in_a_spreadsheet(tmp_path: Path) -> None:
+def test_names_of_files_do_no_harm_in_a_spreadsheet(tmp_path: Path, put_entry: PutEntry) -> None:
     """A text that a spreadsheet would work out is quoted."""
     put_entry(tmp_path / "A", "sm_90", triton_version="=1+1")
     done = run("scan", str(tmp_path), "--csv")

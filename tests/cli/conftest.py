@@ -1,0 +1,40 @@
+"""Entries of a cache of Triton's, for tests of the commands that read one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORDED = Path(__file__).parents[1] / "compiling" / "recorded"
+METADATA: dict[str, Any] = {
+    "name": "row_softmax",
+    "target": {"backend": "cuda", "arch": 90, "warp_size": 32},
+    "num_warps": 4,
+    "num_stages": 2,
+    "num_ctas": 1,
+    "shared": 16,
+    "tmem_size": 0,
+    "maxnreg": None,
+    "triton_version": "3.6.0",
+}
+
+
+@pytest.fixture
+def put_entry() -> Callable[..., None]:
+    """Return what puts a kernel that was compiled before into a folder, as Triton does."""
+
+    def put(folder: Path, recording: str, **changes: Any) -> None:
+        folder.mkdir(parents=True)
+        cubin = gzip.decompress((RECORDED / f"{recording}.cubin.gz").read_bytes())
+        (folder / "row_softmax.cubin").write_bytes(cubin)
+        text = json.dumps(METADATA | changes)
+        (folder / "row_softmax.json").write_text(text, encoding="utf-8")
+
+    return put
