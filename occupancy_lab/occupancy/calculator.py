@@ -207,7 +207,7 @@ def check_fits(calculation: Calculation, num_stages: int = 1) -> None:
         needed = resources.shared + resources.static_shared
         msg = (
             f"{title} gives a program at most {architecture.max_shared} B of shared memory, and"
-            f" this one needs {needed} B; {_what_would_fit(resources, architecture, num_stages)}"
+            f" this one needs {needed} B{_what_would_fit(resources, architecture, num_stages)}"
         )
         raise DoesNotFitError(msg, needed=needed, available=architecture.max_shared)
     if "registers" in occupancy.limiters:
@@ -230,8 +230,8 @@ def _what_would_fit(resources: Resources, architecture: Architecture, num_stages
         spare = architecture.max_shared - (resources.shared + resources.static_shared - pipeline)
         if spare >= 0:
             fits = 1 + spare // buffer
-            return f"num_stages {fits} would fit, at {buffer} B a stage after the first"
-    return f"{architecture.max_shared} B would fit"
+            return f"; num_stages {fits} would fit, at {buffer} B a stage after the first"
+    return ""
 
 
 def check_together(

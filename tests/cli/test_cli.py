@@ -122,7 +122,7 @@ BAD = {
     "occupancy": "--target",
     "occupancy --target sm_90 --n-regs -1 --shared 0 --num-warps 8": "n_regs is -1",
     "occupancy --target sm_90 --n-regs 32 --shared 0 --num-warps 3": "power of two",
-    "occupancy --target sm_90 --n-regs 32 --shared 300000 --num-warps 8": "232448 B would fit",
+    "occupancy --target sm_90 --n-regs 32 --shared 300000 --num-warps 8": "at most 232448 B",
     "occupancy --points nowhere.csv": "nowhere.csv",
     "gpus h10": "h100",
     "sweep --cols 0": "cols is 0",

@@ -149,9 +149,10 @@ def test_the_registers_said_to_fit_do(gpu: Gpu) -> None:
 
 
 def test_shared_memory_without_stages_to_take_away() -> None:
-    """Where no stages can go, the message says how many bytes would fit, static memory counted."""
+    """Where no stages can go, the message says the limit once, and counts static memory."""
     h100 = find_gpu("h100")
-    with pytest.raises(DoesNotFitError, match="needs 232449 B; 232448 B would fit") as caught:
+    said = "at most 232448 B of shared memory, and this one needs 232449 B$"
+    with pytest.raises(DoesNotFitError, match=said) as caught:
         check_fits(calculate(Resources(32, 8, 232_000, static_shared=449), h100), num_stages=1)
     assert (caught.value.needed, caught.value.available) == (232_449, 232_448)
     check_fits(calculate(Resources(32, 8, 232_000, static_shared=448), h100))
