@@ -438,6 +438,8 @@ def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
     if found is not None:
         sits = (f"{100 * found.occupancy.occupancy:.0f}", formatted(found.resources.local_bytes))
     launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
+    if kernel.choices > 1 and kernel.reason is not None:
+        launches = "does not compile" if found is None else "does not fit"
     plan = kernel.plan(_usual_grid(kernel))
     waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
     return (launches, *times, waves, *sits)
@@ -546,7 +548,7 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
         return
     yield "Nothing was launched: tensors of the GPU had shapes and no values."
     if any(one.choices > 1 for one in found.kernels):
-        yield "Each of an autotuner's configurations may be the one launched: they are marked ?."
+        yield "Any one of an autotuner's configurations that are marked ? may be the one launched."
     if outcome.stopped is not None:
         yield (
             f"The program went no further: {literal(outcome.stopped)}; launches after that are not"

@@ -546,7 +546,7 @@ multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
 
 @pytest.mark.slow
 def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
-    """It is a row without waves that says why, beside the one that fits."""
+    """It is a row without waves that says why, and not marked as one that may be launched."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + TUNED, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
@@ -554,6 +554,8 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
     assert rows["64"]["waves"] == 8 / 528
     assert rows["1024"]["waves"] is None
     assert "shared memory" in rows["1024"]["reason"]
+    marks = [line.split("|")[2].strip() for line in found.to_markdown().splitlines()[6:8]]
+    assert sorted(marks) == ["1?", "does not fit"]
 
 
 @pytest.mark.slow
