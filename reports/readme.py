@@ -72,8 +72,6 @@ TUTORIAL = Config(1024, 8, 4)
 """What `COMMAND` launches on an H100, as the tutorial does."""
 WIDE, SHORT = Problem(32768, 4096), Problem(4096, 1024)
 """What the lessons are of: a matrix so large that its bytes take the time, and short rows."""
-ALIKE = 0.05
-"""Launches are called alike whose times differ by at most this share."""
 
 
 def console() -> str:
@@ -200,12 +198,10 @@ def lessons() -> str:
     first = table.iloc[0]
     taken = (
         f"Measured on an {first['device']}, {first['date']}, torch {first['torch']}, Triton"
-        f" {first['triton']}, float32, L2 cache flushed; `explain` says the same of your launch."
+        f" {first['triton']}, float32, L2 cache flushed. [The H200's report](../reports/h200.md)"
+        " says what occupancy and a wrong num_programs cost."
     )
-    items = (
-        *(_fusing(table), _occupancy(table), _rows(table), _stages(table), _surplus(table)),
-        _reached(table),
-    )
+    items = (_fusing(table), _rows(table), _stages(table), _reached(table))
     return "\n".join((_paragraph(taken), "", *map(_item, items)))
 
 
@@ -260,18 +256,6 @@ def _reached(table: pd.DataFrame) -> str:
     )
 
 
-def _occupancy(table: pd.DataFrame) -> str:
-    loops = counted_rows(table[_of(table, WIDE) & (table["kernel"] == "softmax")])
-    alike = loops[loops["us"] <= loops["us"].min() * (1 + ALIKE)]
-    fitting = alike["programs_per_multiprocessor"]
-    return (
-        f"**Occupancy is often not the limit.** At {_size(WIDE)}, {len(alike)} of {len(loops)}"
-        f" persistent launches take {alike['us'].min():.0f} to {alike['us'].max():.0f} us, with"
-        f" {fitting.min():.0f} to {fitting.max():.0f} programs per SM: the device memory is what is"
-        " full, and more programs wait for it."
-    )
-
-
 def _rows(table: pd.DataFrame) -> str:
     wide = counted_rows(table[_of(table, WIDE) & (table["kernel"] == "softmax_row")])
     row, loop = (
@@ -279,9 +263,10 @@ def _rows(table: pd.DataFrame) -> str:
         for kernel, num_stages in (("softmax_row", 1), ("softmax", 3))
     )
     return (
-        f"**One program per row is often better.** There it takes {microseconds(wide['us'].min())}"
-        f" and a plain copy {microseconds(_provider('copy', WIDE))}: device memory gives less to"
-        " programs that stride over the rows, each at its own pace. Not always: at"
+        f"**One program per row is often better.** At {_size(WIDE)} it takes"
+        f" {microseconds(wide['us'].min())} and a plain copy"
+        f" {microseconds(_provider('copy', WIDE))}: device memory gives less to programs that"
+        " stride over the rows, each at its own pace. Not always: at"
         f" {_size(SHORT)} with 32 warps, one program per row takes {microseconds(row)} and the loop"
         f" with 3 stages {microseconds(loop)}."
     )
@@ -299,18 +284,6 @@ def _stages(table: pd.DataFrame) -> str:
         f" {listed([f'{us:.1f}' for us in few])} us;"
         f" with 4 warps and 16 programs per SM {min(many):.1f} to {max(many):.1f} us whatever the"
         " stages."
-    )
-
-
-def _surplus(table: pd.DataFrame) -> str:
-    config = Config(4096, 4, 3)
-    both = table[_is(table, "softmax", WIDE, config)]
-    wrong = both[both["launched"] == both["tutorial_num_programs"]].iloc[0]
-    return (
-        f"**Too many programs cost.** The tutorial's formula launches {wrong['launched']:.0f}"
-        f" programs where {wrong['num_programs']:.0f} fit ({_size(WIDE)}, {config.num_warps} warps,"
-        f" {config.num_stages} stages): {microseconds(wrong['us'])} instead of"
-        f" {microseconds(_us(table, 'softmax', WIDE, config))}."
     )
 
 

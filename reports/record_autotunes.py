@@ -659,7 +659,7 @@ def cell(value: Any) -> Any:
 
 
 def export(folder: Path, gpu: str) -> None:
-    """Write both tables and print the short one."""
+    """Write both tables and print the short one in words."""
     summaries, rows = written(folder)
     for name, columns, table in (
         (f"autotunes-{gpu}.csv", COLUMNS, rows),
@@ -669,36 +669,14 @@ def export(folder: Path, gpu: str) -> None:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows([{k: cell(v) for k, v in row.items()} for row in table])
-    header = (
-        "case",
-        "configs",
-        "kept",
-        "launch",
-        "ours s",
-        "full s",
-        "top 1",
-        "3",
-        "5",
-        "8",
-        "rank",
-    )
-    widths = (-44, 7, 5, 6, 7, 7, 7, 6, 6, 6, 5)
-    print(
-        " ".join(
-            f"{h:{'<' if w < 0 else '>'}{abs(w)}}" for h, w in zip(header, widths, strict=True)
-        )
-    )
     for one in summaries:
-        if one["status"] != "ok":
-            print(f"{one['case'][:44]:44} {one['status']}")
-            continue
-        full = one.get("full_seconds")
-        lost = " ".join(f"{one[f'loss_top_{k}']:6.1%}" for k in TOPS)
-        print(
-            f"{one['case'][:44]:44} {one['configs']:7} {one['kept']:5} {one['launched']:6}"
-            f" {one['our_seconds']:7.1f} {full if full is None else round(full, 1)!s:>7} {lost}"
-            f" {one['rank_correlation']!s:>5}"
-        )
+        print(one["case"], one["status"])
+        if one["status"] == "ok":
+            lost = ", ".join(f"{one[f'loss_top_{k}']:.1%} of {k}" for k in TOPS)
+            print(
+                f"    {one['kept']} of {one['configs']} kept, {one['our_seconds']:.1f} s against"
+                f" {one.get('full_seconds')} s, lost {lost}, rank {one['rank_correlation']}"
+            )
 
 
 def main() -> None:

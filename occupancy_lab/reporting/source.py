@@ -20,7 +20,6 @@ from occupancy_lab.sweeping.grid import NUM_STAGES, NUM_WARPS, Task, expand, run
 from occupancy_lab.sweeping.recorded import CHECK, read_rows, read_table, recorded_table
 from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.table.columns import MEASURED_COLUMNS
-from occupancy_lab.text.document import literal
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 from occupancy_lab.values import Failure, Problem, Status
@@ -166,18 +165,13 @@ DEFAULT_GPU = "h200"
 ALL = "all"
 """The use of every row of a table that tells no uses apart."""
 STATUS = ("status", "triton_version")
-FREE_TEXT = (
-    *(*STATUS, "measured", "why_not", "device", "date", "driver"),
-    *("torch", "triton", "timer", "l2", "throttled", "use"),
-)
-"""Columns in which a file may say anything."""
 NAME = ["kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "use"]
 """The columns that two launches share which differ in their num_programs alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The rows of one GPU; what their columns of text say is markdown.
+    """The rows of one GPU.
 
     Of a source of predictions nothing in the table was measured, and the times of its launches are
     those that are predicted.
@@ -319,7 +313,7 @@ def make_source(
     import pandas as pd
 
     _check(table, file)
-    table = _typed(table[table["gpu"] == gpu.key].reset_index(drop=True))
+    table = table[table["gpu"] == gpu.key].reset_index(drop=True)
     table = table if "use" in table else table.assign(use=ALL)
     planned, basis = counted_rows(table), model.basis_of(gpu)
     return Source(
@@ -343,13 +337,3 @@ def _check(table: pd.DataFrame, file: str | None) -> None:
         refuse(
             f"{file} lacks the columns {', '.join(missing)}, which say how launches were measured"
         )
-
-
-def _typed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with its texts as markdown."""
-    texts = {
-        name: table[name].map(lambda text: literal(str(text)), na_action="ignore")
-        for name in FREE_TEXT
-        if name in table
-    }
-    return table.assign(**texts)

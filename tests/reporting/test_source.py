@@ -134,15 +134,6 @@ def test_missing_conditions_are_named() -> None:
         make_source(H200, table_of([row()]).drop(columns=["timer", "l2"]), file="rows.csv")
 
 
-def test_texts_become_markdown() -> None:
-    """What a driver or an exception says is shown as it is."""
-    table = table_of([row(device="<b>*H200*</b>", why_not="_a_b_\n| `c`")])
-    (found,) = make_source(H200, table).table.to_dict("records")
-    assert found["device"] == r"\<b\>\*H200\*\</b\>"
-    assert found["why_not"] == r"\_a_b\_ | \`c\`"
-    assert found["throttled"] is None
-
-
 def test_planned_launches_and_claims() -> None:
     """Launches with the tutorial's number of programs are measured, and not planned."""
     table = table_of([row(num_warps=16, n_regs=22, as_tutorial=True), row()])

@@ -33,7 +33,7 @@ from occupancy_lab.reporting.launches import (
 )
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import COPY, MEASURED, PROBLEM, ROW_KERNEL
-from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import cell, change, count, microseconds, percent
 from occupancy_lab.throughput.predict import row_problem
 from occupancy_lab.values import Config
@@ -150,7 +150,7 @@ def the_example(example: Example | None) -> Chapter:
     problem, own = example.problem, example.tutorial
     asked = f"--rows {problem.rows} --cols {problem.cols} --dtype {problem.dtype}"
     setting = (
-        f"{problem_words(problem)} as Triton {example.triton} compiled it, with BLOCK_SIZE"
+        f"{problem_words(problem)} as Triton {literal(example.triton)} compiled it, with BLOCK_SIZE"
         f" {own.config.block_size}. {held_in_short(own.calculation)}. `occupancy-lab explain"
         f" {asked} --gpu {own.calculation.gpu.key}` works that out, and where its time goes."
     )

@@ -69,14 +69,16 @@ def _table(source: Source) -> Table:
 
 
 def values_of(column: pd.Series[str]) -> list[str]:
-    """Return the values that occur, in order; numbers without a fraction."""
+    """Return the values that occur, in order, as markdown; numbers without a fraction."""
     values = sorted(column.dropna().unique())
-    return [f"{one:.0f}" if isinstance(one, float) else str(one) for one in values]
+    return [f"{one:.0f}" if isinstance(one, float) else literal(str(one)) for one in values]
 
 
 def _counts(column: pd.Series[str]) -> str:
     """Return how often each value occurs, the commonest first: "3 torch and 1 copy"."""
-    return listed([f"{number} {value}" for value, number in column.value_counts().items()])
+    return listed(
+        [f"{number} {literal(str(value))}" for value, number in column.value_counts().items()]
+    )
 
 
 def _untimed(source: Source) -> Iterator[str]:
