@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import tomllib
 from collections import Counter
@@ -24,7 +25,7 @@ from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
@@ -34,7 +35,7 @@ TOOL = "occupancy-lab"
 _KEYS = ("condition", "where", "kernels")
 _EXAMPLE = "local_bytes == 0 and occupancy >= 0.5"
 SHOWN = 20
-"""The rows that a page shows of each check; JSON, JUnit and SARIF have them all."""
+"""The rows that a page shows of each check or kind of change; JSON has them all."""
 MOST_TRIED = 4
 """The rows for which other launches are compiled."""
 
@@ -272,15 +273,12 @@ class Checked(Answer):
         for outcome in self.outcomes:
             if not outcome.findings:
                 continue
-            sentences = [
+            sentences = (
                 f"**{literal(one.label)}**: {literal(f'{one.why}. {one.advice}'.strip())}"
-                for one in outcome.findings[:SHOWN]
-            ]
-            more = len(outcome.findings) - SHOWN
-            if more > 0:
-                sentences.append(f"{more} more; --json has them all.")
+                for one in outcome.findings
+            )
             title = "" if len(self.outcomes) == 1 else literal(outcome.check.name)
-            sections.append(Section(title, (), tuple(sentences)))
+            sections.append(Section(title, (), first_of(sentences, len(outcome.findings))))
         held = sum(not outcome.findings for outcome in self.outcomes)
         total = count(len(self.outcomes), "check")
         title = f"{held} of {total} hold" if held < len(self.outcomes) else f"{total}: all hold"
@@ -310,6 +308,12 @@ class Checked(Answer):
                 for one in self.outcomes
             ],
         }
+
+
+def first_of(sentences: Iterable[str], number: int) -> tuple[str, ...]:
+    """Return those of a *number* of sentences that a page shows, and how many more there are."""
+    more = [f"{number - SHOWN} more; --json has them all."] if number > SHOWN else []
+    return (*itertools.islice(sentences, SHOWN), *more)
 
 
 def check(  # noqa: PLR0913 - one argument per option of the command line

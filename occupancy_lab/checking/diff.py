@@ -18,7 +18,7 @@ from occupancy_lab.checking.changes import (
     kind_of,
     take_alike,
 )
-from occupancy_lab.checking.check import load
+from occupancy_lab.checking.check import SHOWN, first_of, load
 from occupancy_lab.checking.rows import TIMES, Row, Table, shown
 from occupancy_lab.errors import MOST_NAMED, InputError, few_of, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.expressions import Expression, Kind, Value
     from occupancy_lab.inputs import AskedGpus
-
-SHOWN = 20
-"""The rows that a page lists of a kind; JSON has them all."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,7 +80,7 @@ class Diff(Answer):
             if rows:
                 times = Counter(rows)
                 labels = [f"{one} ({n} times)" if n > 1 else one for one, n in times.items()]
-                sections.append(Section(title, (), _shown([literal(one) for one in labels])))
+                sections.append(Section(title, (), first_of(map(literal, labels), len(labels))))
         return Document(f"{before} and {after}", tuple(self._answer()), tuple(sections))
 
     def _answer(self) -> Iterator[str]:
@@ -121,11 +118,6 @@ class Diff(Answer):
         }
 
 
-def _shown(sentences: Sequence[str]) -> tuple[str, ...]:
-    more = len(sentences) - SHOWN
-    return (*sentences[:SHOWN], *([f"{more} more; --json has them all."] if more > 0 else []))
-
-
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
     """Return what changed, each in words that are said once of all that they hold for."""
     labels: dict[str, list[str]] = {}
@@ -136,7 +128,7 @@ def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
         more = [f"{len(some) - MOST_NAMED} more"] if len(some) > MOST_NAMED else []
         named = "; ".join([*some[:MOST_NAMED], *more])
         sentences.append(f"**{literal(named)}**: {literal(words)}.")
-    return _shown(sentences)
+    return first_of(sentences, len(sentences))
 
 
 def _table(changes: Sequence[Change]) -> Grid:

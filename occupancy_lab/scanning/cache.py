@@ -163,8 +163,10 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
     while left:
         folder = left.pop()
         try:
-            if _is_known(folder, seen):
-                continue
+            found = Path(folder).stat()
+            if (found.st_dev, found.st_ino) in seen:
+                continue  # as where a link leads back
+            seen.add((found.st_dev, found.st_ino))
             with os.scandir(folder) as listed:
                 inside = sorted(listed, key=lambda one: one.name)
         except OSError as error:
@@ -179,15 +181,6 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
             name.endswith((".so", ".autotune.json", ".pyd")) for name in names
         )
     return Found(tuple(entries), others, unreadable, tuple(tuned))
-
-
-def _is_known(folder: str, seen: set[tuple[int, int]]) -> bool:
-    """Return whether *folder* was met before, as where a link leads back."""
-    found = Path(folder).stat()
-    key = found.st_dev, found.st_ino
-    known = key in seen
-    seen.add(key)
-    return known
 
 
 def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:

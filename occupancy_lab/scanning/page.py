@@ -350,18 +350,13 @@ def _rest_section(rest: Sequence[ScannedKernel]) -> Section:
     for one in rest:
         reasons.setdefault((one.status, one.reason), []).append(one)
     most = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
-    rows = tuple(
-        (str(len(kernels)), status, literal(_some(kernels)), literal(why))
-        for (status, why), kernels in most[:MOST_REASONS]
-    )
+    rows = []
+    for (status, why), kernels in most[:MOST_REASONS]:
+        names = [*dict.fromkeys(_short(one.kernel) for one in kernels)]
+        more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+        named = listed([*names[:MOST_NAMES], *more])
+        rows.append((str(len(kernels)), status, literal(named), literal(why)))
     left = sum(len(kernels) for _, kernels in most[MOST_REASONS:])
     sentences = (f"{left} more: --where \"status != 'ok'\" --csv has all.",) if left else ()
-    table = Table(("", "status", "kernels", "why"), rows, prose=True)
+    table = Table(("", "status", "kernels", "why"), tuple(rows), prose=True)
     return Section("Not worked out", (table,), sentences)
-
-
-def _some(kernels: Sequence[ScannedKernel]) -> str:
-    """Return the names of the first of *kernels*, each once, and how many more there are."""
-    names = [*dict.fromkeys(_short(one.kernel) for one in kernels)]
-    more = len(names) - MOST_NAMES
-    return listed([*names[:MOST_NAMES], *([f"{more} more"] if more > 0 else [])])

@@ -29,7 +29,7 @@ from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
@@ -54,14 +54,35 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     Raises:
         InputError: a directory is none, a GPU is not known, or two have the same target.
     """
-    asked = None if gpu is None else _by_target(asked_gpus(gpu))
+    by_target: dict[str, Gpu] = {}
+    for named in () if gpu is None else asked_gpus(gpu):
+        other = by_target.setdefault(named.target.name, named)
+        if other != named:
+            refuse(f"{other.key} and {named.key} are both {named.target.name}; give one of them")
+    asked = None if gpu is None else by_target
     folders = tuple(os.fspath(one) for one in directories) or default_directories()
     found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
     forget_sources()
     kernels = _borne_out([_scanned(entry, asked, tuned) for entry in found.entries])
-    kernels += [_unlisted(folder, why) for folder, why in found.unreadable.items()]
-    kernels.sort(key=_rank)
+    kernels += [
+        ScannedKernel(
+            kernel=Path(folder).name,
+            status="unreadable",
+            reason=f"the folder cannot be read: {why}",
+            entry=folder,
+        )
+        for folder, why in found.unreadable.items()
+    ]
+    # By what there is to win, then what is least occupied; what is not worked out comes last.
+    kernels.sort(
+        key=lambda one: (
+            one.status != Status.OK,
+            -(one.gain or 0.0),
+            one.occupancy or 0.0,
+            one.kernel,
+        )
+    )
     targets = dict.fromkeys(one.target for one in kernels if one.gpu)
     gpus = {name: one for name in targets if (one := _gpu_for(name, asked))}
     return Scan(tuple(kernels), folders, gpus, found.others)
@@ -85,36 +106,8 @@ def _borne_out(kernels: Sequence[ScannedKernel]) -> list[ScannedKernel]:
     return found
 
 
-def _by_target(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
-    found: dict[str, Gpu] = {}
-    for gpu in gpus:
-        other = found.setdefault(gpu.target.name, gpu)
-        if other != gpu:
-            refuse(f"{other.key} and {gpu.key} are both {gpu.target.name}; give one of them")
-    return found
-
-
 def _gpu_for(target: str, asked: Mapping[str, Gpu] | None) -> Gpu | None:
     return usual_gpus().get(target) if asked is None else asked.get(target)
-
-
-def _rank(one: ScannedKernel) -> tuple[bool, float, float, str]:
-    """Sort by what there is to win; then what is least occupied, then what is not ok."""
-    return (
-        one.status != "ok",
-        -(one.gain or 0.0),
-        one.occupancy or 0.0,
-        one.kernel,
-    )
-
-
-def _unlisted(folder: str, why: str) -> ScannedKernel:
-    return ScannedKernel(
-        kernel=Path(folder).name,
-        status="unreadable",
-        reason=f"the folder cannot be read: {why}",
-        entry=folder,
-    )
 
 
 def _scanned(

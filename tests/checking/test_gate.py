@@ -1,4 +1,4 @@
-"""Gates end to end: a spill put into a kernel on purpose, and the workflow of this repository."""
+"""Gates end to end: a spill put in on purpose, this repository's workflow, and docs/check.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
+from occupancy_lab.compiling import triton_version
+
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "check.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 KERNEL = '''"""A softmax of rows that a program holds whole."""
 
@@ -40,13 +45,16 @@ no-spills = "local_bytes == 0"
 LAUNCH = ["kernels/rows.py:softmax_rows", "--signature", "*fp32,*fp32,4000", "--gpu", "h100"]
 
 
-def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a CI job does: with bash -e, and the tool on the PATH."""
+def shell(
+    command: str, folder: Path, flags: str = "-e -o pipefail", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in *folder* as a CI job does, with the tool on the PATH and no GPU at hand."""
     places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ours = {"PATH": places, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80", "GITHUB_ACTIONS": ""}
     return subprocess.run(
-        ["/bin/bash", "-e", "-o", "pipefail", "-c", command],
+        ["/bin/bash", *flags.split(), "-c", command],
         cwd=folder,
-        env=os.environ | {"PATH": places, "CUDA_VISIBLE_DEVICES": ""} | variables,
+        env=os.environ | ours | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -222,3 +230,77 @@ def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
         assert "::error" not in done.stderr
     assert summary.read_text("utf-8").count("24 unchanged.") == 3
     assert (tmp_path / "build" / "checks.xml").exists()
+
+
+def commands(block: str) -> list[str]:
+    """Return the commands of a block: lines with a prompt, and those that they go on in."""
+    return re.findall(r"^\$ ((?:.*[\\|]\n)*.*)", block, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_consoles_show_what_the_tool_prints(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Each console block is its commands and what they print; --update-golden writes it anew."""
+    if triton_version() != "3.7.1":
+        pytest.skip("made with Triton 3.7.1")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    script = ""
+
+    def shown(block: re.Match[str]) -> str:
+        nonlocal script
+        asked = commands(block[1])
+        before = f"{script}\n" if script else ""
+        done = shell(f"{{ {before}:; }} > /dev/null\n" + "\n".join(asked), tmp_path, "")
+        script = "\n".join(one for one in asked if "=" in one.partition(" ")[0])
+        assert not done.stderr
+        lines = "".join(f"$ {one}\n" for one in asked)
+        return f"```console\n{lines}{done.stdout.rstrip()}\n```"
+
+    page = CONSOLE.sub(shown, TEXT)
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(page, encoding="utf-8")
+    assert page == PAGE.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_example_in_python_runs() -> None:
+    """The example prints the status, the advice and the words of a change."""
+    (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, check=True
+    )
+    first, second = done.stdout.splitlines()
+    assert first == (
+        "1 Another launch meets it: num_warps 8 instead of 4, compiled: occupancy is 0.75; which is"
+        " faster is not known here."
+    )
+    assert second.startswith("80 registers instead of 72: 6 programs per SM instead of 7")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL))
+def test_the_workflow_runs(block: str, tmp_path: Path) -> None:
+    """Each command of ours in a workflow runs as GitHub runs it, and the gate passes."""
+    workflow = yaml.safe_load(block)
+    for place in (tmp_path, tmp_path / "base"):
+        (place / "kernels").mkdir(parents=True)
+        (place / "kernels" / "rows.py").write_text(KERNEL, encoding="utf-8")
+    checks = "[tool.occupancy-lab.checks]\nno-spills = 'local_bytes == 0'\n"
+    (tmp_path / "pyproject.toml").write_text(checks, encoding="utf-8")
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    ours = [
+        step["run"] for step in steps if re.match("(?s).*occupancy-lab (?!$)", step.get("run", ""))
+    ]
+    ours = [one for one in ours if not one.startswith("pip install")]
+    assert len(ours) >= 2
+    variables = {
+        **workflow.get("env", {}),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "GITHUB_ACTIONS": "true",
+        "TRITON_CACHE_DIR": str(tmp_path / "cache"),
+        "OCCUPANCY_LAB_CACHE_DIR": str(tmp_path / "store"),
+    }
+    for one in ours:
+        done = shell(one, tmp_path, **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "::error" not in done.stderr

@@ -28,12 +28,9 @@ SPILLING = compiled("spilling", local_bytes=152, source="kernels/spill.py:24")
 
 
 @pytest.fixture(autouse=True)
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let each test begin in a repository of its own, outside of GitHub Actions."""
+def repository(tmp_path: Path) -> Path:
+    """Let each test begin in a repository of its own."""
     (tmp_path / ".git").mkdir()
-    monkeypatch.chdir(tmp_path)
-    for name in ("GITHUB_ACTIONS", "GITHUB_WORKSPACE"):
-        monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
