@@ -22,8 +22,8 @@ from occupancy_lab.occupancy import Rocm
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.reporting.contents import write_markdown
 from occupancy_lab.reporting.launches import problem_words
-from occupancy_lab.reporting.page import Chapter, Commands, Page
-from occupancy_lab.text.document import Table
+from occupancy_lab.reporting.page import Chapter, Page
+from occupancy_lab.text.document import Bullets, Commands, Table
 from occupancy_lab.text.words import count, listed, microseconds, percent
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def vendors_in_short(
         *_rocm_sentence(formulas),
         *_unconfirmed(times),
     ]
-    return Chapter("In short", ("\n".join(f"- {one}" for one in said), words, commands))
+    return Chapter("In short", (Bullets(tuple(said)), words, commands))
 
 
 def _formula_sentence(formulas: Sequence[Formula]) -> str:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from occupancy_lab import __version__
 from occupancy_lab.files import read_bytes
-from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.document import json_text
 from occupancy_lab.text.words import count, visible
 
 if TYPE_CHECKING:

@@ -49,9 +49,8 @@ from occupancy_lab.text.printing import (
     open_streams,
     print_answer,
     print_json,
-    print_markdown,
     print_note,
-    print_text,
+    print_shown,
     show_status,
 )
 from occupancy_lab.workers import signals
@@ -154,7 +153,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     if asked and not context.resilient_parsing:
         from occupancy_lab.explaining.short import glossary
 
-        print_markdown(glossary().to_markdown())
+        print_shown(glossary().blocks())
         context.exit()
 
 
@@ -260,7 +259,7 @@ def sweep(
         with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
             matrix = of_matrix(asked)
             swept = run(*chosen, gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
-            _print_swept(swept, asked["form"])
+            _print_swept(swept)
     else:
         from occupancy_lab.explaining.launch_table import sweep_launches
 
@@ -268,15 +267,12 @@ def sweep(
         if not asked["quiet"]:
             given["progress"] = show_status
         swept = sweep_launches(*chosen, **given, gpu=gpus or None, cache=not no_cache)
-        _print_swept(swept, asked["form"])
+        _print_swept(swept)
     sys.exit(swept.status)
 
 
-def _print_swept(swept: Swept, form: str | None) -> None:
-    if form is None:
-        print_markdown(swept.text)
-    else:
-        print_text(swept.text)
+def _print_swept(swept: Swept) -> None:
+    print_shown(swept.shown)
     if swept.complaints:
         _fail("; ".join(swept.complaints), swept.status)
 
@@ -377,9 +373,9 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
         print_json(catalogue.gpus_values(found, present_gpus()))
     elif found:
         for gpu in found:
-            print_markdown(catalogue.describe_gpu(gpu).to_markdown())
+            print_shown(catalogue.describe_gpu(gpu).blocks())
     else:
-        print_markdown(catalogue.list_gpus(present_gpus()).to_markdown())
+        print_shown(catalogue.list_gpus(present_gpus()).blocks())
 
 
 @main.command("doctor")
@@ -392,6 +388,6 @@ def _doctor(form: str) -> None:
     if form == "json":
         print_json([finding.to_dict() for finding in findings])
     else:
-        print_markdown(write_findings(findings).to_markdown())
+        print_shown(write_findings(findings).blocks())
     if any(finding.status == "problem" for finding in findings):
         sys.exit(1)

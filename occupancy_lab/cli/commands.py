@@ -39,8 +39,8 @@ from occupancy_lab.cli.options import (
 from occupancy_lab.errors import refuse
 from occupancy_lab.text.printing import (
     print_answer,
-    print_markdown,
     print_note,
+    print_shown,
     print_text,
     show_status,
 )
@@ -261,11 +261,8 @@ def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any)
     from occupancy_lab.sweeping.run import shown_progress
 
     with shown_progress("compiling") as (compiling,):
-        text = run(**asked, output=output, form=form, progress=compiling)
-    if output is None and form is None:
-        print_markdown(text)
-    else:
-        print_text(text)
+        shown = run(**asked, output=output, form=form, progress=compiling)
+    print_shown(shown)
 
 
 @click.command(cls=Command)
@@ -307,8 +304,8 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     """
     from occupancy_lab.scanning.scan import scan_views
 
-    text, status = scan_views(*chosen_view(asked), directories, gpus or None, **asked)
-    (print_markdown if asked["form"] is None else print_text)(text)
+    shown, status = scan_views(*chosen_view(asked), directories, gpus or None, **asked)
+    print_shown(shown)
     sys.exit(status)
 
 

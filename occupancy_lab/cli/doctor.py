@@ -30,7 +30,6 @@ REQUIRED = (
     "rich",
     "pandas",
     "scipy",
-    "markdown-it-py",
     "tabulate",
     "matplotlib",
     "platformdirs",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.record import LaunchRecord
     from occupancy_lab.table.view import Exports, View
+    from occupancy_lab.text.document import Block
 
 MOST_COMPARED = 6
 """Launches that fit beside each other."""
@@ -49,14 +50,14 @@ def sweep_launches(view: View, exports: Exports, form: str | None = None, **aske
     shown = [{name: rows[place].get(name) for name in columns} for place in places]
     complaints = tuple(exports.write(columns, shown))
     runs = [swept.runs[place] for place in places]
-    text = FORMS[form](columns, shown) if form else _screen(runs)
+    screen = FORMS[form](columns, shown) if form else _screen(runs)
     if complaints:
-        return Swept(text, NOT_WRITTEN, complaints)
-    return Swept(text, 0 if swept.records else 1)
+        return Swept(screen, NOT_WRITTEN, complaints)
+    return Swept(screen, 0 if swept.records else 1)
 
 
-def _screen(runs: Sequence[Any]) -> str:
-    return write_variants(runs).to_markdown() if runs else "No row meets the condition.\n"
+def _screen(runs: Sequence[Any]) -> tuple[Block, ...]:
+    return write_variants(runs).blocks() if runs else ("No row meets the condition.",)
 
 
 def compare_launches(**asked: Any) -> ComparedLaunches:

@@ -14,7 +14,7 @@ from occupancy_lab.occupancy.calculator import check_launched_warps, whole_clust
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
-from occupancy_lab.text.printing import json_text
+from occupancy_lab.text.document import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -31,20 +31,17 @@ from occupancy_lab.reporting.chapters.miscount import make_miscounts, the_miscou
 from occupancy_lab.reporting.chapters.taken import how_taken
 from occupancy_lab.reporting.page import Chapter, Page
 from occupancy_lab.reporting.source import file_source, recorded_source
-from occupancy_lab.text.document import html_renderer
+from occupancy_lab.text import document
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from markdown_it.renderer import RendererHTML
-    from markdown_it.token import Token
-    from markdown_it.utils import EnvType, OptionsDict
+    from collections.abc import Callable
 
     from occupancy_lab.reporting.chapters.accuracy import Accuracy
     from occupancy_lab.reporting.chapters.benchmark import Benchmark
-    from occupancy_lab.reporting.page import Block, Picture
+    from occupancy_lab.reporting.page import Part, Picture
     from occupancy_lab.reporting.source import Source
+    from occupancy_lab.text.document import Shown
 
 
 def make_report(
@@ -93,7 +90,7 @@ def write_page(source: Source) -> Page:
 
 def _in_short(source: Source, benchmark: Benchmark | None, accuracy: Accuracy | None) -> Chapter:
     """Return the answer in a few sentences and one picture."""
-    blocks: list[Block] = []
+    blocks: list[Part] = []
     if source.is_predicted:
         recorded = "" if source.recorded is None else "; those called recorded were measured on one"
         blocks.append(
@@ -124,20 +121,7 @@ pre { overflow-x: auto; padding: 0.8rem; background: #8882; border-radius: 6px; 
 
 def to_html(page: Page) -> str:
     """Return *page* as HTML; whatever looks like HTML in its text is shown as text."""
-    pictures = {picture.name: picture for picture in page.pictures}
-
-    def image(
-        _renderer: RendererHTML,
-        tokens: Sequence[Token],
-        place: int,
-        _options: OptionsDict,
-        _environment: EnvType,
-    ) -> str:
-        return _image(pictures[str(tokens[place].attrs["src"])])
-
-    renderer = html_renderer()
-    renderer.add_render_rule("image", image)
-    body = renderer.render(page.to_markdown(lambda picture: f"![]({picture.name})"))
+    body = document.to_html(page.blocks(_embedded))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -146,12 +130,11 @@ def to_html(page: Page) -> str:
     )
 
 
-def _image(picture: Picture) -> str:
+def _embedded(picture: Picture) -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"{picture.name}.svg"
         save(picture.draw(), path)
-        data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{escape(picture.words)}" src="data:image/svg+xml;base64,{data}">'
+        return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 MARKDOWN, HTML = "markdown", "html"
@@ -164,11 +147,11 @@ def run(
     output: str | None = None,
     form: str | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
-) -> str:
+) -> Shown:
     """Write the report of *gpu*, or of *file*, to *output*, and say what was written.
 
     *form* is MARKDOWN or HTML; None follows the suffix of *output*. Without *output* the report
-    itself is given, as markdown with sentences for its pictures if no form is asked for.
+    itself is given, with sentences for its pictures; its blocks if no form is asked for.
     *progress* is called with the compiles that are done and those to do, where it needs any.
 
     Raises InputError for what cannot be read or written.
@@ -177,7 +160,8 @@ def run(
         page = make_report(gpu, file=file, progress=progress)
         if form == HTML:
             return to_html(page)
-        return page.to_markdown(lambda picture: f"*Picture: {picture.words}.*")
+        blocks = page.blocks(None)
+        return blocks if form is None else document.to_markdown(blocks)
     path = Path(output)
     named = HTML if path.suffix.lower() in {".html", ".htm"} else MARKDOWN
     html = (form or named) == HTML
@@ -208,10 +192,10 @@ def write_markdown(page: Page, path: Path) -> None:
     for picture in page.pictures:
         save(picture.draw(), folder / f"{picture.name}.svg")
 
-    def link(picture: Picture) -> str:
-        return f"![{picture.words}]({quote(f'{folder.name}/{picture.name}.svg')})"
+    def address(picture: Picture) -> str:
+        return quote(f"{folder.name}/{picture.name}.svg")
 
-    export(path, page.to_markdown(link))
+    export(path, document.to_markdown(page.blocks(address)))
 
 
 def _folder(path: Path) -> Path:

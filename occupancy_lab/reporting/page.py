@@ -1,18 +1,17 @@
 """A page before it is written anywhere: chapters of paragraphs, tables, pictures and commands.
 
-Text is markdown, as that of a Document is.
+Text has the marks that sentences of a Document have.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.document import Block, Heading, Image, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from matplotlib.figure import Figure
 
@@ -27,28 +26,15 @@ class Picture:
     draw: Callable[[], Figure] = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """Lines for a shell."""
-
-    lines: tuple[str, ...]
-
-    def to_markdown(self) -> str:
-        """Return the lines in a fence that no backticks of theirs end."""
-        text = "\n".join(self.lines)
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-        return f"{fence}sh\n{text}\n{fence}"
-
-
-Block: TypeAlias = str | Table | Section | Picture | Commands
+Part: TypeAlias = Block | Section | Picture
 
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One question answered; a Section among its blocks is a part of it with a title."""
+    """One question answered; a Section among its blocks is a part with a title of its own."""
 
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +47,25 @@ class Page:
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """The pictures in their order."""
-        blocks = (block for chapter in self.chapters for block in chapter.blocks)
-        return tuple(block for block in blocks if isinstance(block, Picture))
+        parts = (part for chapter in self.chapters for part in chapter.blocks)
+        return tuple(part for part in parts if isinstance(part, Picture))
 
-    def to_markdown(self, show: Callable[[Picture], str]) -> str:
-        """Return the page in GitHub's markdown, *show* giving the markdown of a picture."""
-        parts = [f"# {self.title}"]
+    def blocks(self, address: Callable[[Picture], str] | None) -> tuple[Block, ...]:
+        """Return the blocks of the page in their order.
+
+        *address* gives where a picture is found; without it a sentence stands for each.
+        """
+        return (Heading(1, self.title), *self._chapters(address))
+
+    def _chapters(self, address: Callable[[Picture], str] | None) -> Iterator[Block]:
         for chapter in self.chapters:
-            parts.append(f"## {chapter.title}")
-            parts += [_markdown(block, show) for block in chapter.blocks]
-        return "\n\n".join(parts) + "\n"
-
-
-def _markdown(block: Block, show: Callable[[Picture], str]) -> str:
-    if isinstance(block, str):
-        return block
-    if isinstance(block, Picture):
-        return show(block)
-    if isinstance(block, Section):
-        return f"#{block.to_markdown()}"
-    return block.to_markdown()
+            yield Heading(2, chapter.title)
+            for block in chapter.blocks:
+                if isinstance(block, Section):
+                    yield from block.blocks(level=3)
+                elif not isinstance(block, Picture):
+                    yield block
+                elif address is None:
+                    yield f"*Picture: {block.words}.*"
+                else:
+                    yield Image(block.words, address(block))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.scanning.cache import Entry
     from occupancy_lab.table.view import Exports
+    from occupancy_lab.text.document import Shown
     from occupancy_lab.values import NextStep, Target
 
 REGISTER_STEP = 8
@@ -235,7 +236,7 @@ def scan_views(
     directories: Sequence[str],
     gpu: AskedGpus | None,
     form: str | None = None,
-) -> tuple[str, int]:
+) -> tuple[Shown, int]:
     """Return what `occupancy-lab scan` prints, and its exit status.
 
     The status is 1 where not one kernel can be read. Raises InputError for what cannot be asked,
@@ -251,4 +252,4 @@ def scan_views(
     if form is not None:
         return FORMS[form](COLUMNS, rows), status
     asked = view != View()
-    return write_scan(found, top=view.top or TOP, every=asked).to_markdown(), status
+    return write_scan(found, top=view.top or TOP, every=asked).blocks(), status

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.table.view import Exports, View
+    from occupancy_lab.text.document import Shown
 
 
 @contextlib.contextmanager
@@ -74,7 +75,7 @@ NOT_WRITTEN = 2
 class Swept:
     """What a sweep prints, and how it ends."""
 
-    text: str
+    shown: Shown
     status: int
     """0; 1 where no configuration is ok, NOT_WRITTEN, or that of the signal that ended it."""
     complaints: tuple[str, ...] = ()
@@ -102,15 +103,18 @@ def run(view: View, exports: Exports, *, form: str | None, plot: str | None, **g
             _plot(chosen, Path(plot), gpus)
         except InputError as error:
             complaints.append(str(error))
-    text = FORMS[form]([*chosen], rows) if form else views.to_screen(chosen, gpus)
-    kernel = chosen_kernel(grid.get("kernel", TUTORIAL_KERNEL)).kernel
-    if form is None and kernel.memory_steps is None:
-        text += f"\n{traffic_unknown(kernel)}\n"
+    shown: Shown
+    if form is None:
+        kernel = chosen_kernel(grid.get("kernel", TUTORIAL_KERNEL)).kernel
+        unknown = [traffic_unknown(kernel)] if kernel.memory_steps is None else []
+        shown = (*views.to_screen(chosen, gpus), *unknown)
+    else:
+        shown = FORMS[form]([*chosen], rows)
     if signalled:
-        return Swept(text, signalled, (*complaints, "interrupted; what was finished is above"))
+        return Swept(shown, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:
-        return Swept(text, NOT_WRITTEN, tuple(complaints))
-    return Swept(text, 0 if (table["status"] == "ok").any() else 1)
+        return Swept(shown, NOT_WRITTEN, tuple(complaints))
+    return Swept(shown, 0 if (table["status"] == "ok").any() else 1)
 
 
 def _swept(*, quiet: bool = False, **grid: Any) -> tuple[pd.DataFrame, int]:

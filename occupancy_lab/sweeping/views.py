@@ -9,7 +9,7 @@ from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping.measured import row_conditions
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS
-from occupancy_lab.table.view import to_markdown
+from occupancy_lab.table.view import to_table
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     basis_sentence,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.table.view import View
+    from occupancy_lab.text.document import Block, Table
 
 SHOWN = {
     "gpu": "gpu",
@@ -68,8 +69,8 @@ def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
     return table.iloc[view.places(plain_rows(table), kinds)]
 
 
-def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> str:
-    """Return in markdown what a screen has room for: what all rows share, fine rows, failures.
+def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> tuple[Block, ...]:
+    """Return what a screen has room for: what all rows share, fine rows, failures.
 
     `predicted us` is always there, `measured us` and how far the prediction is off where launches
     were measured. *gpus* has by their keys GPUs that no table of devices has, such as one at hand.
@@ -79,17 +80,17 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> str
         f"{name} {table[name].iloc[0]}" for name in GRID if name not in varying and len(table)
     ]
     shared += [f"Triton {version}" for version in table["triton_version"].unique()]
-    parts = [", ".join(shared)] if shared else []
+    parts: list[Block] = [", ".join(shared)] if shared else []
     fine = table[table["status"] == "ok"]
     if len(fine):
         shown = _shown(fine, gpus or {})
         columns = [name for name in SHOWN if name in shown]
         columns = [name for name in columns if name in varying or name not in GRID]
         shown = _narrowed(shown[columns].rename(columns=SHOWN))
-        parts.append(_markdown(shown))
-    parts += [_markdown(rows) for rows in _failures(table, varying) if len(rows)]
+        parts.append(_table(shown))
+    parts += [_table(rows) for rows in _failures(table, varying) if len(rows)]
     parts.append(f"{_summary(table)}.{_legend(shown.columns if len(fine) else ())}")
-    return "\n\n".join([*parts, *_time_sentences(fine, gpus or {})]) + "\n"
+    return (*parts, *_time_sentences(fine, gpus or {}))
 
 
 def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
@@ -196,8 +197,8 @@ def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    return to_markdown([*table], plain_rows(table)).rstrip("\n")
+def _table(table: pd.DataFrame) -> Table:
+    return to_table([*table], plain_rows(table))
 
 
 def _summary(table: pd.DataFrame) -> str:

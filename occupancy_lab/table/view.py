@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.expressions import nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export
-from occupancy_lab.text.document import Table, literal
-from occupancy_lab.text.printing import json_text
+from occupancy_lab.text import document
+from occupancy_lab.text.document import Table, json_text, literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,13 +106,18 @@ def to_json(_columns: Sequence[str], rows: Rows) -> str:
     return json_text(list(rows)) + "\n"
 
 
-def to_markdown(columns: Sequence[str], rows: Rows) -> str:
-    """Return *rows* as a table in markdown; what is not known is a dash."""
+def to_table(columns: Sequence[str], rows: Rows) -> Table:
+    """Return *rows* as a table of text; what is not known is a dash."""
     found = ([_cell(row.get(name)) for name in columns] for row in rows)
     cells = tuple(
         tuple("-" if cell is None else literal(str(cell)) for cell in row) for row in found
     )
-    return Table(tuple(map(literal, columns)), cells, prose=True).to_markdown() + "\n"
+    return Table(tuple(map(literal, columns)), cells, prose=True)
+
+
+def to_markdown(columns: Sequence[str], rows: Rows) -> str:
+    """Return *rows* as a table in markdown; what is not known is a dash."""
+    return document.to_markdown((to_table(columns, rows),))
 
 
 FORMS: Mapping[str, Callable[[Sequence[str], Rows], str]] = {

@@ -1,23 +1,34 @@
 """What is said, before it is said anywhere: a document of sections, tables and sentences.
 
-Sentences and cells are markdown; a text of others, as a reason, a path or a cell of a file is, goes
-through `literal` first. The terminal, markdown and JSON are views of one Document.
+A document is a list of blocks, and the terminal, markdown and HTML are views of each. Sentences and
+cells are written with the marks of markdown for what is strong, emphasized or code; a text of
+others, as a reason, a path or a cell of a file is, goes through `literal` first.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.text.words import visible
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
+    from collections.abc import Iterable, Iterator
 
 _MARKUP = re.compile(r"[\\`*~$\[\]<>#&]|(?<![^\W_])_|_(?![^\W_])")
+_MARKS = re.compile(
+    r"\\(?P<escaped>[!-/:-@\[-`{-~])"
+    r"|(?P<fence>`+)(?!`)(?P<code>.*?[^`])(?P=fence)(?!`)|`+"
+    r"|\*\*(?=\S)(?P<strong>(?:\\.|[^\\])+?)(?<=\S)\*\*"
+    r"|\*(?=[^\s*])(?P<em>(?:\\.|[^\\*])+?)(?<=[^\s*])\*"
+)
+"""What is not plain text in a sentence; the names of marks are those of the tags of HTML."""
 
 
 def literal(text: str) -> str:
@@ -29,6 +40,72 @@ def literal(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a sentence that has the same *marks* from end to end: "strong", "em", "code"."""
+
+    text: str
+    marks: tuple[str, ...] = ()
+
+
+def spans(sentence: str) -> Iterator[Span]:
+    """Return the pieces of a sentence or a cell, none of which has a character that is not seen."""
+    pieces = _pieces(visible(_line(sentence)), ())
+    for marks, group in itertools.groupby(pieces, lambda piece: piece.marks):
+        yield Span("".join(piece.text for piece in group), marks)
+
+
+def _pieces(text: str, marks: tuple[str, ...]) -> Iterator[Span]:
+    end = 0
+    for found in _MARKS.finditer(text):
+        yield Span(text[end : found.start()], marks)
+        end = found.end()
+        match found.lastgroup:
+            case "strong" | "em" as mark:
+                yield from _pieces(found[mark], (*marks, mark))
+            case "code":
+                code = found["code"]
+                padded = code[0] == code[-1] == " " and code.strip()
+                yield Span(code[1:-1] if padded else code, (*marks, "code"))
+            case _:
+                yield Span(found["escaped"] or found[0], marks)
+    yield Span(text[end:], marks)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A title of a document, at level 1, or of a part of it."""
+
+    level: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list of sentences."""
+
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Lines for a shell."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture at an address, with the words for those who cannot see it."""
+
+    words: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table of text; the first column names the rows, a `prose` table's others are sentences."""
 
@@ -37,18 +114,94 @@ class Table:
     caption: str = ""
     prose: bool = False
 
-    def to_markdown(self) -> str:
-        """Return the table in GitHub's markdown."""
-        from tabulate import tabulate
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The side of each column, "left" or "right", at which its text stands."""
+        return ("left", *["left" if self.prose else "right"] * (len(self.headers) - 1))
 
-        headers, *rows = (
-            [" ".join(cell.replace("|", r"\|").splitlines()) for cell in row]
-            for row in (self.headers, *self.rows)
-        )
-        others = "left" if self.prose else "right"
-        aligned = ["left", *[others] * (len(self.headers) - 1)]
-        body = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=aligned)
-        return visible(f"{self.caption}\n\n{body}" if self.caption else body)
+
+Block: TypeAlias = str | Heading | Bullets | Commands | Table | Image
+"""What a document is made of; a text is a paragraph."""
+Shown: TypeAlias = "str | tuple[Block, ...]"
+"""What a command prints: the text of a file, or blocks for a screen."""
+
+
+def to_markdown(blocks: Iterable[Block]) -> str:
+    """Return *blocks* in GitHub's markdown, with a newline at its end."""
+    return visible("\n\n".join(map(_markdown, blocks))) + "\n"
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Heading():
+            return f"{'#' * block.level} {_line(block.title)}"
+        case Bullets():
+            return "\n".join(f"- {_line(sentence)}" for sentence in block.sentences)
+        case Commands():
+            text = "\n".join(block.lines)
+            # No backticks of a command end the fence around it.
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+            return f"{fence}sh\n{text}\n{fence}"
+        case Image():
+            return f"![{block.words}]({block.address})"
+        case Table():
+            body = _table_markdown(block)
+            return f"{_line(block.caption)}\n\n{body}" if block.caption else body
+        case _:
+            return _line(block)
+
+
+def _table_markdown(table: Table) -> str:
+    from tabulate import tabulate
+
+    headers, *rows = (
+        [_line(cell.replace("|", r"\|")) for cell in row] for row in (table.headers, *table.rows)
+    )
+    return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=table.sides)
+
+
+def to_html(blocks: Iterable[Block]) -> str:
+    """Return *blocks* as a piece of HTML; whatever looks like HTML in them is shown as text."""
+    return "".join(f"{_html(block)}\n" for block in blocks)
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Heading():
+            return f"<h{block.level}>{_inline(block.title)}</h{block.level}>"
+        case Bullets():
+            items = "".join(f"<li>{_inline(sentence)}</li>\n" for sentence in block.sentences)
+            return f"<ul>\n{items}</ul>"
+        case Commands():
+            lines = escape(visible("\n".join(block.lines)), quote=False)
+            return f'<pre><code class="language-sh">{lines}\n</code></pre>'
+        case Image():
+            return f'<p><img alt="{escape(block.words)}" src="{escape(block.address)}"></p>'
+        case Table():
+            rows = "".join(_row_html(block, "td", row) for row in block.rows)
+            body = f"<tbody>\n{rows}</tbody>\n" if rows else ""
+            header = f"<thead>\n{_row_html(block, 'th', block.headers)}</thead>\n"
+            caption = f"{_html(block.caption)}\n" if block.caption else ""
+            return f"{caption}<table>\n{header}{body}</table>"
+        case _:
+            return f"<p>{_inline(block)}</p>"
+
+
+def _row_html(table: Table, tag: str, cells: tuple[str, ...]) -> str:
+    written = "".join(
+        f'<{tag} style="text-align:{side}">{_inline(cell)}</{tag}>\n'
+        for side, cell in zip(table.sides, cells, strict=True)
+    )
+    return f"<tr>\n{written}</tr>\n"
+
+
+def _inline(sentence: str) -> str:
+    pieces = []
+    for span in spans(sentence):
+        before = "".join(f"<{mark}>" for mark in span.marks)
+        after = "".join(f"</{mark}>" for mark in reversed(span.marks))
+        pieces.append(f"{before}{escape(span.text, quote=False)}{after}")
+    return "".join(pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +212,13 @@ class Section:
     tables: tuple[Table, ...] = ()
     sentences: tuple[str, ...] = ()
 
-    def to_markdown(self) -> str:
-        """Return the section in markdown, sentences as a list."""
-        parts = [f"## {self.title}"] if self.title else []
-        parts += [table.to_markdown() for table in self.tables]
+    def blocks(self, level: int = 2) -> Iterator[Block]:
+        """Return the blocks of the section, with a heading of *level*."""
+        if self.title:
+            yield Heading(level, self.title)
+        yield from self.tables
         if self.sentences:
-            parts.append("\n".join(f"- {sentence}" for sentence in self.sentences))
-        return "\n\n".join(parts)
+            yield Bullets(self.sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +229,44 @@ class Document:
     answer: tuple[str, ...]
     sections: tuple[Section, ...]
 
+    def blocks(self) -> tuple[Block, ...]:
+        """Return the blocks of the document in their order, lists that meet as one."""
+        found: list[Block] = [Heading(1, self.title)]
+        for section in (Section("", sentences=self.answer), *self.sections):
+            for block in section.blocks():
+                if isinstance(block, Bullets) and isinstance(found[-1], Bullets):
+                    found[-1] = Bullets(found[-1].sentences + block.sentences)
+                else:
+                    found.append(block)
+        return tuple(found)
+
     def to_markdown(self) -> str:
         """Return the document in GitHub's markdown, with a newline at its end."""
-        answer = "\n".join(f"- {sentence}" for sentence in self.answer)
-        parts = [f"# {self.title}", answer, *(section.to_markdown() for section in self.sections)]
-        return visible("\n\n".join(parts)) + "\n"
+        return to_markdown(self.blocks())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document as plain values for JSON."""
         return dataclasses.asdict(self)
 
 
-def html_renderer() -> MarkdownIt:
-    """Return what makes HTML of markdown with tables, and text of what looks like HTML in it."""
-    from markdown_it import MarkdownIt
+def json_text(values: Any) -> str:
+    """Return plain *values* as indented, strict JSON: a number that is not finite is null."""
+    import json
 
-    return MarkdownIt("commonmark", {"html": False}).enable("table")
+    try:
+        text = json.dumps(values, indent=2, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(values), indent=2, allow_nan=False)
+    # The same text to a reader of JSON, and no command to a runner of GitHub.
+    return text.replace("##[", "#\\u0023[")
 
 
-def to_html(markdown: str) -> str:
-    """Return *markdown* as a piece of HTML; whatever looks like HTML in it is shown as text."""
-    html: str = html_renderer().render(markdown)
-    return html
+def _finite(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 class Answer:
@@ -122,8 +291,6 @@ class Answer:
 
     def to_json(self) -> str:
         """Return everything as a JSON document."""
-        from occupancy_lab.text.printing import json_text
-
         return json_text(self.to_dict())
 
     def __str__(self) -> str:
@@ -136,4 +303,4 @@ class Answer:
         return self.to_markdown()
 
     def _repr_html_(self) -> str:
-        return to_html(self.to_markdown())
+        return to_html(self.to_document().blocks())

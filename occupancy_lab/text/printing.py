@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import io
-import math
 import os
 import re
 import sys
@@ -12,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from occupancy_lab.text.document import json_text
 from occupancy_lab.text.words import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-    from occupancy_lab.text.document import Answer, Document
+    from occupancy_lab.text.document import Answer, Document, Shown
 
 _STANDARD_ERROR = 2
 _PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-", "±": "+-"})
@@ -109,72 +106,37 @@ def print_json(values: Any) -> None:
     print_text(json_text(values) + "\n")
 
 
-def json_text(values: Any) -> str:
-    """Return plain *values* as indented, strict JSON: a number that is not finite is null."""
-    import json
-
-    try:
-        text = json.dumps(values, indent=2, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(values), indent=2, allow_nan=False)
-    # The same text to a reader of JSON, and no command to a runner of GitHub.
-    return text.replace("##[", "#\\u0023[")
-
-
-def _finite(values: Any) -> Any:
-    if isinstance(values, dict):
-        return {name: _finite(value) for name, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [_finite(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
-
-
 def print_answer(answer: Answer, form: str, document: Document | None = None) -> None:
     """Print *answer*, or the *document* of it, as "json", "markdown" or for the "terminal"."""
     if form == "json":
         print_text(answer.to_json() + "\n")
-    else:
-        text = (document or answer.to_document()).to_markdown()
-        (print_text if form == "markdown" else print_markdown)(text)
+        return
+    document = document or answer.to_document()
+    print_shown(document.to_markdown() if form == "markdown" else document.blocks())
 
 
-@functools.cache
-def _fitting_markdown() -> Any:
-    """Return rich's Markdown, but with tables that break no word; rich would cut off long ones."""
-    from rich.markdown import Markdown, TableElement
-
-    from occupancy_lab.text.fitting import fitted
-
-    class FittingTable(TableElement):
-        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            header = [] if self.header is None or self.header.row is None else [self.header.row]
-            rows = [*header, *([] if self.body is None else self.body.rows)]
-            cells = [[cell.content for cell in row.cells] for row in rows]
-            yield from fitted(list(zip(*cells, strict=True)), options.max_width)
-
-    class FittingMarkdown(Markdown):
-        elements = {**Markdown.elements, "table_open": FittingTable}  # noqa: RUF012 - rich's form
-
-    return FittingMarkdown
-
-
-def print_markdown(markdown: str) -> None:
-    """Print *markdown* as wide and as colourful as the terminal allows.
+def print_shown(shown: Shown) -> None:
+    """Print a text as `print_text` does, or blocks as wide and colourful as the terminal allows.
 
     rich obeys NO_COLOR, FORCE_COLOR, TERM and COLUMNS; without a terminal it prints plain text,
     80 columns wide.
     """
+    if isinstance(shown, str):
+        print_text(shown)
+        return
     from rich.console import Console
+
+    from occupancy_lab.text.terminal import drawn
 
     console = Console(highlight=False)
     with console.capture() as capture:
-        console.print(_fitting_markdown()(visible(markdown), justify="left"))
-    # The codes of colours are rich's own; an entity of the markdown may stand for any other.
-    rendered = "\x1b".join(map(visible, capture.get().split("\x1b")))
-    lines = [line.rstrip() for line in rendered.splitlines()]
-    # rich leaves two blank lines around a table, and one before its first.
-    shown = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
-    _write("\n".join(shown) + "\n")
+        for block in shown:
+            console.print()
+            console.print(drawn(block, console.width))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    # rich leaves blank lines of its own around a table.
+    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    _write("\n".join(kept) + "\n")
 
 
 def print_note(sentence: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.text.printing import print_markdown
+from occupancy_lab.text.printing import print_shown
 from occupancy_lab.tracing.records import read_records
 from occupancy_lab.tracing.trace import write_trace
 
@@ -135,7 +135,7 @@ def test_no_name_in_the_records_of_a_trace_gives_a_command(
     counts = {"kernels": {"0": [launches]}, "errors": [HOSTILE]}
     (place / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
     page = write_trace(read_records(place.parent, find_gpu("h100")), None)
-    print_markdown(page.to_markdown())
+    print_shown(page.blocks())
     for printed in (capsys.readouterr().out, page.to_markdown()):
         check_harmless(printed)
         assert "x1b" in printed

@@ -13,6 +13,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run
 from occupancy_lab.explaining.launch_table import compare_launches, tune_launches
 from occupancy_lab.explaining.launch_table import sweep_launches as swept_launches
+from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
     """A sweep has a row for each value of each knob on each GPU, failures too, and says why."""
     swept = sweep_launches(**TRANSPOSE, num_warps=[4, 8, 16], gpu="h100,mi300x", grid="64x32")
     assert swept.status == 0
-    check_golden("launch_sweep.md", swept.text)
+    check_golden("launch_sweep.md", to_markdown(swept.shown))
 
 
 def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
@@ -70,13 +71,13 @@ def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
     assert len(rows) == 3
     assert rows[0].startswith("gpu,target,kernel,BLOCK,num_warps")
     assert [row.split(",")[4] for row in rows[1:]] == ["8", "4"]
-    assert "num_warps" in swept.text
-    (first,) = json.loads(sweep_launches(**given, top=1, form="json").text)
+    assert "num_warps" in to_markdown(swept.shown)
+    (first,) = json.loads(sweep_launches(**given, top=1, form="json").shown)
     assert first["num_warps"] == 4
     assert first["num_programs"] is None
     assert first["predicted_us"] is None
     none = sweep_launches(**given, where="n_regs > 1000")
-    assert none.text == "No row meets the condition.\n"
+    assert none.shown == ("No row meets the condition.",)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from occupancy_lab.inputs import SOFTMAXES, chosen_kernels
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, recorded_ranking
-from occupancy_lab.text.printing import print_markdown, print_text
+from occupancy_lab.text.printing import print_shown, print_text
 from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import Config, Failure, Measurement, Problem, Resources, Status
 
@@ -75,7 +75,7 @@ def full_of_numbers(make_case: Callable[..., Case], gpu: str, **changes: object)
 
 def screen(cases: tuple[Case, ...], capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the lines of a short explanation on a terminal of 80 columns."""
-    print_markdown(write_short(cases).to_markdown())
+    print_shown(write_short(cases).blocks())
     return capsys.readouterr().out.splitlines()
 
 

@@ -209,7 +209,7 @@ def test_each_command_goes_on(
     def fail(*_printed: object) -> None:
         raise KeyboardInterrupt
 
-    printer = "print_markdown" if command[0] == "sweep" else "commands.print_answer"
+    printer = "print_shown" if command[0] == "sweep" else "commands.print_answer"
     with monkeypatch.context() as patch:
         patch.setattr(f"occupancy_lab.cli.{printer}", fail)
         assert exit_status(*command) == 130

@@ -8,6 +8,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.reporting.contents import write_page
 from occupancy_lab.reporting.source import PROBLEM, WIDTHS, fresh_table, make_fresh
 from occupancy_lab.table.columns import MEASURED_COLUMNS
+from occupancy_lab.text.document import to_markdown
 
 FEW = (PROBLEM, *WIDTHS[:2])
 STAGES = (1, 2)
@@ -33,7 +34,7 @@ def test_every_configuration_is_a_row_of_which_nothing_was_measured() -> None:
 def test_page_of_a_gpu_that_nobody_recorded(key: str) -> None:
     """It says that nothing was launched, works the example out, and judges no stages it misses."""
     page = write_page(make_fresh(find_gpu(key), problems=FEW, **FEW_KNOBS))
-    text = page.to_markdown(lambda picture: picture.words)
+    text = to_markdown(page.blocks(None))
     title = find_gpu(key).title
     assert text.startswith(f"# Fused softmax on {title}, predicted")
     assert "The kernels were compiled for this page." in text

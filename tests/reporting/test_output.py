@@ -27,7 +27,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def markdown(file: str) -> str:
     """Return the report as it is printed."""
-    return run(file=file)
+    return run(file=file, form="markdown")
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +142,6 @@ def test_one_launch_is_a_report_too(tmp_path: Path) -> None:
     """Chapters that have no rows are left out with a sentence each."""
     path = tmp_path / "one.csv"
     table_of([row()]).drop(columns="use").to_csv(path, index=False)
-    text = run(file=str(path))
+    text = run(file=str(path), form="markdown")
     assert text.count("\n## ") == 6
     assert text.count("Left out: ") == 3

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
-from occupancy_lab.reporting.page import Chapter, Commands, Page, Picture
-from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.reporting.page import Chapter, Page, Picture
+from occupancy_lab.text.document import Commands, Section, Table, literal, to_markdown
 
 PRINTABLE = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
 
@@ -24,7 +24,7 @@ def test_literal_text_is_shown_as_it_is(text: str) -> None:
     shown = html.escape(" ".join(text.split()), quote=False).replace('"', "&quot;")
     rendered = renderer.render(f"It says: {literal(text)}.")
     assert rendered == f"<p>It says: {shown}.</p>\n"
-    cell = Table(("",), ((f"x {literal(text)} x",),)).to_markdown()
+    cell = to_markdown((Table(("",), ((f"x {literal(text)} x",),)),))
     (content,) = re.findall(r"<td[^>]*>(.*)</td>", renderer.render(cell))
     assert " ".join(content.split()) == " ".join(f"x {shown} x".split())
 
@@ -32,7 +32,7 @@ def test_literal_text_is_shown_as_it_is(text: str) -> None:
 @pytest.mark.parametrize("line", ["echo 1", "echo ```", "`````"])
 def test_commands_stay_in_their_fence(line: str) -> None:
     """No backticks of a command end the fence around it."""
-    rendered = MarkdownIt().render(Commands(("first", line)).to_markdown())
+    rendered = MarkdownIt().render(to_markdown((Commands(("first", line)),)))
     assert rendered == f'<pre><code class="language-sh">first\n{line}\n</code></pre>\n'
 
 
@@ -43,7 +43,7 @@ def test_page_has_its_blocks_in_order() -> None:
     chapter = Chapter("One", ("Words.", table, picture, Section("Part", sentences=("So.",))))
     page = Page("All", (chapter, Chapter("Two", (Commands(("ls",)),))))
     assert page.pictures == (picture,)
-    assert page.to_markdown(lambda one: f"<{one.name}>") == (
-        "# All\n\n## One\n\nWords.\n\n| a   |   b |\n|:----|----:|\n| 1   |   2 |\n\n<curve>\n\n"
-        "### Part\n\n- So.\n\n## Two\n\n```sh\nls\n```\n"
+    assert to_markdown(page.blocks(lambda one: f"{one.name}.svg")) == (
+        "# All\n\n## One\n\nWords.\n\n| a   |   b |\n|:----|----:|\n| 1   |   2 |\n\n"
+        "![A curve](curve.svg)\n\n### Part\n\n- So.\n\n## Two\n\n```sh\nls\n```\n"
     )

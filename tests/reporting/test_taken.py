@@ -6,9 +6,8 @@ import pytest
 from small_table import H100, H200, checks, row, table_of
 
 from occupancy_lab.reporting.chapters.taken import how_taken
-from occupancy_lab.reporting.page import Commands
 from occupancy_lab.reporting.source import make_source
-from occupancy_lab.text.document import Table
+from occupancy_lab.text.document import Bullets, Commands, Table
 
 WRONG = {"num_warps": 16, "num_stages": 1, "n_regs": 22}
 
@@ -17,7 +16,8 @@ def taken(*launches: dict[str, object], gpu: object = H200) -> tuple[dict[str, s
     """Return the table of the chapter on *launches*, and its sentences."""
     table, sentences, *_ = how_taken(make_source(gpu, table_of([*launches])), None, None).blocks
     assert isinstance(table, Table)
-    return dict(table.rows), str(sentences)
+    assert isinstance(sentences, Bullets)
+    return dict(table.rows), " ".join(sentences.sentences)
 
 
 def test_every_value_of_a_condition_is_told() -> None:
@@ -66,7 +66,7 @@ def test_what_could_mislead_is_told(launches: tuple[dict[str, object], ...], sai
 def test_a_bare_time_says_what_it_is() -> None:
     """Where nobody told the spread, the launches or the clock, what is known is still said."""
     assert taken(*checks(), gpu=H100)[1] == (
-        "- Each measured time is a median, timed with do_bench, the L2 cache flushed before each."
+        "Each measured time is a median, timed with do_bench, the L2 cache flushed before each."
     )
 
 

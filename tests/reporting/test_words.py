@@ -10,6 +10,7 @@ from small_table import H100
 from occupancy_lab.reporting.contents import write_page
 from occupancy_lab.reporting.page import Page
 from occupancy_lab.reporting.source import make_predicted
+from occupancy_lab.text.document import to_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,15 +41,13 @@ def test_words(
     """The chapter says what its golden file says, of measured times and of predicted ones."""
     page = pages[kind]
     assert tuple(chapter.title for chapter in page.chapters) == TITLES
-    text = Page(page.title, (page.chapters[place],)).to_markdown(
-        lambda one: f"![{one.words}]({one.name})"
-    )
+    text = to_markdown(Page(page.title, (page.chapters[place],)).blocks(lambda one: one.name))
     check_golden(f"{kind}{place + 1}.md", text)
 
 
 def test_a_page_of_predictions_without_any_time(small: Source) -> None:
     """Where nobody measured anything no chapter says that somebody did."""
-    text = write_page(make_predicted(H100, small)).to_markdown(lambda one: one.words)
+    text = to_markdown(write_page(make_predicted(H100, small)).blocks(None))
     assert "How far they are off on H100 SXM nobody has measured." in text
     assert text.count("Left out: ") == 1
     assert "Left out: no time that was measured on H100 SXM is known." in text

@@ -21,6 +21,7 @@ from vendors_stages import draw_stages, make_stages
 from occupancy_lab.gpus import HipArchitecture, find_gpu
 from occupancy_lab.occupancy import Rocm
 from occupancy_lab.plotting.style import save
+from occupancy_lab.text.document import to_markdown
 from occupancy_lab.throughput import calibrations
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def read() -> list[dict[str, str | float]]:
 
 def in_words(vendors: Vendors) -> str:
     """Return the page without its pictures."""
-    return vendors_page(vendors).to_markdown(lambda picture: picture.words)
+    return to_markdown(vendors_page(vendors).blocks(None))
 
 
 def test_page_is_what_its_script_makes(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from stand_ins import CONDITIONS, Launches, put_calibration, put_here
 from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping import sweep, views
 from occupancy_lab.sweeping.measured import row_conditions
 from occupancy_lab.sweeping.run import run
-from occupancy_lab.sweeping.views import choose, to_screen
+from occupancy_lab.sweeping.views import choose
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.view import View
+from occupancy_lab.text.document import to_markdown
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ OPTIONS: dict[str, Any] = {
     "dtype": "float32",
     "quiet": True,
 }
+
+
+def to_screen(table: pd.DataFrame) -> str:
+    """Return in markdown what a screen shows of *table*."""
+    return to_markdown(views.to_screen(table))
 
 
 @pytest.fixture
@@ -142,7 +148,7 @@ def test_interrupt_keeps_what_is_finished(
     options = OPTIONS | {"export_csv": str(exported)}
     swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
     assert (swept.status, swept.complaints) == (130, ("interrupted; what was finished is above",))
-    assert "Measured on NVIDIA H200" in swept.text
+    assert "Measured on NVIDIA H200" in to_markdown(swept.shown)
     assert pd.read_csv(exported)["us"].notna().tolist() == [True, True, True, False]
 
 
@@ -176,7 +182,7 @@ def test_interrupt_while_compiling_gives_all_columns(
     options = OPTIONS | {"form": "csv"}
     swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
     assert swept.status == 143
-    table = pd.read_csv(io.StringIO(swept.text))
+    table = pd.read_csv(io.StringIO(swept.shown))
     assert list(table.columns) == [*SWEEP_COLUMNS, *MEASURED_COLUMNS]
     assert sorted(table["status"]) == ["interrupted", "interrupted", "ok", "ok"]
     assert set(table["reason"].dropna()) == {"interrupted before it was compiled"}

@@ -22,6 +22,7 @@ from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.sweeping.run import calculate_row, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
+from occupancy_lab.text.document import to_markdown
 from occupancy_lab.text.words import LIMITS
 from occupancy_lab.values import Config, Failure, Problem, Resources, Status
 
@@ -53,7 +54,7 @@ def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}
     swept = run_sweep(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
     assert (swept.status, swept.complaints) == (0, ())
-    assert "8 configurations" in swept.text
+    assert "8 configurations" in to_markdown(swept.shown)
     assert all((tmp_path / form).stat().st_size for form in ("csv", "json", "markdown"))
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
         f"{picture}-{gpu}.{suffix}"
@@ -105,7 +106,7 @@ def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     asked = {"cols": 781, "gpu": None, "num_warps": (8,), "num_stages": (2,)}
     swept = run_sweep(**NOTHING | {"plot": str(tmp_path)}, **asked)
     assert swept.status == 0
-    assert f"Predictions for {UNLISTED.title} rest on" in swept.text
+    assert f"Predictions for {UNLISTED.title} rest on" in to_markdown(swept.shown)
     assert (tmp_path / "curves-sm_90.svg").stat().st_size
 
 

@@ -17,15 +17,21 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import plain_rows
-from occupancy_lab.sweeping import sweep
+from occupancy_lab.sweeping import sweep, views
 from occupancy_lab.sweeping.measured import add_columns
-from occupancy_lab.sweeping.views import UNMEASURED, choose, to_screen
+from occupancy_lab.sweeping.views import UNMEASURED, choose
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.view import FORMS, View
+from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+def to_screen(table: pd.DataFrame) -> str:
+    """Return in markdown what a screen shows of *table*."""
+    return to_markdown(views.to_screen(table))
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,35 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from runner import commands_in
 
-from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.printing import json_text, print_markdown, print_note, print_text
+from occupancy_lab.text.document import (
+    Commands,
+    Document,
+    Image,
+    Section,
+    Table,
+    json_text,
+    to_html,
+)
+from occupancy_lab.text.printing import print_note, print_shown, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXTS = st.text(max_size=60) | st.text("ab :#[]&;x\x1b\x9b\r\n\u2028\u202e", max_size=60)
-PRINTERS = [print_text, print_markdown, print_note]
+
+
+def everything(text: str) -> Document:
+    """Return a document with *text* at every place where one can be."""
+    tables = (Table((text, "b"), ((text, "c"),), text),)
+    return Document(text, (text, f"**{text}**"), (Section(text, tables, (text, f"`{text}`")),))
+
+
+def print_page(text: str) -> None:
+    """Print a document full of *text*, and its lines as commands, on a terminal."""
+    print_shown((*everything(text).blocks(), text, Commands((text,)), Image(text, text)))
+
+
+PRINTERS = [print_text, print_page, print_note]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +104,7 @@ def test_colours_do_not_hide_a_command(
     """With colours, which stay, a line whose first letters are two colons has a space in it too."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    print_markdown("**::error::x**")
+    print_shown(("**::error::x**",))
     printed = capsys.readouterr().out
     assert "\x1b[1m: :error::x" in printed
 
@@ -91,8 +112,9 @@ def test_colours_do_not_hide_a_command(
 @given(text=TEXTS)
 def test_a_page_in_a_file_has_nothing_unseen(text: str) -> None:
     """Markdown that is exported, or shown in a notebook, has escapes too."""
-    section = Section(literal(text), (Table((text, "b"), ((text, "c"),), text),), (text,))
-    assert not unseen_in(Document(text, (text,), (section,)).to_markdown())
+    page = everything(text)
+    assert not unseen_in(page.to_markdown())
+    assert not unseen_in(to_html(page.blocks()))
 
 
 def test_json_keeps_the_value() -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from occupancy_lab.text.document import Document, Section, Table, literal
-from occupancy_lab.text.printing import print_markdown
+from occupancy_lab.text.document import Bullets, Document, Heading, Section, Table, literal
+from occupancy_lab.text.printing import print_shown
+
+if TYPE_CHECKING:
+    from occupancy_lab.text.document import Block
 
 LONG_WORD = "/home/somebody/" + "a_directory_with_a_rather_long_name/" * 6 + "kernel.py"
-MARKDOWN = Document(
+PAGE = Document(
     "softmax on H100 SXM",
     ("It holds **8 programs** of 8 warps, which is all that the SM has room for.", LONG_WORD),
     (
@@ -34,7 +38,7 @@ MARKDOWN = Document(
         ),
         Section("Found", (Table(("", "", ""), (("store", "ok", LONG_WORD),), prose=True),)),
     ),
-).to_markdown()
+).blocks()
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d|10\d)[;m]")
 
 
@@ -46,9 +50,9 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-def printed(capsys: pytest.CaptureFixture[str], markdown: str = MARKDOWN) -> list[str]:
-    """Return the lines that *markdown* makes on standard output."""
-    print_markdown(markdown)
+def printed(capsys: pytest.CaptureFixture[str], *blocks: Block) -> list[str]:
+    """Return the lines that *blocks*, or PAGE, make on standard output."""
+    print_shown(blocks or PAGE)
     captured = capsys.readouterr()
     assert captured.err == ""
     assert captured.out.endswith("\n")
@@ -67,15 +71,11 @@ def test_short_names_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     """In a table that is too wide the names in the first column stay whole."""
     headers = ("kernel", *("what there is to say of it",) * 7)
     row = ("softmax_cooperative", *("a number of words",) * 7)
-    lines = printed(
-        capsys, Document("", (), (Section("", (Table(headers, (row,)),)),)).to_markdown()
-    )
+    lines = printed(capsys, Table(headers, (row,)))
     assert any("softmax_cooperative" in line for line in lines)
     assert max(map(len, lines)) <= 80
     headers = ("BLOCK_M, BLOCK_N, BLOCK_K, num_warps", *headers[1:])
-    lines = printed(
-        capsys, Document("", (), (Section("", (Table(headers, (row,)),)),)).to_markdown()
-    )
+    lines = printed(capsys, Table(headers, (row,)))
     assert not any(headers[0] in line for line in lines)
 
 
@@ -94,9 +94,9 @@ def test_long_words_are_folded_and_not_cut(
 ) -> None:
     """Every character of a long word is there, in a sentence as in a table; no ellipsis is."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    markdown = Table(("a", "b"), (("x", LONG_WORD),), prose=True).to_markdown()
-    for text in (LONG_WORD, f"- `{LONG_WORD}`", f"# {LONG_WORD}", markdown):
-        lines = printed(capsys, text)
+    table = Table(("a", "b"), (("x", LONG_WORD),), prose=True)
+    for block in (LONG_WORD, Bullets((f"`{LONG_WORD}`",)), Heading(1, LONG_WORD), table):
+        lines = printed(capsys, block)
         together = re.sub(r"[\s•━─│┃]", "", "".join(lines))
         assert LONG_WORD in together
         assert "…" not in together
@@ -160,12 +160,11 @@ def test_no_word_of_a_table_is_broken(columns: int, data: st.DataObject) -> None
     cells = st.one_of(NAMES, st.integers(0, 10**9).map(str), st.sampled_from(["latency, tail"]))
     rows = data.draw(st.lists(st.tuples(*[cells] * len(headers)), min_size=1, max_size=4))
     cells_of = tuple(tuple(map(literal, row)) for row in (headers, *rows))
-    markdown = Table(cells_of[0], cells_of[1:]).to_markdown()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(columns))
         written: list[str] = []
         patch.setattr("sys.stdout.write", written.append)
-        print_markdown(markdown)
+        print_shown((Table(cells_of[0], cells_of[1:]),))
     lines = "".join(written).splitlines()
     assert max(map(len, lines)) <= columns
     pieces = Counter(word for line in lines for word in line.split())
@@ -184,7 +183,7 @@ def test_the_columns_of_a_wide_table_are_all_there(capsys: pytest.CaptureFixture
     """What does not fit side by side goes on below, with the first column once more."""
     headers = ("kernel", *(f"column{n}of" for n in range(12)))
     rows = tuple((f"kernel{n}", *(str(n * m) for m in range(12))) for n in range(3))
-    lines = printed(capsys, Table(headers, rows).to_markdown())
+    lines = printed(capsys, Table(headers, rows))
     text = "\n".join(lines)
     tables = [line for line in lines if line.lstrip().startswith("kernel ")]
     assert len(tables) > 1
@@ -198,8 +197,8 @@ def test_a_name_gets_the_room_that_there_is(capsys: pytest.CaptureFixture[str]) 
     name = "liger_cross_entropy_kernel"
     headers = ("kernel", "launches", "programs", "waves", "occupancy", "limiter", "us", "share")
     row = (name, "1200", "4096", "0.97", "62.5%", "registers", "12.5", "87%")
-    lines = printed(capsys, Table(headers, (row,)).to_markdown())
+    lines = printed(capsys, Table(headers, (row,)))
     assert any(line.strip().startswith("liger_cross_ ") for line in lines)
     assert any(line.strip().startswith("entropy_kernel") for line in lines)
-    lines = printed(capsys, Table(headers[:5], (row[:5],)).to_markdown())
+    lines = printed(capsys, Table(headers[:5], (row[:5],)))
     assert any(name in line for line in lines)

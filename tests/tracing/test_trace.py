@@ -24,7 +24,7 @@ import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.text.printing import print_markdown
+from occupancy_lab.text.printing import print_shown
 from occupancy_lab.tracing import hook, sitecustomize
 from occupancy_lab.tracing.records import (
     GridLaunches,
@@ -656,7 +656,7 @@ def printed_table(kernels: Sequence[TracedKernel], columns: int) -> str:
         mock.patch.dict(os.environ, {"COLUMNS": str(columns)}),
         contextlib.redirect_stdout(out),
     ):
-        print_markdown(page.to_markdown())
+        print_shown(page.blocks())
     return out.getvalue()
 
 

@@ -27,7 +27,7 @@ from occupancy_lab.reporting.launches import (
 )
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import MEASURED, NAME
-from occupancy_lab.text.document import Table
+from occupancy_lab.text.document import Bullets, Table
 from occupancy_lab.text.words import count, formatted
 from occupancy_lab.throughput.predict import row_problem
 
@@ -198,10 +198,10 @@ def _table(counts: Miscounts) -> Table:
     return Table(headers, rows, f"The time lost, {counts.times.word}:")
 
 
-def _reasons(counts: Miscounts) -> str:
+def _reasons(counts: Miscounts) -> Bullets:
     terms = dict.fromkeys(term for terms in counts.by_terms() for term in terms)
     mp = counts.gpu.architecture
-    return "\n".join(f"- *{term}*: {term_reasons([term], mp)}." for term in terms)
+    return Bullets(tuple(f"*{term}*: {term_reasons([term], mp)}." for term in terms))
 
 
 def _picture(counts: Miscounts) -> Iterator[Picture]:

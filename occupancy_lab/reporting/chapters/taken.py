@@ -9,9 +9,9 @@ from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.reporting.chapters.accuracy import USES
 from occupancy_lab.reporting.launches import known_summary, span_words
-from occupancy_lab.reporting.page import Chapter, Commands
+from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.reporting.source import NAME, PREDICTED
-from occupancy_lab.text.document import Table, literal
+from occupancy_lab.text.document import Bullets, Commands, Table, literal
 from occupancy_lab.text.words import basis_sentence, count, listed, percent
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def how_taken(source: Source, accuracy: Accuracy | None, origin: Accuracy | None
     measured = source.recorded if source.is_predicted else source
     sentences += [*_untimed(source), *(() if measured is None else _spread(measured))]
     tables = () if measured is None else (_table(measured),)
-    return Chapter(TITLE, (*tables, "\n".join(f"- {one}" for one in sentences), *_again(source)))
+    return Chapter(TITLE, (*tables, Bullets(tuple(sentences)), *_again(source)))
 
 
 def _table(source: Source) -> Table:

@@ -1,4 +1,4 @@
-"""A table on a terminal: its words stay whole, and none of its columns is left out."""
+"""A document on a terminal: words of a table stay whole, and none of its columns is left out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
 from rich.cells import cell_len
+from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from occupancy_lab.text import document
+from occupancy_lab.text.words import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import JustifyMethod, RenderableType
+
+    from occupancy_lab.text.document import Block
 
     Column = Sequence[Text]
     """The header of a column, and its cells."""
@@ -24,6 +33,52 @@ _BESIDE = 2
 _WORD = re.compile(r"\S+")
 _PIECE = re.compile(r"[^\s_/]*[_/]+|[^\s_/]+")
 """What of a word stays together where it is folded: it ends in an underscore or a slash."""
+
+
+_BULLET = " \N{BULLET} "
+
+
+def drawn(block: Block, width: int) -> Group:
+    """Return what stands for *block* on a terminal of so many characters."""
+    return Group(*_parts_of(block, width))
+
+
+def _parts_of(block: Block, width: int) -> Iterator[RenderableType]:
+    match block:
+        case document.Heading():
+            side: JustifyMethod = "center" if block.level == 1 else "left"
+            yield _text(block.title, f"markdown.h{block.level}", side)
+        case document.Bullets():
+            items = Table.grid()
+            items.add_column(width=len(_BULLET), style="markdown.item.bullet")
+            items.add_column(width=width - len(_BULLET), overflow="fold")
+            for sentence in block.sentences:
+                items.add_row(_BULLET, _text(sentence))
+            yield items
+        case document.Commands():
+            lines = visible("\n".join(block.lines))
+            yield Padding(Text(lines, "markdown.code_block", overflow="fold"), (0, 1))
+        case document.Table():
+            if block.caption:
+                yield from (_text(block.caption), "")
+            rows = (block.headers, *block.rows)
+            columns = zip(block.sides, *rows, strict=True)
+            texts = [[_text(cell, "", side) for cell in cells] for side, *cells in columns]
+            yield from fitted(texts, width)
+        case document.Image():
+            yield _text(f"*Picture: {block.words}.*")
+        case _:
+            yield _text(block)
+
+
+def _text(sentence: str, style: str = "", justify: JustifyMethod = "left") -> Text:
+    text = Text(justify=justify, overflow="fold")
+    for span in document.spans(sentence):
+        text.append(span.text)
+        for mark in span.marks:
+            text.stylize(f"markdown.{mark}", len(text) - len(span.text))
+    text.stylize_before(style)
+    return text
 
 
 def fitted(columns: Sequence[Column], width: int) -> Iterator[Table]:
