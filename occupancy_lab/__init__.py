@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from occupancy_lab.measuring.verify import verify_here as verify_here
     from occupancy_lab.occupancy.calculator import Calculation as Calculation
     from occupancy_lab.operators.softmax import softmax as softmax
-    from occupancy_lab.record import LaunchRecord as LaunchRecord
+    from occupancy_lab.record import Failed as Failed
+    from occupancy_lab.record import MatrixRecord as MatrixRecord
     from occupancy_lab.record import Record as Record
     from occupancy_lab.reporting import Page as Page
     from occupancy_lab.reporting import make_report as make_report

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.launch import INT64_MAX, Launch, launch_of, plain
 from occupancy_lab.launch import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
+from occupancy_lab.values import Config, Traffic, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from occupancy_lab.values import Config, Problem
+    from occupancy_lab.values import Problem
 
 
 class Grid(enum.Enum):
@@ -154,7 +155,7 @@ class Kernel:
         return self.memory_steps(problem)
 
     def launch(self, problem: Problem, config: Config) -> Launch:
-        """Return the launch on *problem* as *config* sets it, without its grid.
+        """Return the launch on *problem* as *config* sets it.
 
         num_warps and num_stages always reach the compiler, and so do the kernel's `options`; where
         the kernel has a constexpr parameter of such a name, it gets the value too. Raises
@@ -166,7 +167,47 @@ class Kernel:
                 refuse(f"{self.name} is given a number of 2**63 or more, and Triton takes 64 bits")
         knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
         constexprs = self.constexprs(problem, config)
-        return Launch(arguments, {**OPTIONS, **self.options, **knobs, **constexprs})
+        return Launch(
+            arguments,
+            {**OPTIONS, **self.options, **knobs, **constexprs},
+            self.launched_grid(problem, config),
+            work=self.launched_work(problem, config),
+        )
+
+    def pieces(self, problem: Problem, config: Config) -> int:
+        """Return the pieces of work of a launch: its own, or blocks or rows of the matrix."""
+        if self.work is not None:
+            return self.work(problem, config)
+        if self.grid is Grid.BLOCKS:
+            return -(-problem.rows * problem.cols // config.block_size)
+        return problem.rows
+
+    def launched_grid(self, problem: Problem, config: Config) -> tuple[int, ...] | None:
+        """Return the grid of a launch; None of a persistent kernel, which fills the GPU once."""
+        return None if self.grid is Grid.PERSISTENT else (self.pieces(problem, config),)
+
+    def launched_work(self, problem: Problem, config: Config) -> Work:
+        """Return what a launch does."""
+        moved = self.traffic(problem)
+        return Work(
+            read_bytes=None if moved is None else moved.read_bytes,
+            written_bytes=None if moved is None else moved.written_bytes,
+            pieces=self.pieces(problem, config),
+            passes=1 if self.passes is None else self.passes(problem, config),
+            together=1 if self.together is None else self.together(problem, config),
+            exchanges=self.exchanges,
+            item_bytes=problem.item_bytes,
+        )
+
+    def traffic(self, problem: Problem) -> Traffic | None:
+        """Return the bytes that it moves on *problem*; None where it does not say."""
+        if self.memory_steps is None:
+            return None
+        steps = self.memory_steps(problem)
+        return Traffic(
+            sum(step.reads for step in steps) * problem.item_bytes,
+            sum(step.writes for step in steps) * problem.item_bytes,
+        )
 
 
 def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[str, int]:
@@ -181,8 +222,6 @@ def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[s
 
 
 def _usual_config(function: Any, problem: Problem, _max_shared: int) -> Config:
-    from occupancy_lab.values import Config
-
     loops = "num_stages" in getattr(function, "arg_names", ())
     return Config(1 << (problem.cols - 1).bit_length(), USUAL_WARPS, 2 if loops else 1)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.errors import EmptyGridError, InputError, few_of, quoted, refuse
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.values import INT32_MAX
+from occupancy_lab.values import INT32_MAX, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,10 +125,10 @@ class Launch:
     arguments: tuple[Plain, ...]
     keywords: Mapping[str, Plain]
     grid: tuple[int, ...] | None = None
-    """Programs in each dimension; None where they are not known."""
-    read_bytes: int | None = field(default=None, kw_only=True)
-    """Bytes that the launch has to read from global memory; None where nobody said."""
-    written_bytes: int | None = field(default=None, kw_only=True)
+    """Programs in each dimension; None where they are not known, and where as many are launched as
+    the GPU holds at once, at most one for each piece of `work`."""
+    work: Work = field(default=Work(), kw_only=True)
+    """What it does, as far as that is known."""
     typical: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """The types of arguments that have no value of their own, by name: any of the type stands for
     them."""

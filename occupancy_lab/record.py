@@ -1,31 +1,34 @@
-"""The record of one configuration on one GPU, from the problem to the prediction."""
+"""The record of a launch on a GPU: what was asked for, what it compiles to, and what follows."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling import Store, compile_resources, kernel_launch, triton_version
+from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.inputs import check_launch, check_problem
+from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.inputs import check_launch
 from occupancy_lab.launch import BoundLaunch, Dtype
-from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits, check_together
-from occupancy_lab.occupancy.planning import kernel_traffic, plan_grid, plan_launch
-from occupancy_lab.throughput.predict import predict, predict_launch
-from occupancy_lab.values import Status, Traffic
+from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.table.columns import RESOURCES
+from occupancy_lab.throughput.predict import PlannedLaunch, predict
+from occupancy_lab.values import Failure, Status, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.errors import OccupancyLabError
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.launch import Launch
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import (
         Config,
         LaunchPlan,
@@ -34,49 +37,121 @@ if TYPE_CHECKING:
         Prediction,
         Problem,
         Resources,
-        Target,
         TutorialOccupancy,
     )
 
 
-def name_columns(gpu: Gpu, kernel: Kernel, problem: Problem, config: Config) -> dict[str, Any]:
-    """Return the columns that name a row: what was launched, how and on what."""
-    return {
-        "gpu": gpu.key,
-        "target": gpu.target.name,
-        "kernel": kernel.name,
-        "rows": problem.rows,
-        "cols": problem.cols,
-        "dtype": problem.dtype,
-        "BLOCK_SIZE": config.block_size,
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-    }
-
-
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Everything that is known of one configuration on one GPU, before it is launched and after."""
+class Matrix:
+    """What a kernel of a matrix made a launch from."""
 
     kernel: Kernel
     problem: Problem
     config: Config
-    calculation: Calculation
-    plan: LaunchPlan
-    tutorial_plan: LaunchPlan
-    """The launch as the tutorial's formula would have it."""
-    traffic: Traffic | None
-    """Bytes that the launch has to move; None where the kernel does not say."""
-    triton_version: str
-    prediction: Prediction | None
-    """How long a launch should take; None where kernel, GPU or binary leaves it open."""
-    measurement: Measurement | None = None
-    """How long it took on the GPU at hand; None where it was not launched."""
+
+    def named(self) -> dict[str, Any]:
+        """Return the columns that name it in a table."""
+        return {
+            "kernel": self.kernel.name,
+            "rows": self.problem.rows,
+            "cols": self.problem.cols,
+            "dtype": self.problem.dtype,
+            "BLOCK_SIZE": self.config.block_size,
+            "num_warps": self.config.num_warps,
+            "num_stages": self.config.num_stages,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A launch that is asked about on a GPU."""
+
+    function: Any
+    """The JITFunction."""
+    launch: Launch
+    gpu: Gpu
+    name: str | None = None
+    """What `load_function` finds the function by; None where only this process has it."""
+    matrix: Matrix | None = None
+    """What a kernel of a matrix made it from; None where none did."""
 
     @property
-    def gpu(self) -> Gpu:
-        """The GPU that the kernel was compiled for."""
-        return self.calculation.gpu
+    def compilation(self) -> Compilation:
+        """What is compiled."""
+        title = self.function.__name__ if self.matrix is None else self.matrix.kernel.name
+        return Compilation(self.function, self.launch, self.gpu.target, self.name, title)
+
+    def why_not(self) -> Failure | None:
+        """Return why it need not be compiled, as it cannot be launched or does not fit; or None."""
+        if self.matrix is None:
+            return None
+        try:
+            check_launch(self.matrix.kernel, self.matrix.problem, self.matrix.config, self.gpu)
+        except (InputError, DoesNotFitError) as error:
+            return failure_of(error)
+        return None
+
+
+def ask(named: NamedKernel, problem: Problem, config: Config, gpu: Gpu) -> Asked:
+    """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*."""
+    launch = kernel_launch(named.kernel, problem, config, gpu.target)
+    matrix = Matrix(named.kernel, problem, config)
+    return Asked(named.kernel.function, launch, gpu, named.name, matrix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named(BoundLaunch):
+    """A launch on a GPU, with what names it in a table."""
+
+    gpu: Gpu
+    matrix: Matrix | None = None
+    """What a kernel of a matrix made it from; None where none did."""
+
+    @property
+    def title(self) -> str:
+        """What the GPU is called."""
+        return self.gpu.title
+
+    def named(self) -> dict[str, Any]:
+        """Return the columns that name it: on what it runs, and its settings."""
+        where = {"gpu": self.gpu.key, "target": self.gpu.target.name}
+        if self.matrix is not None:
+            return {**where, **self.matrix.named()}
+        constexprs = {name: self.arguments[name] for name in self.constexprs}
+        return {**where, "kernel": self.kernel, **constexprs, **self.options}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(_Named):
+    """A launch that has no record on a GPU, and why."""
+
+    failure: Failure
+    triton_version: str
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns that name the launch, and why there are no others."""
+        found = {"status": self.failure.status.value, "reason": self.failure.reason}
+        return {**self.named(), **found, "triton_version": self.triton_version}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {name: _json_value(value) for name, value in self.row().items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(_Named):
+    """Everything that is known of a launch on a GPU, before it is launched and after."""
+
+    usual_options: Mapping[str, Any]
+    """Every compiler option for this GPU with the value that it has unasked."""
+    calculation: Calculation
+    plan: LaunchPlan | None
+    """How it is spread over the GPU; None where the grid is not known."""
+    triton_version: str
+    prediction: Prediction | None = None
+    """How long it should take; None where its bytes, or what it does, leave it open."""
+    measurement: Measurement | None = None
+    """How long it took on the GPU at hand; None where it was not launched."""
 
     @property
     def resources(self) -> Resources:
@@ -92,6 +167,132 @@ class Record:
     def tutorial(self) -> TutorialOccupancy:
         """The programs that fit by the tutorial's formula."""
         return self.calculation.tutorial
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the loop, as asked for or Triton's default."""
+        return int(self.options.get("num_stages", self.usual_options.get("num_stages", 1)))
+
+    @property
+    def num_warps(self) -> int:
+        """Warps per program, as asked for or Triton's default."""
+        return int(self.options.get("num_warps", self.usual_options.get("num_warps", 4)))
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Bytes that the launch has to move; None where nobody said how many each way."""
+        return self.launch.work.traffic
+
+    @property
+    def least_us(self) -> float | None:
+        """The bytes that are known over the data sheet's bandwidth, us; None: one is not known."""
+        known = self.launch.work.known_bytes
+        return Traffic(known, 0).floor_us(self.gpu.bandwidth_gbs) if known else None
+
+    def planned(self, plan: LaunchPlan | None = None) -> PlannedLaunch | None:
+        """Return what a prediction takes, by *plan* or its own; None where there is none."""
+        plan = plan or self.plan
+        if plan is None:
+            return None
+        fits = self.occupancy.programs_per_multiprocessor
+        return PlannedLaunch(self.launch.work, self.num_stages, self.resources, fits, plan)
+
+    def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
+        """Return how it would be spread with so many programs resident on a multiprocessor."""
+        resident = None
+        if programs_per_multiprocessor is not None and self.gpu.multiprocessors is not None:
+            resident = programs_per_multiprocessor * self.gpu.multiprocessors
+        return plan_launch(self.launch.grid, self.launch.work, resident)
+
+    def prediction_of(self, plan: LaunchPlan | None) -> Prediction | None:
+        """Return how long a launch by *plan* should take; None where that is left open."""
+        return None if plan is None else predict([self.planned(plan)], self.gpu)[0]
+
+    def with_measurement(self, measurement: Measurement) -> Record:
+        """Return a copy that holds *measurement*."""
+        return dataclasses.replace(self, measurement=measurement)
+
+    def row(self) -> dict[str, Any]:
+        """Return the record as one flat row of plain values; None is not known.
+
+        `us`, `us_low` and `us_high` are there where it was measured, and what the tutorial's
+        formula says of a kernel of a matrix.
+        """
+        resources, occupancy, plan = self.resources, self.occupancy, self.plan
+        prediction, measurement = self.prediction, self.measurement
+        tutorial: dict[str, Any] = {}
+        if self.matrix is not None:
+            programs = self.tutorial.programs_per_multiprocessor
+            launched = self.plan_with(programs)
+            tutorial = {
+                "tutorial_programs": programs,
+                "tutorial_num_programs": None if launched is None else launched.num_programs,
+            }
+        times = ("us", "us_low", "us_high")
+        return {
+            **self.named(),
+            "status": Status.OK.value,
+            "reason": None,
+            **{name: getattr(resources, name) for name in RESOURCES},
+            "launched_warps": resources.num_warps,
+            "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
+            "limiter": "+".join(occupancy.limiters),
+            "occupancy": occupancy.occupancy,
+            "num_programs": None if plan is None else plan.num_programs,
+            "waves": None if plan is None else plan.waves,
+            **tutorial,
+            "predicted_us": None if prediction is None else prediction.us,
+            "predicted_gbs": None if prediction is None else prediction.gbs,
+            "bound": None if prediction is None else prediction.bound,
+            "basis": None if prediction is None else prediction.basis,
+            "least_us": self.least_us,
+            "triton_version": self.triton_version,
+            **({name: getattr(measurement, name) for name in times} if measurement else {}),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything of the record as nested plain values, for JSON."""
+        grid, plan, work = self.launch.grid, self.plan, self.launch.work
+        measurement = self.measurement
+        return {
+            **{name: _json_value(value) for name, value in self.row().items()},
+            "arguments": {
+                name: self.launch.typical.get(name, _json_value(value))
+                for name, value in self.arguments.items()
+            },
+            "grid": None if grid is None else list(grid),
+            **self.calculation.to_dict(),
+            "bandwidth_gbs": self.gpu.bandwidth_gbs,
+            "rounds": None if plan is None else plan.rounds,
+            "last_round": None if plan is None else plan.last_round,
+            "read_bytes": work.read_bytes,
+            "written_bytes": work.written_bytes,
+            "prediction": None if self.prediction is None else self.prediction.to_dict(),
+            "measurement": None if measurement is None else measurement.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRecord(Record):
+    """The record of a launch that a kernel of a matrix made."""
+
+    plan: LaunchPlan
+    matrix: Matrix
+
+    @property
+    def problem(self) -> Problem:
+        """The matrix."""
+        return self.matrix.problem
+
+    @property
+    def config(self) -> Config:
+        """The knobs."""
+        return self.matrix.config
+
+    @property
+    def tutorial_plan(self) -> LaunchPlan:
+        """The launch as the tutorial's formula would have it."""
+        return self.plan_with(self.tutorial.programs_per_multiprocessor) or self.plan
 
     @property
     def miscount(self) -> int | None:
@@ -118,279 +319,108 @@ class Record:
 
         They have to be all that share a row, and no more than the GPU holds at once.
         """
-        together, resident = self.kernel.together, self.plan.resident_programs
-        if together is None or resident is None:
+        together, resident = self.launch.work.together, self.plan.resident_programs
+        if self.matrix.kernel.together is None or resident is None:
             return True
-        return together(self.problem, self.config) <= num_programs <= resident
-
-    def prediction_of(self, plan: LaunchPlan) -> Prediction | None:
-        """Return how long a launch by *plan* should take; None where the GPU leaves it open."""
-        return predict(
-            self.kernel,
-            self.problem,
-            self.config,
-            self.resources,
-            self.occupancy,
-            plan,
-            self.gpu,
-        )
-
-    def with_measurement(self, measurement: Measurement) -> Record:
-        """Return a copy that holds *measurement*."""
-        return dataclasses.replace(self, measurement=measurement)
-
-    def row(self) -> dict[str, Any]:
-        """Return the record as one flat row of plain values; None is not known.
-
-        `us`, `us_low` and `us_high` are there where it was measured.
-        """
-        resources, occupancy = self.resources, self.occupancy
-        prediction, measurement = self.prediction, self.measurement
-        return {
-            **name_columns(self.gpu, self.kernel, self.problem, self.config),
-            "n_regs": resources.n_regs,
-            "n_spills": resources.n_spills,
-            "shared": resources.shared,
-            "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
-            "limiter": "+".join(occupancy.limiters),
-            "occupancy": occupancy.occupancy,
-            "num_programs": self.plan.num_programs,
-            "waves": self.plan.waves,
-            "tutorial_programs": self.tutorial.programs_per_multiprocessor,
-            "tutorial_num_programs": self.tutorial_plan.num_programs,
-            "predicted_us": None if prediction is None else prediction.us,
-            "predicted_gbs": None if prediction is None else prediction.gbs,
-            "bound": None if prediction is None else prediction.bound,
-            "basis": None if prediction is None else prediction.basis,
-            "triton_version": self.triton_version,
-            **({} if measurement is None else _times(measurement)),
-        }
-
-    def _moved(self) -> dict[str, float | None]:
-        moved = self.traffic
-        return {
-            "read_bytes": None if moved is None else moved.read_bytes,
-            "written_bytes": None if moved is None else moved.written_bytes,
-            "floor_us": None if moved is None else moved.floor_us(self.gpu.bandwidth_gbs),
-        }
+        return together <= num_programs <= resident
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything of the record as nested plain values, for JSON."""
+        tutorial = self.tutorial_prediction
         return {
-            **self.row(),
-            **self.calculation.to_dict(),
-            "bandwidth_gbs": self.gpu.bandwidth_gbs,
-            "rounds": self.plan.rounds,
-            "last_round": self.plan.last_round,
-            **self._moved(),
-            "prediction": _predicted(self.prediction),
-            "tutorial_prediction": _predicted(self.tutorial_prediction),
-            "measurement": None if self.measurement is None else self.measurement.to_dict(),
+            **super().to_dict(),
+            "tutorial_prediction": None if tutorial is None else tutorial.to_dict(),
         }
 
 
-def _times(measurement: Measurement) -> dict[str, float | None]:
-    return {name: getattr(measurement, name) for name in ("us", "us_low", "us_high")}
+def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
+    """Return the record of *asked* as the Triton of version *triton* compiled it to *resources*.
 
-
-def _predicted(prediction: Prediction | None) -> dict[str, Any] | None:
-    if prediction is None:
-        return None
-    return {
-        "us": prediction.us,
-        "gbs": prediction.gbs,
-        "share_of_copy": prediction.share_of_copy,
-        "bound": prediction.bound,
-        "parts": {part.name: part.us for part in prediction.parts},
-        "basis": prediction.basis,
-        "calibrated": prediction.calibrated,
-        "error": prediction.error,
+    Its time is not predicted yet; `with_predictions` does that. Raises DoesNotFitError where the
+    GPU holds not one program of it, or fewer than wait for each other.
+    """
+    launch, gpu = asked.launch, asked.gpu
+    calculation = calculate(resources, gpu)
+    found: dict[str, Any] = {
+        "gpu": gpu,
+        "matrix": asked.matrix,
+        "usual_options": default_options(gpu.target),
+        "calculation": calculation,
+        "plan": plan_launch(launch.grid, launch.work, calculation.resident_programs),
+        "triton_version": triton,
     }
+    kind = Record if asked.matrix is None else MatrixRecord
+    record = kind.of(asked.function, launch, **found)
+    check_fits(calculation, record.num_stages)
+    check_together(launch.work.together, gpu, calculation.resident_programs)
+    return record
 
 
-def make_record(  # noqa: PLR0913 - the values that a record starts from
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    gpu: Gpu,
-    store: Store,
-    *,
-    present: bool = False,
-) -> Record:
-    """Compile *kernel* for *gpu* in this process and work out how it will sit there.
+def with_predictions(records: Sequence[Record]) -> list[Record]:
+    """Return *records* with the time that is predicted of each, those of a GPU at once."""
+    found: dict[int, Record] = {}
+    places = sorted(range(len(records)), key=lambda place: id(records[place].gpu))
+    for _, group in itertools.groupby(places, key=lambda place: id(records[place].gpu)):
+        of_gpu = list(group)
+        planned = [records[place].planned() for place in of_gpu]
+        predicted = predict(planned, records[of_gpu[0]].gpu)
+        for place, one in zip(of_gpu, predicted, strict=True):
+            found[place] = dataclasses.replace(records[place], prediction=one)
+    return [found[place] for place in range(len(records))]
 
-    With *present* the GPU is here and Triton's own driver is used.
+
+def failed(asked: Asked, failure: Failure, triton: str) -> Failed:
+    """Return *asked* as a launch that has no record because of *failure*."""
+    where = {"gpu": asked.gpu, "matrix": asked.matrix, "triton_version": triton}
+    return Failed.of(asked.function, asked.launch, failure=failure, **where)
+
+
+def records_of(
+    asked: Sequence[Asked], outcomes: Sequence[Resources | Failure], *, triton: str
+) -> list[Record | Failed]:
+    """Return what becomes of each of *asked*, which the Triton of version *triton* compiled."""
+    found: list[Record | Failed] = []
+    for one, outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, Failure):
+            found.append(failed(one, outcome, triton))
+            continue
+        try:
+            found.append(record_of(one, outcome, triton=triton))
+        except DoesNotFitError as error:
+            found.append(failed(one, failure_of(error), triton))
+    records = iter(with_predictions([one for one in found if isinstance(one, Record)]))
+    return [next(records) if isinstance(one, Record) else one for one in found]
+
+
+def compile_record(asked: Asked, compiler: Compiler) -> Record:
+    """Return the record of *asked* as *compiler* compiles it.
 
     Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
     DoesNotFitError where the GPU holds not one program of it.
     """
-    check_problem(problem)
-    check_launch(kernel, problem, config, gpu)
-    resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
-    return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
+    resources = compiler.resources(asked.compilation)
+    found = record_of(asked, resources, triton=compiler.environment.triton)
+    return with_predictions([found])[0]
 
 
-def compilation(
-    named: NamedKernel, problem: Problem, config: Config, target: Target
-) -> Compilation:
-    """Return what a kernel is compiled as for *problem*, as *config* sets it."""
-    name, kernel = named
-    launch = kernel_launch(kernel, problem, config, target)
-    return Compilation(kernel.function, launch, target, name, kernel.name)
+def matrix_record(asked: Asked, resources: Resources, *, triton: str) -> MatrixRecord:
+    """Return the record, with its time, of a launch that a kernel of a matrix made.
+
+    Raises as `record_of` does.
+    """
+    (found,) = with_predictions([record_of(asked, resources, triton=triton)])
+    assert isinstance(found, MatrixRecord)  # noqa: S101 - it has a matrix
+    return found
 
 
-def compile_record(
+def compile_matrix(
     named: NamedKernel, problem: Problem, config: Config, gpu: Gpu, compiler: Compiler
-) -> Record:
-    """Return the record of a kernel as *compiler* compiles it.
-
-    Raises as `make_record` does.
-    """
+) -> MatrixRecord:
+    """Return the record of a kernel on *problem*, as `compile_record` does."""
     check_launch(named.kernel, problem, config, gpu)
-    resources = compiler.resources(compilation(named, problem, config, gpu.target))
-    triton = compiler.environment.triton
-    return record_of(named.kernel, problem, config, gpu, resources, triton=triton)
-
-
-def record_of(  # noqa: PLR0913 - the values that a record is made of
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    gpu: Gpu,
-    resources: Resources,
-    *,
-    triton: str,
-) -> Record:
-    """Return the record of *kernel* as the Triton of version *triton* compiled it to *resources*.
-
-    Raises DoesNotFitError where the GPU holds not one program of it, or fewer than wait for each
-    other.
-    """
-    calculation = calculate(resources, gpu)
-    check_fits(calculation, config.num_stages)
-
-    def plan(programs: int | None) -> LaunchPlan:
-        return plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
-
-    fits = calculation.occupancy
-    launch = plan(fits.programs_per_multiprocessor)
-    check_together(kernel, problem, config, gpu, launch.resident_programs)
-    return Record(
-        kernel=kernel,
-        problem=problem,
-        config=config,
-        calculation=calculation,
-        plan=launch,
-        tutorial_plan=plan(calculation.tutorial.programs_per_multiprocessor),
-        traffic=kernel_traffic(kernel, problem),
-        triton_version=triton,
-        prediction=predict(kernel, problem, config, resources, fits, launch, gpu),
-    )
-
-
-def _launch_columns(bound: BoundLaunch, gpu: Gpu) -> dict[str, Any]:
-    """Return the columns that name a launch of any kernel: on what it runs, and its settings."""
-    constexprs = {name: bound.arguments[name] for name in bound.constexprs}
-    named = {"gpu": gpu.key, "target": gpu.target.name, "kernel": bound.kernel}
-    return {**named, **constexprs, **bound.options}
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRecord(BoundLaunch):
-    """Everything that is known of one launch of any kernel on one GPU before it is launched."""
-
-    usual_options: Mapping[str, Any]
-    """Every compiler option for this GPU with the value that it has unasked."""
-    calculation: Calculation
-    triton_version: str
-    prediction: Prediction | None = None
-    """How long the launch should take; None where its bytes, or what it does, leave it open."""
-    least_us: float | None = None
-    """The bytes that are known over the data sheet's bandwidth, us; None where one is not known."""
-
-    @property
-    def gpu(self) -> Gpu:
-        """The GPU that the kernel was compiled for."""
-        return self.calculation.gpu
-
-    @property
-    def title(self) -> str:
-        """What the GPU is called."""
-        return self.gpu.title
-
-    @property
-    def plan(self) -> LaunchPlan | None:
-        """How the grid is spread over the GPU; None where the grid is not known."""
-        if self.launch.grid is None:
-            return None
-        return plan_grid(self.launch.grid, self.calculation.resident_programs)
-
-    @property
-    def traffic(self) -> Traffic | None:
-        """Bytes that the launch has to move; None where nobody said how many each way."""
-        read, written = self.launch.read_bytes, self.launch.written_bytes
-        return None if read is None or written is None else Traffic(read, written)
-
-    @property
-    def known_bytes(self) -> int | None:
-        """Bytes that the launch moves at the least; None where nobody said any."""
-        known = [self.launch.read_bytes, self.launch.written_bytes]
-        given = [number for number in known if number is not None]
-        return sum(given) if given else None
-
-    def row(self) -> dict[str, Any]:
-        """Return the record as one flat row of plain values; None is not known."""
-        resources, occupancy = self.calculation.resources, self.calculation.occupancy
-        plan = self.plan
-        return {
-            **_launch_columns(self, self.gpu),
-            "n_regs": resources.n_regs,
-            "n_spills": resources.n_spills,
-            "local_bytes": resources.local_bytes,
-            "shared": resources.shared,
-            "static_shared": resources.static_shared,
-            "status": Status.OK.value,
-            "launched_warps": resources.num_warps,
-            "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
-            "limiter": "+".join(occupancy.limiters),
-            "occupancy": occupancy.occupancy,
-            "num_programs": self.launch.num_programs,
-            "waves": None if plan is None else plan.waves,
-            "predicted_us": None if self.prediction is None else self.prediction.us,
-            "least_us": self.least_us,
-            "triton_version": self.triton_version,
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything of the record as nested plain values, for JSON."""
-        grid = self.launch.grid
-        return {
-            **{name: _json_value(value) for name, value in self.row().items()},
-            "arguments": {
-                name: self.launch.typical.get(name, _json_value(value))
-                for name, value in self.arguments.items()
-            },
-            "grid": None if grid is None else list(grid),
-            **self.calculation.to_dict(),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Untried(BoundLaunch):
-    """A launch on a GPU that has no record, and why."""
-
-    gpu: Gpu
-    status: Status
-    reason: str
-
-    def row(self) -> dict[str, Any]:
-        """Return the columns that name the launch, and why there are no others."""
-        named = _launch_columns(self, self.gpu)
-        return {**named, "status": self.status.value, "reason": self.reason}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
-        return {name: _json_value(value) for name, value in self.row().items()}
+    asked = ask(named, problem, config, gpu)
+    resources = compiler.resources(asked.compilation)
+    return matrix_record(asked, resources, triton=compiler.environment.triton)
 
 
 def _json_value(value: Any) -> Any:
@@ -399,35 +429,3 @@ def _json_value(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, Dtype):
         return dataclasses.asdict(value)  # type: ignore[arg-type] # it is an instance
     return str(value)
-
-
-def untried(function: Any, launch: Launch, gpu: Gpu, error: OccupancyLabError) -> Untried:
-    """Return *launch* of *function* as one that has no record on *gpu* because of *error*."""
-    failure = failure_of(error)
-    return Untried.of(function, launch, gpu=gpu, status=failure.status, reason=failure.reason)
-
-
-def launch_record(
-    function: Any, launch: Launch, gpu: Gpu, resources: Resources, *, triton: str
-) -> LaunchRecord:
-    """Return the record of *launch* as the Triton of version *triton* compiled it to *resources*.
-
-    Raises DoesNotFitError where the GPU holds not one program of it.
-    """
-    calculation = calculate(resources, gpu)
-    check_fits(calculation)
-    record = LaunchRecord.of(
-        function,
-        launch,
-        usual_options=default_options(gpu.target),
-        calculation=calculation,
-        triton_version=triton,
-    )
-    if not record.known_bytes:
-        return record
-    prediction = None
-    if record.traffic is not None and record.plan is not None:
-        fits = calculation.occupancy
-        prediction = predict_launch(resources, record.traffic, fits, record.plan, gpu)
-    least = Traffic(record.known_bytes, 0).floor_us(gpu.bandwidth_gbs)
-    return dataclasses.replace(record, prediction=prediction, least_us=least)

@@ -59,6 +59,37 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What a launch does, as whoever launches it says; None is not known."""
+
+    read_bytes: int | None = None
+    """Bytes that it has to read from global memory."""
+    written_bytes: int | None = None
+    pieces: int | None = None
+    """Pieces of work, which the programs take in turns; None: each program of the grid is one."""
+    passes: int | None = None
+    """Passes of a program's loop over a piece; None: how often a loop runs is not known."""
+    together: int = 1
+    """Programs that wait for each other, so that all of them must be resident at once."""
+    exchanges: int = 0
+    """How often in each pass a program waits for what the others of `together` write."""
+    item_bytes: int = 4
+    """Bytes of an element: how wide an access is where the binary does not tell."""
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Bytes that it has to move; None where nobody said how many each way."""
+        read, written = self.read_bytes, self.written_bytes
+        return None if read is None or written is None else Traffic(read, written)
+
+    @property
+    def known_bytes(self) -> int | None:
+        """Bytes that it moves at the least; None where nobody said any."""
+        given = [one for one in (self.read_bytes, self.written_bytes) if one is not None]
+        return sum(given) if given else None
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """What a kernel is compiled for: Triton's GPUTarget without Triton.
 
@@ -319,7 +350,12 @@ class LaunchPlan:
     resident_programs: int | None
     """Programs that the whole GPU holds at once."""
     grid: tuple[int, ...] | None = None
-    """The grid as launched, in 1 to 3 dimensions; None where the plan is not made from a grid."""
+    """The grid as launched, in 1 to 3 dimensions; None of a persistent launch."""
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether as many programs are launched as fit, and take the pieces in turns."""
+        return self.grid is None
 
     @property
     def waves(self) -> float | None:
@@ -480,6 +516,19 @@ class Prediction:
     def share_of_copy(self) -> float:
         """The bandwidth over a plain copy's."""
         return self.gbs / self.copy_gbs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "us": self.us,
+            "gbs": self.gbs,
+            "share_of_copy": self.share_of_copy,
+            "bound": self.bound,
+            "parts": {part.name: part.us for part in self.parts},
+            "basis": self.basis,
+            "calibrated": self.calibrated,
+            "error": self.error,
+        }
 
     def part(self, name: str) -> Part:
         """Return the part called *name*."""

@@ -19,14 +19,13 @@ import pandas as pd
 from occupancy_lab import exploring, load_kernel, sweep
 from occupancy_lab.exploring.page import explore
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy import occupancy
-from occupancy_lab.occupancy.planning import plan_launch, traffic
+from occupancy_lab.inputs import NamedKernel
+from occupancy_lab.record import ask, matrix_record
 from occupancy_lab.sweeping.recorded import read_rows, recorded_as_compiled
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.features import features
 from occupancy_lab.throughput.model import launch_times, overfull_us, row_rates
-from occupancy_lab.throughput.predict import predict, row_config, row_problem, row_resources
+from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,15 +125,14 @@ def _times(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return what is predicted and recorded of a row's launch."""
     kernel, gpu = load_kernel(row["kernel"]), find_gpu(row["gpu"])
     problem, config, resources = row_problem(row), row_config(row), row_resources(row)
-    found = occupancy(resources, gpu.architecture)
-    programs = found.programs_per_multiprocessor
-    plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
-    launch = features(kernel, problem, config, resources, programs, plan, gpu)
-    prediction = predict(kernel, problem, config, resources, found, plan, gpu)
+    asked = ask(NamedKernel(kernel.name, kernel), problem, config, gpu)
+    record = matrix_record(asked, resources, triton="")
+    plan, prediction = record.plan, record.prediction
+    launch = record.planned().features(gpu)
     recorded = recorded_as_compiled(gpu.key, kernel.name, problem, config)
     return {
         "n_spills": resources.n_spills,
-        "bytes": traffic(kernel.steps(problem), problem).total_bytes,
+        "bytes": record.launch.work.known_bytes,
         "measured_ns": None if recorded is None else recorded[1].us * 1e3,
         "measured_programs": None if recorded is None else recorded[0],
         "measured_triton": None if recorded is None else recorded[1].conditions.triton,

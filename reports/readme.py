@@ -29,7 +29,6 @@ from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.explaining.launch import megabytes
 from occupancy_lab.gpus import CudaArchitecture, architectures
-from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.operators.softmax import FORWARD
 from occupancy_lab.sweeping.recorded import (
     OTHER_SOFTMAXES,
@@ -207,10 +206,7 @@ def lessons() -> str:
 
 def _fusing(table: pd.DataFrame) -> str:
     problem = Problem(4096, 781)
-    naive, fused = (
-        traffic(load_kernel(name).memory_steps(problem), problem)
-        for name in ("softmax_naive", "softmax_row")
-    )
+    naive, fused = (load_kernel(name).traffic(problem) for name in ("softmax_naive", "softmax_row"))
     fastest = counted_rows(table[_of(table, problem)])["us"].min()
     copied = _provider("copy", problem)
     return (

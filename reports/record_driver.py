@@ -23,7 +23,6 @@ from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
-from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -62,27 +61,25 @@ def row(launch: tuple[str, Problem, Config]) -> dict[str, object] | None:
     """Return what was read and predicted of *launch*, and what the driver says; None if too big."""
     name, problem, config = launch
     try:
-        record = make_record(
-            load_kernel(name), problem, config, here().gpu, Store(None), present=True
-        )
+        record = compile_matrix(chosen_kernel(name), problem, config, here().gpu, compiler())
     except DoesNotFitError:
         return None
     return described(record, here())
 
 
-def described(record: Record, present: PresentGpu) -> dict[str, object]:
+def described(record: MatrixRecord, present: PresentGpu) -> dict[str, object]:
     """Return a record's row: what was read and predicted, and what the driver says."""
-    said = ask_driver(record.kernel, record.problem, record.config, present.gpu.target)
+    said = ask_driver(record.matrix.kernel, record.problem, record.config, present.gpu.target)
     held = record.plan.resident_programs
-    launch = (record.kernel, record.problem, record.config)
-    tried = record.kernel.name == "softmax" and record.problem.dtype == "float32"
+    launch = (record.matrix.kernel, record.problem, record.config)
+    tried = record.matrix.kernel.name == "softmax" and record.problem.dtype == "float32"
     return {
         "device": present.name,
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "torch": version("torch"),
         "triton": record.triton_version,
         "target": record.gpu.target.name,
-        "kernel": record.kernel.name,
+        "kernel": record.matrix.kernel.name,
         "cols": record.problem.cols,
         "dtype": record.problem.dtype,
         "BLOCK_SIZE": record.config.block_size,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from records import plan_of
 from occupancy_lab.calibrating.calibrate import BOUNDS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.throughput.calibrations import Basis, Calibration, Constants
 from occupancy_lab.throughput.features import Features, features
 from occupancy_lab.values import Config, LaunchPlan, Problem, Resources
@@ -56,7 +56,7 @@ class GuessedLaunch:
     @property
     def plan(self) -> LaunchPlan:
         """How many programs are launched."""
-        return plan_launch(
+        return plan_of(
             self.kernel, self.problem, self.config, self.programs, H200.multiprocessors
         )
 

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 from stand_ins import CONDITIONS
 
+from records import plan_of
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.reporting.source import Model
 from occupancy_lab.sweeping.recorded import CHECK
 from occupancy_lab.table.columns import MEASURED_COLUMNS
@@ -48,7 +48,7 @@ def row(  # noqa: PLR0913 - what a row is made of
     found = load_kernel(kernel)
 
     def num_programs(programs: int | None) -> int | None:
-        return plan_launch(found, problem, config, programs, H200.multiprocessors).num_programs
+        return plan_of(found, problem, config, programs, H200.multiprocessors).num_programs
 
     planned, tutorial = num_programs(held.programs_per_multiprocessor), num_programs(said)
     loops = kernel == "softmax"

@@ -15,12 +15,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from records import compile_resources, plan_of
 
 from occupancy_lab import find_gpu
-from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.compiling import Store
 from occupancy_lab.kernel import own_kernel
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def cases(
                 for config in kernel.configs(problem)[:: 4 if shapes is LARGE else 2]:
                     found = compile_resources(kernel, problem, config, gpu.target, Store(None))
                     programs = occupancy(found, gpu.architecture).programs_per_multiprocessor
-                    plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
+                    plan = plan_of(kernel, problem, config, programs, gpu.multiprocessors)
                     yield name, kernel, x, config, plan.num_programs, expected
 
 

@@ -14,8 +14,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import compile_resources, make_record
 
-from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import PresentGpu, bare_gpus, find_gpu
 from occupancy_lab.inputs import (
@@ -35,7 +36,6 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

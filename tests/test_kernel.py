@@ -7,6 +7,7 @@ from pathlib import Path
 
 import launched_kernels
 import pytest
+from records import make_record
 
 from occupancy_lab import kernels
 from occupancy_lab.compiling import Store
@@ -14,7 +15,6 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import Grid, Pointer, kernel_names, load_kernel
-from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
 
 OWN_KERNEL = '''

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
+from records import compile_resources, make_record, record_of, plan_of
 from stand_ins import CONDITIONS, dry, put_calibration
 
-from occupancy_lab.compiling import Store, compile_resources, triton_version
+from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import (
     CompileError,
@@ -25,14 +26,11 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel, variants
 from occupancy_lab.launch import tensor
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.record import (
     LaunchRecord,
     Record,
     compile_record,
     launch_record,
-    make_record,
-    record_of,
     untried,
 )
 from occupancy_lab.signature import read_launches
@@ -74,8 +72,8 @@ def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
     assert found.tutorial == found.calculation.tutorial
     for plan, held in ((found.plan, found.occupancy), (found.tutorial_plan, found.tutorial)):
         programs = held.programs_per_multiprocessor
-        assert plan == plan_launch(own, PROBLEM, CONFIG, programs, gpu.multiprocessors)
-    assert found.traffic == traffic(own.memory_steps(PROBLEM), PROBLEM)
+        assert plan == plan_of(own, PROBLEM, CONFIG, programs, gpu.multiprocessors)
+    assert found.traffic == own.traffic(PROBLEM)
     resources, held, plan = found.resources, found.occupancy, found.plan
     assert (found.prediction is None) is (gpu.multiprocessors is None)
     assert found.prediction == predict(own, PROBLEM, CONFIG, resources, held, plan, gpu)

@@ -30,7 +30,7 @@ from occupancy_lab.throughput.calibrations import (
 )
 from occupancy_lab.throughput.features import stack
 from occupancy_lab.throughput.model import launch_times
-from occupancy_lab.throughput.predict import row_features
+from occupancy_lab.throughput.predict import row_launch
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ def _timed(table: pd.DataFrame, gpu: Gpu) -> tuple[Features, list[float]]:
     timed = table[(table["measured"] == "measured") & (table["kernel"] != kernels.EMPTY.name)]
     launches, measured_us = [], []
     for row in timed.to_dict("records"):
-        launch = row_features(row, load_kernel(_kernel_name(str(row["kernel"]))), gpu)
+        planned = row_launch(row, load_kernel(_kernel_name(str(row["kernel"]))), gpu)
+        launch = None if planned is None else planned.features(gpu)
         if launch is not None:
             launches.append(launch)
             measured_us.append(float(row["us"]))

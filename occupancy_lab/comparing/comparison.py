@@ -304,7 +304,7 @@ def _programs(entry: Entry) -> str:
 
 
 def _knob(entry: Entry, field: str) -> str:
-    return str(getattr(entry.record.config, field))
+    return str(getattr(entry.config, field))
 
 
 def _choices(part: Slice) -> Iterator[str]:

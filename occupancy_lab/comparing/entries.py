@@ -59,13 +59,13 @@ def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, 
     With each comes the text by which its kernel was asked for, which names it where two kernels
     have one name, and the num_stages that was asked for, None for the kernel's own choice.
     """
-    texts = {(text, case.record.kernel.name) for case, text, _ in cases}
+    texts = {(text, case.kernel.name) for case, text, _ in cases}
     unique = len(texts) == len({name for _, name in texts})
     all_names = [
         {
             "gpu": case.record.gpu.title,
-            "kernel": case.record.kernel.name if unique else literal(text),
-            "matrix": _matrix(case.record.problem),
+            "kernel": case.kernel.name if unique else literal(text),
+            "matrix": _matrix(case.problem),
             "triton": f"Triton {case.record.triton_version}",
             "num_stages": "" if stages is None else f"num_stages {stages}",
         }

@@ -2,7 +2,6 @@
 
 from occupancy_lab.compiling.compile import (
     compile_launch,
-    compile_resources,
     kernel_launch,
     load_compiled,
     resource_key,
@@ -13,7 +12,6 @@ from occupancy_lab.compiling.store import Store, store_directory
 __all__ = [
     "Store",
     "compile_launch",
-    "compile_resources",
     "kernel_launch",
     "load_compiled",
     "resource_key",

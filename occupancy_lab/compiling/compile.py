@@ -107,22 +107,6 @@ def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any
     }
 
 
-def compile_resources(  # noqa: PLR0913 - what a compile depends on
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    target: Target,
-    store: Store,
-    *,
-    present: bool = False,
-) -> Resources:
-    """Return what one program of *kernel* takes on *target*, as `compile_launch` does."""
-    if kernel.function is None:
-        refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
-    launch = kernel_launch(kernel, problem, config, target)
-    return compile_launch(kernel.function, launch, target, store, name=kernel.name, present=present)
-
-
 def compile_launch(  # noqa: PLR0913 - what a compile depends on
     function: Any,
     launch: Launch,

@@ -22,7 +22,7 @@ from occupancy_lab.explaining.timing import (
 from occupancy_lab.inputs import DEFAULT_ROWS, SOFTMAXES, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.record import compilation
+from occupancy_lab.record import ask
 from occupancy_lab.text.document import Section
 from occupancy_lab.text.words import change, count, microseconds, said_of_each
 from occupancy_lab.values import NOTICEABLE, Resources
@@ -85,40 +85,39 @@ def with_alternatives(case: Case, compiler: Compiler) -> Case:
     """
     from occupancy_lab.sweeping.recorded import recorded_measurement, recorded_ranking
 
-    gpu, problem = case.record.gpu, case.record.problem
+    gpu, problem = case.record.gpu, case.problem
     if case.record.prediction is None:
         return case
     ranking = recorded_ranking(gpu.key, problem, SOFTMAXES) if case.kernel_name in SOFTMAXES else ()
     wanted = [*_to_compile(case), *((one.kernel, one.config) for one in ranking[:1])]
     names = list(dict.fromkeys(wanted))
     kernels = [
-        case.record.kernel if name == case.kernel_name else load_kernel(str(name))
-        for name, _ in names
+        case.kernel if name == case.kernel_name else load_kernel(str(name)) for name, _ in names
     ]
-    outcomes = compiler.compile(
-        [
-            compilation(NamedKernel(name, kernel), problem, config, gpu.target)
-            for (name, config), kernel in zip(names, kernels, strict=True)
-        ]
-    )
+    asked = [
+        ask(NamedKernel(name, kernel), problem, config, gpu)
+        for (name, config), kernel in zip(names, kernels, strict=True)
+    ]
+    outcomes = compiler.compile([one.compilation for one in asked])
     taken: dict[Name, WantedLaunch] = {
-        named: (kernel, named[1], outcome, None)
-        for named, kernel, outcome in zip(names, kernels, outcomes, strict=True)
+        named: (one.launch, outcome, None)
+        for named, one, outcome in zip(names, asked, outcomes, strict=True)
         if isinstance(outcome, Resources)
     }
     known: dict[Name, Alternative] = {}
     for named, (plan, found) in zip(taken, predicted_launches(case, taken.values()), strict=True):
         name, config = named
-        recorded = recorded_measurement(gpu.key, str(name), problem, config, plan.num_programs)
+        programs = None if plan is None else plan.num_programs
+        recorded = recorded_measurement(gpu.key, str(name), problem, config, programs)
         known[named] = Alternative(
             *named,
-            us=found.us if found and _comparable(case, config, taken[named][2]) else None,
+            us=found.us if found and _comparable(case, config, taken[named][1]) else None,
             recorded_us=None if recorded is None else recorded.us,
         )
     row_launch = taken.get((ROW_KERNELS.get(case.kernel_name or ""), _single(case)))
     return dataclasses.replace(
         case,
-        row_kernel=None if row_launch is None else row_launch[2],
+        row_kernel=None if row_launch is None else row_launch[1],
         alternatives=Alternatives(
             tuple(known.values()),
             _fastest(ranking[0], known) if ranking else None,
@@ -132,7 +131,7 @@ def _to_compile(case: Case) -> Iterator[Name]:
     """Return what is compiled to know whether it is worth trying."""
     for num_warps in (_wide_warps(case), _more_warps(case)):
         if num_warps is not None:
-            yield case.kernel_name, dataclasses.replace(case.record.config, num_warps=num_warps)
+            yield case.kernel_name, dataclasses.replace(case.config, num_warps=num_warps)
     rows = ROW_KERNELS.get(case.kernel_name or "")
     if rows is not None:
         yield rows, _single(case)
@@ -150,16 +149,16 @@ def _tuned(case: Case) -> int:
     """Return how many configurations `tune` compiles for *case*."""
     from occupancy_lab.sweeping.grid import grid_tasks
 
-    kernels = [NamedKernel(case.kernel_name, case.record.kernel)]
+    kernels = [NamedKernel(case.kernel_name, case.kernel)]
     if case.kernel_name in SOFTMAXES:
         kernels = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
-    tasks = grid_tasks(kernels, case.record.problem, case.record.gpu)
+    tasks = grid_tasks(kernels, case.problem, case.record.gpu)
     return sum(task.why_not() is None for task in tasks)
 
 
 def _comparable(case: Case, config: Config, resources: Resources) -> bool:
     """Tell whether the prediction sees all that differs between *case* and another launch."""
-    own = case.record.config
+    own = case.config
     loops = None not in {case.record.resources.loop_instructions, resources.loop_instructions}
     if loops and own.num_stages == config.num_stages:
         return True
@@ -167,11 +166,11 @@ def _comparable(case: Case, config: Config, resources: Resources) -> bool:
 
 
 def _single(case: Case) -> Config:
-    return dataclasses.replace(case.record.config, num_stages=1)
+    return dataclasses.replace(case.config, num_stages=1)
 
 
 def _command(command: str, case: Case, **options: object) -> str:
-    problem = case.record.problem
+    problem = case.problem
     options = {
         "cols": options.pop("cols", problem.cols),
         "rows": None if problem.rows == DEFAULT_ROWS else problem.rows,
@@ -193,11 +192,11 @@ def _command(command: str, case: Case, **options: object) -> str:
 
 def explain_command(case: Case, *, kernel: str | None = None, **changes: int) -> str:
     """Return the explain command of *case* with another *kernel*, cols or knobs of the launch."""
-    record, name = case.record, kernel or case.kernel_name
-    found = record.kernel if name == case.kernel_name else load_kernel(str(name))
-    problem = dataclasses.replace(record.problem, cols=changes.pop("cols", record.problem.cols))
+    name = kernel or case.kernel_name
+    found = case.kernel if name == case.kernel_name else load_kernel(str(name))
+    problem = dataclasses.replace(case.problem, cols=changes.pop("cols", case.problem.cols))
     usual = dataclasses.asdict(found.default_config(problem, case.architecture.max_shared))
-    knobs = dataclasses.asdict(dataclasses.replace(record.config, **changes))
+    knobs = dataclasses.asdict(dataclasses.replace(case.config, **changes))
     return _command(
         "explain",
         case,
@@ -291,7 +290,7 @@ def _instead(case: Case, best: Alternative, found: Change) -> str:
 def _launch_words(case: Case, one: Alternative) -> str:
     config = one.config
     kernel = "the same kernel" if one.kernel is None else one.kernel
-    if config.block_size != case.record.config.block_size:
+    if config.block_size != case.config.block_size:
         kernel = f"{kernel}, BLOCK_SIZE {config.block_size}"
     programs = "" if one.num_programs is None else f", {one.num_programs} programs"
     return f"{kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}{programs}"
@@ -309,7 +308,7 @@ def _alternative(case: Case, one: Alternative) -> str:
 
 
 def _fewer_stages(case: Case) -> Iterator[Advice]:
-    if case.record.config.num_stages == 1 or case.record.kernel.grid is not Grid.PERSISTENT:
+    if case.config.num_stages == 1 or not case.record.plan.is_persistent:
         return
     single = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
     now = case.record.occupancy.programs_per_multiprocessor
@@ -345,14 +344,14 @@ def _brings(found: Change | None) -> str:
 
 def _with_warps(case: Case, num_warps: int) -> Change | None:
     """Return what a launch with *num_warps* changes; None where nothing is known of it."""
-    config = dataclasses.replace(case.record.config, num_warps=num_warps)
+    config = dataclasses.replace(case.config, num_warps=num_warps)
     return _change(case, case.alternatives.find(case.kernel_name, config))
 
 
 def _wide_warps(case: Case) -> int | None:
     """Return the fewer warps whose threads load as much as they can; None where that is so."""
-    elements, item_bytes = elements_per_thread(case), case.record.problem.item_bytes
-    config = case.record.config
+    elements, item_bytes = elements_per_thread(case), case.problem.item_bytes
+    config = case.config
     if elements is None or elements * item_bytes >= WIDEST_ACCESS:
         return None
     if case.record.resources.local_bytes:
@@ -365,7 +364,7 @@ def _wide_warps(case: Case) -> int | None:
 def _fewer_warps(case: Case) -> Iterator[Advice]:
     num_warps, architecture = _wide_warps(case), case.architecture
     if num_warps is not None:
-        more = case.record.config.block_size / (num_warps * architecture.warp_size)
+        more = case.config.block_size / (num_warps * architecture.warp_size)
         longer = _with_warps(case, num_warps)
         if longer is None and LACKING.keys() & case.record.occupancy.limiters:
             return  # as many programs of fewer warps leave more of the multiprocessor empty
@@ -379,11 +378,11 @@ def _fewer_warps(case: Case) -> Iterator[Advice]:
 
 
 def _wider_loads(case: Case) -> Iterator[Advice]:
-    problem, resources = case.record.problem, case.record.resources
+    problem, resources = case.problem, case.record.resources
     narrow = resources.load_bytes is not None and resources.load_bytes < WIDEST_ACCESS
     padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
     worth_it = problem.cols < padded <= problem.cols * MOST_PADDING
-    kernel = case.record.kernel
+    kernel = case.kernel
     if narrow and worth_it and kernel.grid is not Grid.BLOCKS and not kernel.rows_alike:
         yield Advice(
             f"If the matrix can be padded with -inf to {padded} columns (stride and n_cols both:"
@@ -393,7 +392,7 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
 
 def _more_warps(case: Case) -> int | None:
     """Return twice the warps for a kernel that spills; None where none is, or they are too many."""
-    more = case.record.config.num_warps * 2
+    more = case.config.num_warps * 2
     spills = case.record.resources.local_bytes
     return more if spills and more <= case.architecture.max_warps_per_program else None
 

@@ -10,7 +10,7 @@ from occupancy_lab.explaining.neighbours import first_of, have_times, predicted_
 from occupancy_lab.explaining.short import BOUNDS, limits_with_bars
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import KNOBS, NAMES
-from occupancy_lab.record import LaunchRecord, Untried
+from occupancy_lab.record import Failed, Record
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
@@ -38,7 +38,7 @@ MOST_REASONS = 3
 """Reasons why configurations have no record that a page has."""
 
 
-def launch_title(records: tuple[LaunchRecord, ...]) -> str:
+def launch_title(records: tuple[Record, ...]) -> str:
     """Return what is explained: the kernel, its grid and the GPUs."""
     first = records[0]
     grid = "" if first.launch.grid is None else f", {grid_words(first.launch.grid)}"
@@ -51,7 +51,7 @@ def grid_words(grid: tuple[int, ...]) -> str:
 
 
 def write_launch(
-    tried: tuple[Tried, ...], failures: Sequence[Untried] = (), *, full: bool = False
+    tried: tuple[Tried, ...], failures: Sequence[Failed] = (), *, full: bool = False
 ) -> Document:
     """Return the explanation of one launch on one or several GPUs, *full* with the arithmetic.
 
@@ -66,7 +66,7 @@ def write_launch(
         launch_title(records),
         (
             *(f"{held_in_short(one)}." for one in calculations),
-            *(f"**{one.gpu.title}**: {literal(one.reason)}." for one in failures),
+            *(f"**{one.gpu.title}**: {literal(one.failure.reason)}." for one in failures),
         ),
         (
             Section("", (_launch_table(records),), said_of_each(records, _sentences)),
@@ -76,12 +76,12 @@ def write_launch(
     )
 
 
-def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False) -> Document:
+def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Document:
     """Return the configurations of one launch line on one or several GPUs as one table.
 
     With *full* each limit of the first of them, as `first_of` chooses it, follows.
     """
-    records = [run for run in runs if isinstance(run, LaunchRecord)]
+    records = [run for run in runs if isinstance(run, Record)]
     knobs = varying([settings_of(run) for run in runs])
     several = len({run.gpu.key for run in runs}) > 1
     timed = any(record.least_us is not None for record in records)
@@ -123,9 +123,11 @@ def write_variants(runs: Sequence[LaunchRecord | Untried], *, full: bool = False
     )
 
 
-def _reasons(runs: Sequence[LaunchRecord | Untried]) -> Iterator[str]:
+def _reasons(runs: Sequence[Record | Failed]) -> Iterator[str]:
     """Say why configurations have no record, those with one reason together."""
-    reasons = Counter((run.status, run.reason) for run in runs if isinstance(run, Untried))
+    reasons = Counter(
+        (run.failure.status, run.failure.reason) for run in runs if isinstance(run, Failed)
+    )
     for (status, reason), number in reasons.most_common(MOST_REASONS):
         yield f"{count(number, 'configuration')}, {status}: {literal(reason)}."
     if len(reasons) > MOST_REASONS:
@@ -138,13 +140,13 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
 
 
-def _outcome(run: LaunchRecord | Untried, *, timed: bool) -> tuple[str, ...]:
-    if isinstance(run, Untried):
-        return (*["-"] * (NUMBERS + timed), run.status)
+def _outcome(run: Record | Failed, *, timed: bool) -> tuple[str, ...]:
+    if isinstance(run, Failed):
+        return (*["-"] * (NUMBERS + timed), run.failure.status)
     return (*numbers(run), *((_time(run),) if timed else ()), limiter_words(run.calculation))
 
 
-def first_sentence(records: Sequence[LaunchRecord], knobs: Sequence[str]) -> str:
+def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
     """Say which of *records*, all of one GPU, `first_of` chooses, and how many are not behind it.
 
     It has the values of *knobs*.
@@ -168,7 +170,7 @@ def first_sentence(records: Sequence[LaunchRecord], knobs: Sequence[str]) -> str
     )
 
 
-def _takes_least(first: LaunchRecord, records: Sequence[LaunchRecord]) -> str:
+def _takes_least(first: Record, records: Sequence[Record]) -> str:
     least = first.prediction
     if least is None:
         return ""
@@ -192,13 +194,13 @@ def setting(settings: Mapping[str, Any], name: str) -> str:
     return literal(repr(value) if value == "" else str(value))
 
 
-def settings_of(run: LaunchRecord | Untried) -> dict[str, Any]:
+def settings_of(run: Record | Failed) -> dict[str, Any]:
     """Return the constexprs and the options of a launch by their names."""
     constexprs = {name: run.arguments[name] for name in run.arguments if name in run.constexprs}
     return {**constexprs, **run.options}
 
 
-def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
+def _constexprs(run: Record | Failed) -> dict[str, Any]:
     """Return the constexprs that are no compiler options too."""
     return {
         name: value
@@ -207,7 +209,7 @@ def _constexprs(run: LaunchRecord | Untried) -> dict[str, Any]:
     }
 
 
-def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
+def _launch_table(records: tuple[Record, ...]) -> Table:
     shown = tuple(
         row
         for row in launch_rows(records)
@@ -216,7 +218,7 @@ def _launch_table(records: tuple[LaunchRecord, ...]) -> Table:
     return Table(("the launch", *(record.title for record in records)), shown, prose=True)
 
 
-def launch_rows(records: Sequence[LaunchRecord]) -> tuple[tuple[str, ...], ...]:
+def launch_rows(records: Sequence[Record]) -> tuple[tuple[str, ...], ...]:
     """Return the rows of a table with a column per record; "-" where one has nothing to say."""
     gpus = [record.gpu for record in records]
     names = dict.fromkeys(name for record in records for name in _constexprs(record))
@@ -253,21 +255,21 @@ def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
     return ", ".join(dict.fromkeys(resource_word(gpu.vendor, resource) for gpu in gpus))
 
 
-def _occupancy(record: LaunchRecord) -> str:
+def _occupancy(record: Record) -> str:
     fits = record.calculation.occupancy
     word = record.calculation.architecture.multiprocessor_word
     programs = count(fits.programs_per_multiprocessor, "program")
     return f"{percent(fits.occupancy)}, {programs} per {word}"
 
 
-def _knob(record: LaunchRecord, name: str) -> str:
+def _knob(record: Record, name: str) -> str:
     if name in record.options:
         return f"{record.options[name]}, asked"
     usual = record.usual_options.get(name)
     return "-" if usual is None else f"{usual}, Triton's default"
 
 
-def _warps(record: LaunchRecord) -> str:
+def _warps(record: Record) -> str:
     asked = record.options.get("num_warps", record.usual_options.get("num_warps"))
     launched = record.calculation.resources.num_warps
     words = _knob(record, "num_warps")
@@ -276,12 +278,12 @@ def _warps(record: LaunchRecord) -> str:
     return f"{words}; {launched} launched, as the kernel is specialized by warp"
 
 
-def _options(record: LaunchRecord) -> str:
+def _options(record: Record) -> str:
     others = {name: value for name, value in record.options.items() if name not in KNOBS}
     return ", ".join(f"{name} {literal(str(value))}" for name, value in others.items()) or "-"
 
 
-def _programs(record: LaunchRecord) -> str:
+def _programs(record: Record) -> str:
     plan = record.plan
     if plan is None:
         return "-"
@@ -289,7 +291,7 @@ def _programs(record: LaunchRecord) -> str:
     return f"{plan.num_programs}" + ("" if resident is None else f"; {resident} run at once")
 
 
-def _waves(record: LaunchRecord) -> str:
+def _waves(record: Record) -> str:
     plan = record.plan
     if plan is None or plan.waves is None:
         return "-"
@@ -302,18 +304,18 @@ def _waves(record: LaunchRecord) -> str:
     return f"{plan.waves:.2f}: {whole} full, then a tail of {tail}"
 
 
-def _registers(record: LaunchRecord) -> str:
+def _registers(record: Record) -> str:
     resources = record.calculation.resources
     parts = f", {resources.agprs} of them AGPRs" if resources.agprs else ""
     return f"{resources.n_regs}{parts} (Triton {record.triton_version})"
 
 
-def _local_memory(record: LaunchRecord) -> str:
+def _local_memory(record: Record) -> str:
     found = record.calculation.resources.local_bytes
     return "-" if found is None else f"{found} B per thread" if found else "none"
 
 
-def _shared(record: LaunchRecord) -> str:
+def _shared(record: Record) -> str:
     resources = record.calculation.resources
     static = f" and {resources.static_shared} B static" if resources.static_shared else ""
     pipeline = ""
@@ -322,7 +324,7 @@ def _shared(record: LaunchRecord) -> str:
     return f"{resources.shared} B{static} per program{pipeline}"
 
 
-def _accesses(record: LaunchRecord) -> str:
+def _accesses(record: Record) -> str:
     resources = record.calculation.resources
     widest = (resources.load_bytes, resources.store_bytes)
     if resources.instructions is None and None in widest:
@@ -330,7 +332,7 @@ def _accesses(record: LaunchRecord) -> str:
     return ", ".join("none" if width is None else f"{width} B at most" for width in widest)
 
 
-def _tensor_cores(record: LaunchRecord) -> str:
+def _tensor_cores(record: Record) -> str:
     number = record.calculation.resources.tensor_instructions
     if not number:
         return "-"
@@ -338,12 +340,12 @@ def _tensor_cores(record: LaunchRecord) -> str:
     return f"{count(number, 'instruction')} per warp{'' if once else ' and pass of a loop'}"
 
 
-def _tensor_memory(record: LaunchRecord) -> str:
+def _tensor_memory(record: Record) -> str:
     columns = record.calculation.resources.tensor_memory
     return f"{columns} columns per program" if columns else "-"
 
 
-def _sentences(record: LaunchRecord) -> Iterator[str]:
+def _sentences(record: Record) -> Iterator[str]:
     plan = record.plan
     if plan is None:
         yield "How many programs are launched is not known: no grid is given."
@@ -359,14 +361,14 @@ def _sentences(record: LaunchRecord) -> Iterator[str]:
     yield time_sentence(record)
 
 
-def _time(record: LaunchRecord) -> str:
+def _time(record: Record) -> str:
     prediction, least = record.prediction, record.least_us
     if prediction is not None:
         return prediction_words(prediction)
     return "-" if least is None else f"{microseconds(least)} or more"
 
 
-def _bound(record: LaunchRecord) -> str:
+def _bound(record: Record) -> str:
     prediction = record.prediction
     if prediction is None:
         return "-"
@@ -374,7 +376,7 @@ def _bound(record: LaunchRecord) -> str:
     return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
 
 
-def time_sentence(record: LaunchRecord) -> str:
+def time_sentence(record: Record) -> str:
     """Return what the predicted time rests on, or what is missing for one."""
     if record.prediction is not None:
         found = record.prediction
@@ -385,28 +387,28 @@ def time_sentence(record: LaunchRecord) -> str:
     if record.least_us is not None:
         gbs = record.gpu.bandwidth_gbs
         why += f"; the least possible is that of the bytes at the {gbs:.0f} GB/s of the data sheet"
-    elif record.known_bytes is None and _not_modelled(record):
+    elif record.launch.work.known_bytes is None and _not_modelled(record):
         why += "; `--bytes-read` and `--bytes-written` give the least possible"
     return f"{why}."
 
 
-def why_no_time(record: LaunchRecord) -> str:
+def why_no_time(record: Record) -> str:
     """Say that a launch has no predicted time, and what would give it one, if anything would."""
     launch = record.launch
     if why := _not_modelled(record):
         return f"No time is predicted, as {why}"
-    if record.known_bytes is None:
+    if record.launch.work.known_bytes is None:
         return (
             "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
             " and `--bytes-written` do"
         )
-    if not record.known_bytes:
+    if not record.launch.work.known_bytes:
         return "No time is predicted: a launch that moves no bytes is not modelled"
     if record.least_us is None:
         return "No time is predicted: the GPU's bandwidth is not known"
     missing = (
-        (launch.read_bytes is None, "`--bytes-read` is not given"),
-        (launch.written_bytes is None, "`--bytes-written` is not given"),
+        (launch.work.read_bytes is None, "`--bytes-read` is not given"),
+        (launch.work.written_bytes is None, "`--bytes-written` is not given"),
         (record.plan is None, "no grid is given"),
     )
     why = next(
@@ -416,7 +418,7 @@ def why_no_time(record: LaunchRecord) -> str:
     return f"No time is predicted, as {why}"
 
 
-def _not_modelled(record: LaunchRecord) -> str:
+def _not_modelled(record: Record) -> str:
     """Return why no option would give the launch a predicted time; "" where one may."""
     resources = record.calculation.resources
     if resources.tensor_instructions:
@@ -452,7 +454,7 @@ def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 
 
 def _neighbours_table(tried: Tried, *, title: bool) -> Table:
-    def cells(record: LaunchRecord) -> tuple[str, ...]:
+    def cells(record: Record) -> tuple[str, ...]:
         return (*numbers(record), *((cell(predicted_us(record)),) if tried.timed else ()))
 
     headers = (*number_headers((tried.record.gpu,)), *(("predicted us",) if tried.timed else ()))
@@ -465,7 +467,7 @@ def _neighbours_table(tried: Tried, *, title: bool) -> Table:
     return Table(("", *headers), tuple(rows), f"**{tried.title}**" if title else "")
 
 
-def numbers(record: LaunchRecord) -> tuple[str, ...]:
+def numbers(record: Record) -> tuple[str, ...]:
     """Return what a table says of a launch under `number_headers`."""
     resources, occupancy = record.calculation.resources, record.calculation.occupancy
     return (

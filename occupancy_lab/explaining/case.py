@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import SOFTMAXES
-from occupancy_lab.kernel import Grid, kernel_names
+from occupancy_lab.kernel import kernel_names
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.occupancy.planning import plan_launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.kernel import Kernel
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Config, Measurement, Resources
+    from occupancy_lab.record import MatrixRecord
+    from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ class Alternatives:
         return next(same, None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Case:
     """A record, and the resources of the same kernel compiled with num_stages 1."""
 
-    record: Record
+    record: MatrixRecord
     single_stage: Resources
     recorded: Recorded = field(default=Recorded(), kw_only=True)
     row_kernel: Resources | None = field(default=None, kw_only=True)
@@ -117,9 +117,24 @@ class Case:
     alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
 
     @property
+    def kernel(self) -> Kernel:
+        """The kernel that made the launch."""
+        return self.record.matrix.kernel
+
+    @property
+    def problem(self) -> Problem:
+        """The matrix that it was made for."""
+        return self.record.problem
+
+    @property
+    def config(self) -> Config:
+        """The knobs that it was made with."""
+        return self.record.config
+
+    @property
     def kernel_name(self) -> str | None:
         """What `load_kernel` finds the kernel by; None for a Kernel that nothing names."""
-        return self.record.kernel.name if self.asked_kernel == "" else self.asked_kernel
+        return self.kernel.name if self.asked_kernel == "" else self.asked_kernel
 
     @property
     def calculation(self) -> Calculation:
@@ -139,7 +154,7 @@ class Case:
     @property
     def threads(self) -> int:
         """Threads per program."""
-        return self.record.config.num_warps * self.architecture.warp_size
+        return self.config.num_warps * self.architecture.warp_size
 
 
 ROW_KERNELS = {"softmax": "softmax_row"}
@@ -174,9 +189,9 @@ def with_times(case: Case, *, measure: bool) -> Case:
     from occupancy_lab.measuring.process import TimedLaunch, measure_launches
 
     record = case.record
-    launch = TimedLaunch(str(case.kernel_name), record.config, record.plan.num_programs or 1)
-    (measurement,) = measure_launches([(record.problem, launch)])
-    return dataclasses.replace(case, record=record.with_measurement(measurement))
+    launch = TimedLaunch(str(case.kernel_name), case.config, record.plan.num_programs or 1)
+    (measurement,) = measure_launches([(case.problem, launch)])
+    return dataclasses.replace(case, record=dataclasses.replace(record, measurement=measurement))
 
 
 def _recorded(case: Case) -> Recorded:
@@ -189,23 +204,21 @@ def _recorded(case: Case) -> Recorded:
     )
 
     record = case.record
-    name, config, plan = record.kernel.name, record.config, record.plan
+    name, config, problem, plan = case.kernel.name, case.config, case.problem, record.plan
     key = record.gpu.key
 
     def find(kernel: str, config: Config, programs: int | None) -> Measurement | None:
-        return recorded_measurement(key, kernel, record.problem, config, programs)
+        return recorded_measurement(key, kernel, problem, config, programs)
 
-    copy = recorded_copy(key, record.problem)
+    copy = recorded_copy(key, problem)
     faster = {}
-    if name in SOFTMAXES and (ranking := recorded_ranking(key, record.problem, SOFTMAXES)):
-        faster = faster_rivals(key, record.problem, ranking[0].measurement.us or 0.0)
-    if record.kernel.grid is not Grid.PERSISTENT:
+    if name in SOFTMAXES and (ranking := recorded_ranking(key, problem, SOFTMAXES)):
+        faster = faster_rivals(key, problem, ranking[0].measurement.us or 0.0)
+    if not plan.is_persistent:
         return Recorded(find(name, config, None), copy=copy, faster=faster)
     single = dataclasses.replace(config, num_stages=1)
     fits = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
-    single_plan = plan_launch(
-        record.kernel, record.problem, single, fits, record.gpu.multiprocessors
-    )
+    single_plan = record.plan_with(fits) or plan
     rows, tutorial = ROW_KERNELS.get(name), record.miscount
     launch = find(name, config, plan.num_programs)
     return Recorded(
@@ -213,7 +226,7 @@ def _recorded(case: Case) -> Recorded:
         single_stage=find(name, single, single_plan.num_programs),
         row_programs=None if rows is None else find(rows, single, None),
         tutorial=None if tutorial is None else find(name, config, tutorial),
-        as_compiled=None if launch else recorded_as_compiled(key, name, record.problem, config),
+        as_compiled=None if launch else recorded_as_compiled(key, name, problem, config),
         copy=copy,
         faster=faster,
     )

@@ -23,9 +23,9 @@ DIVISIBILITY = 16
 
 def masked_lanes(case: Case) -> int:
     """Return the lanes of the last block (or of each row's block) that hold no element."""
-    problem, block_size = case.record.problem, case.record.config.block_size
+    problem, block_size = case.problem, case.config.block_size
     length = problem.cols
-    if case.record.kernel.grid is Grid.BLOCKS:
+    if case.kernel.grid is Grid.BLOCKS:
         length = problem.rows * problem.cols
     return -length % block_size
 
@@ -35,22 +35,22 @@ def elements_per_thread(case: Case) -> float | None:
 
     None where the kernel alone knows what BLOCK_SIZE stands for.
     """
-    if case.record.kernel.configs is not None:
+    if case.kernel.configs is not None:
         return None
-    return case.record.config.block_size / case.threads
+    return case.config.block_size / case.threads
 
 
 def _block_sentences(case: Case) -> Iterator[str]:
-    problem, block_size = case.record.problem, case.record.config.block_size
+    problem, block_size = case.problem, case.config.block_size
     masked = masked_lanes(case)
-    if case.record.kernel.grid is Grid.BLOCKS:
+    if case.kernel.grid is Grid.BLOCKS:
         total = problem.rows * problem.cols
         yield (
             f"A program takes BLOCK_SIZE {block_size} of the {total} elements; the mask keeps the"
             f" last program's {masked} spare lanes out of memory."
         )
         return
-    if case.record.kernel.configs is not None:
+    if case.kernel.configs is not None:
         yield f"The kernel chooses its blocks itself: BLOCK_SIZE {block_size} here."
         return
     spare = "every lane holds an element."
@@ -59,8 +59,8 @@ def _block_sentences(case: Case) -> Iterator[str]:
             f"{masked} of the {block_size} lanes are masked: they move no memory, but they take"
             " registers and instructions like the others."
         )
-    passes = case.record.kernel.passes
-    if passes is not None and passes(problem, case.record.config) > 1:
+    passes = case.kernel.passes
+    if passes is not None and passes(problem, case.config) > 1:
         yield f"A program goes over its row in blocks of {block_size}; in the last {spare}"
         return
     yield (
@@ -81,13 +81,13 @@ def _row_start(problem: Problem) -> str:
 
 
 def _load_sentences(case: Case) -> Iterator[str]:
-    problem, resources = case.record.problem, case.record.resources
+    problem, resources = case.problem, case.record.resources
     if resources.load_bytes is None:
         return
     if resources.load_bytes >= WIDEST_ACCESS:
         yield f"Loads are {resources.load_bytes} bytes per thread, the widest there are."
         return
-    kernel = case.record.kernel
+    kernel = case.kernel
     if kernel.rows_alike:
         return
     if problem.cols % DIVISIBILITY and kernel.grid is not Grid.BLOCKS:
@@ -104,7 +104,7 @@ def _load_sentences(case: Case) -> Iterator[str]:
         return
     if elements < 1:
         yield (
-            f"Only {case.record.config.block_size} of the {case.threads} threads hold an element of"
+            f"Only {case.config.block_size} of the {case.threads} threads hold an element of"
             " their own; the others repeat it."
         )
     elif elements * problem.item_bytes < WIDEST_ACCESS:
@@ -119,7 +119,7 @@ def what_fits(cases: tuple[Case, ...]) -> Section:
     rows = compared(
         cases,
         (
-            ("BLOCK_SIZE", lambda case: str(case.record.config.block_size)),
+            ("BLOCK_SIZE", lambda case: str(case.config.block_size)),
             ("masked lanes", _masked),
             ("threads per program", threads_words),
             ("elements per thread", _elements),
@@ -139,8 +139,8 @@ def what_fits(cases: tuple[Case, ...]) -> Section:
 
 
 def _masked(case: Case) -> str:
-    masked, block_size = masked_lanes(case), case.record.config.block_size
-    if case.record.kernel.configs is not None:
+    masked, block_size = masked_lanes(case), case.config.block_size
+    if case.kernel.configs is not None:
         return "not known"
     return f"{masked} of {block_size} ({masked / block_size:.1%})"
 
@@ -153,7 +153,7 @@ def _elements(case: Case) -> str:
 def threads_words(case: Case) -> str:
     """Return the threads per program: "8 warps x 32 = 256"."""
     architecture = case.architecture
-    warps = count(case.record.config.num_warps, architecture.warp_word)
+    warps = count(case.config.num_warps, architecture.warp_word)
     return f"{warps} x {architecture.warp_size} = {case.threads}"
 
 
@@ -191,9 +191,9 @@ def _local(case: Case) -> str:
 def stage_sentences(case: Case) -> Iterator[str]:
     """Say what num_stages costs here, against num_stages 1."""
     record, single = case.record, case.single_stage
-    stages, resources = record.config.num_stages, record.resources
+    stages, resources = case.config.num_stages, record.resources
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
-    over_rows, word = record.kernel.grid is Grid.PERSISTENT, work_word(case)
+    over_rows, word = record.plan.is_persistent, work_word(case)
     counted = resources.instructions is not None
     looped = resources.loop_instructions is not None if counted else over_rows
     if not looped and not resources.pipeline_shared:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.compile import check_options
-from occupancy_lab.compiling.compiler import Compilation, Compiler
+from occupancy_lab.compiling.compile import check_options, failure_of
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import (
@@ -23,9 +23,10 @@ from occupancy_lab.explaining.any_launch import write_launch, write_variants
 from occupancy_lab.explaining.neighbours import try_neighbours
 from occupancy_lab.inputs import check_num_warps, chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
-from occupancy_lab.record import LaunchRecord, Untried, launch_record, untried
+from occupancy_lab.record import Asked, Failed, Record, compile_record, failed
 from occupancy_lab.signature import read_launches
 from occupancy_lab.text.document import Answer
+from occupancy_lab.values import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 class DryRun(Answer):
     """What a launch line compiles to on each GPU, and how it would sit there."""
 
-    runs: tuple[LaunchRecord | Untried, ...]
+    runs: tuple[Record | Failed, ...]
     """Each configuration on each GPU, in the order in which they were asked for."""
     launcher: Launcher = field(repr=False, compare=False)
     """What compiles a neighbour of a launch."""
@@ -51,14 +52,14 @@ class DryRun(Answer):
     """The JITFunction that is launched."""
 
     @property
-    def records(self) -> tuple[LaunchRecord, ...]:
+    def records(self) -> tuple[Record, ...]:
         """What compiled and fits."""
-        return tuple(run for run in self.runs if isinstance(run, LaunchRecord))
+        return tuple(run for run in self.runs if isinstance(run, Record))
 
     @property
-    def failures(self) -> tuple[Untried, ...]:
+    def failures(self) -> tuple[Failed, ...]:
         """What does not, and why."""
-        return tuple(run for run in self.runs if isinstance(run, Untried))
+        return tuple(run for run in self.runs if isinstance(run, Failed))
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the explanation; the neighbours of a single launch are compiled for it."""
@@ -119,7 +120,7 @@ class Launcher:
             except InputError as error:
                 refused[place] = error
         self.prepare(one for place, one in enumerate(wanted) if place not in refused)
-        runs: list[LaunchRecord | Untried] = []
+        runs: list[Record | Failed] = []
         errors: list[OccupancyLabError] = []
         for place, (function, launch, gpu) in enumerate(wanted):
             try:
@@ -128,7 +129,8 @@ class Launcher:
                 runs.append(self.make(function, launch, gpu))
             except (CompileError, DoesNotFitError, InputError) as error:
                 errors.append(error)
-                runs.append(untried(function, launch, gpu, error))
+                asked = Asked(function, launch, gpu)
+                runs.append(failed(asked, failure_of(error), self._compiler.environment.triton))
         if len(errors) == len(runs):
             raise errors[0]
         return DryRun(tuple(runs), self, found[0].function)
@@ -136,17 +138,15 @@ class Launcher:
     def prepare(self, wanted: Iterable[tuple[Any, Launch, Gpu]]) -> None:
         """Compile *wanted*, several at a time where that can be."""
         with contextlib.closing(self._compiler):
-            self._compiler.compile([self._compilation(*one) for one in wanted])
+            self._compiler.compile([self._asked(*one).compilation for one in wanted])
 
-    def make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+    def make(self, function: Any, launch: Launch, gpu: Gpu) -> Record:
         """Return the record of *launch* on *gpu*; raises where it has none."""
         with contextlib.closing(self._compiler):
-            resources = self._compiler.resources(self._compilation(function, launch, gpu))
-        triton = self._compiler.environment.triton
-        return launch_record(function, launch, gpu, resources, triton=triton)
+            return compile_record(self._asked(function, launch, gpu), self._compiler)
 
-    def _compilation(self, function: Any, launch: Launch, gpu: Gpu) -> Compilation:
-        return Compilation(function, launch, gpu.target, self._name, function.__name__)
+    def _asked(self, function: Any, launch: Launch, gpu: Gpu) -> Asked:
+        return Asked(function, launch, gpu, self._name)
 
     def _own_options(self, variant: Variant, gpu: Gpu) -> Launch:
         own, launch = default_options(gpu.target), variant.launch
@@ -295,8 +295,7 @@ def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:
     for variant in line.choose(found):
         launch = dataclasses.replace(
             variant.launch,
-            read_bytes=line.read_bytes,
-            written_bytes=line.written_bytes,
+            work=Work(line.read_bytes, line.written_bytes),
             typical=line.typical,
         )
         yield dataclasses.replace(variant, launch=launch)

@@ -64,7 +64,7 @@ def unknown_sentence(case: Case) -> str:
     """Say why there is no prediction."""
     gpu, resources = case.record.gpu, case.record.resources
     if case.record.traffic is None:
-        return traffic_unknown(case.record.kernel)
+        return traffic_unknown(case.kernel)
     if gpu.multiprocessors is None:
         why = f"{gpu.title} is an architecture, not a GPU; its size, clock and bandwidth are open"
     elif gpu.boost_mhz is None:

@@ -31,7 +31,7 @@ from occupancy_lab.inputs import (
     chosen_problem,
     found_kernel,
 )
-from occupancy_lab.record import compilation, compile_record
+from occupancy_lab.record import ask, compile_matrix
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.text.words import listed
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.script_runs import ScriptExplanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, NamedKernel
-    from occupancy_lab.record import Record
+    from occupancy_lab.record import MatrixRecord
     from occupancy_lab.values import Config, Problem
 
 
@@ -56,7 +56,7 @@ class Explanation(Answer):
     """All that there is to say, where that is not the explanation of `cases`."""
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[MatrixRecord, ...]:
         """What is known of each launch."""
         return tuple(case.record for case in self.cases)
 
@@ -103,16 +103,15 @@ def compile_cases(
     """Return the case of each launch as *compiler* compiles it."""
     for config, gpu in configs:
         check_launch(kernel.kernel, problem, config, gpu)
+    asked = [ask(kernel, problem, config, gpu) for config, gpu in configs]
     singles = [
-        compilation(kernel, problem, dataclasses.replace(config, num_stages=1), gpu.target)
+        ask(kernel, problem, dataclasses.replace(config, num_stages=1), gpu).compilation
         for config, gpu in configs
     ]
-    compiler.compile(
-        [compilation(kernel, problem, one, gpu.target) for one, gpu in configs] + singles
-    )
+    compiler.compile([one.compilation for one in asked] + singles)
     return [
         Case(
-            compile_record(kernel, problem, config, gpu, compiler),
+            compile_matrix(kernel, problem, config, gpu, compiler),
             compiler.resources(single),
             asked_kernel=kernel.name,
         )
@@ -122,7 +121,7 @@ def compile_cases(
 
 def write_document(cases: tuple[Case, ...]) -> Document:
     """Return the whole explanation of *cases*, which are one kernel and problem on several GPUs."""
-    kernel, problem = cases[0].record.kernel, cases[0].record.problem
+    kernel, problem = cases[0].kernel, cases[0].problem
     titles = listed([case.title for case in cases])
     calculations = tuple(case.calculation for case in cases)
     return Document(

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import compared, count, known, microseconds, said_of_each
-from occupancy_lab.values import Problem
+from occupancy_lab.values import Problem, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Traffic
 
 SHOWN_ROWS = 3
 """Rows of one program that are listed before the dots."""
@@ -27,7 +25,7 @@ SHOWN_ELEMENTS = 64
 
 def work_word(case: Case) -> str:
     """Return what a program does one after the other: rows, blocks, or the kernel's own pieces."""
-    kernel = case.record.kernel
+    kernel = case.kernel
     if kernel.work is not None:
         return "piece"
     return "block" if kernel.grid is Grid.BLOCKS else "row"
@@ -73,8 +71,8 @@ def _rows_of_first(case: Case) -> str:
 
 def _taken_in_turns(case: Case) -> bool:
     """Tell whether the programs take the kernel's own pieces, in an order that it alone knows."""
-    kernel = case.record.kernel
-    return kernel.grid is Grid.PERSISTENT and kernel.work is not None
+    kernel = case.kernel
+    return case.record.plan.is_persistent and kernel.work is not None
 
 
 def plan_sentence(case: Case) -> str:
@@ -86,7 +84,7 @@ def plan_sentence(case: Case) -> str:
             f"{gpu.title} is an architecture, not a GPU, so the number of its {multiprocessor}s is"
             " not known: name a GPU to get num_programs."
         )
-    if case.record.kernel.grid is Grid.PERSISTENT:
+    if case.record.plan.is_persistent:
         others = f"{word}s p, p + {plan.num_programs}, ... up to {plan.work - 1}"
         if _taken_in_turns(case):
             others = f"{word} p first, and the programs take the others in turns"
@@ -146,9 +144,9 @@ def _tail_sentence(case: Case) -> Iterator[str]:
 
 def _program_tables(case: Case) -> tuple[Table, ...]:
     """Show a small blocks launch program by program."""
-    problem, block_size = case.record.problem, case.record.config.block_size
+    problem, block_size = case.problem, case.config.block_size
     elements = problem.rows * problem.cols
-    program_table = case.record.kernel.program_table
+    program_table = case.kernel.program_table
     if program_table is None or elements > SHOWN_ELEMENTS or block_size > SHOWN_ELEMENTS:
         return ()
     rows = tuple(
@@ -190,15 +188,16 @@ def megabytes(number: int) -> str:
 
 
 def _baseline(case: Case) -> tuple[str, Traffic] | None:
-    name = case.record.kernel.compared_with
+    name = case.kernel.compared_with
     if name is None:
         return None
     kernel = load_kernel(name)
-    return kernel.name, traffic(kernel.steps(case.record.problem), case.record.problem)
+    moved = kernel.traffic(case.problem)
+    return None if moved is None else (kernel.name, moved)
 
 
 def _traffic_table(case: Case, own: Traffic) -> Table:
-    moved = {case.record.kernel.name: own}
+    moved = {case.kernel.name: own}
     baseline = _baseline(case)
     if baseline is not None:
         moved[baseline[0]] = baseline[1]
@@ -219,7 +218,7 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
     if baseline is None or own is None:
         return
     name, moved = baseline
-    problem = case.record.problem
+    problem = case.problem
     kernel = load_kernel(name)
     passes = len(kernel.steps(problem))
     reads, writes = _polynomials(kernel)
@@ -247,8 +246,7 @@ def _polynomial(elements: int, cols: int) -> str:
 
 def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Document:
     """Return what a *kernel* of torch operations moves, step by step, and the least time for it."""
-    steps = kernel.steps(problem)
-    moved = traffic(steps, problem)
+    steps, moved = kernel.steps(problem), kernel.traffic(problem) or Traffic(0, 0)
     reads, writes = _polynomials(kernel)
     cols = 1000
     elements = kernel.steps(Problem(1, cols))
@@ -338,7 +336,7 @@ def the_memory(cases: tuple[Case, ...]) -> Section:
     """Explain the bytes that have to move, against the naive softmax, and the time they take."""
     moved = cases[0].record.traffic
     if moved is None:
-        return Section("Memory", (), (traffic_unknown(cases[0].record.kernel),))
+        return Section("Memory", (), (traffic_unknown(cases[0].kernel),))
     sentences = (
         *said_of_each(cases[:1], _traffic_sentences),
         *said_of_each(cases, _floor_sentences),

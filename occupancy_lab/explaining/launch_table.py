@@ -29,7 +29,7 @@ from occupancy_lab.text.words import cell, listed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from occupancy_lab.record import LaunchRecord
+    from occupancy_lab.record import Record
     from occupancy_lab.table.view import Exports, View
     from occupancy_lab.text.document import Block
 
@@ -92,7 +92,9 @@ class ComparedLaunches(DryRun):
         alike = [row[0] for row in rows if len(set(row[1:])) == 1 and row[1] != "-"]
         headers = ("", *names)
         sentences = [f"Alike in all: {listed(alike)}."] if alike and len(records) > 1 else []
-        sentences += [f"{literal(run.kernel)}: {literal(run.reason)}." for run in self.failures]
+        sentences += [
+            f"{literal(run.kernel)}: {literal(run.failure.reason)}." for run in self.failures
+        ]
         return Document(
             f"{literal(self.runs[0].kernel)}: what differs by {literal(listed(knobs))}",
             (f"{len(records)} of {len(self.runs)} compile and fit.",),
@@ -145,11 +147,11 @@ class RankedLaunches(DryRun):
             (*sections, Section("", (), tuple(sentences))),
         )
 
-    def _ranked_on(self, title: str) -> list[LaunchRecord]:
+    def _ranked_on(self, title: str) -> list[Record]:
         return [one for one in self.records if one.title == title and one.prediction is not None]
 
     def _ranking(
-        self, title: str, found: Sequence[LaunchRecord], knobs: Sequence[str], *, caption: bool
+        self, title: str, found: Sequence[Record], knobs: Sequence[str], *, caption: bool
     ) -> Section:
         rows = tuple(
             (

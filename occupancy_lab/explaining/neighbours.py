@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import Launch
-    from occupancy_lab.record import LaunchRecord
+    from occupancy_lab.record import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Neighbour:
 
     name: str
     value: int
-    record: LaunchRecord | None
+    record: Record | None
     status: str = ""
     reason: str = ""
     """Why the change has no effect on the binary, as a sentence; "" where it has."""
@@ -39,7 +39,7 @@ class Neighbour:
 class Tried:
     """A launch's record and its neighbours'."""
 
-    record: LaunchRecord
+    record: Record
     neighbours: tuple[Neighbour, ...] = ()
 
     @property
@@ -70,17 +70,17 @@ class Tried:
         return best if rank(record) > rank(self.record) else None
 
 
-def predicted_us(record: LaunchRecord) -> float:
+def predicted_us(record: Record) -> float:
     """Return the predicted time of a launch, us; infinity where there is none."""
     return math.inf if record.prediction is None else record.prediction.us
 
 
-def have_times(records: Iterable[LaunchRecord]) -> bool:
+def have_times(records: Iterable[Record]) -> bool:
     """Tell whether a time is predicted of every one of *records*."""
     return all(record.prediction is not None for record in records)
 
 
-def first_of(records: Sequence[LaunchRecord]) -> LaunchRecord:
+def first_of(records: Sequence[Record]) -> Record:
     """Return the one of *records* that is predicted to be the fastest.
 
     Where not all have a time it is the one that spills least, and then keeps most warps resident.
@@ -90,13 +90,13 @@ def first_of(records: Sequence[LaunchRecord]) -> LaunchRecord:
     return max(records, key=rank)
 
 
-def rank(record: LaunchRecord) -> tuple[int, float]:
+def rank(record: Record) -> tuple[int, float]:
     """Return what a launch is ranked by where no time is known: spills, then resident warps."""
     calculation = record.calculation
     return -(calculation.resources.local_bytes or 0), calculation.occupancy.occupancy
 
 
-def changes(record: LaunchRecord) -> Iterator[tuple[str, int]]:
+def changes(record: Record) -> Iterator[tuple[str, int]]:
     """Return what to change: half and twice the warps, a stage fewer and more.
 
     Where registers alone limit, a cap on them too (NVIDIA), or a wave more per SIMD (AMD).
@@ -123,13 +123,11 @@ class Maker(Protocol):
     def prepare(self, wanted: Iterable[tuple[Any, Launch, Gpu]]) -> None:
         """Compile *wanted*, several at a time where that can be."""
 
-    def make(self, function: Any, launch: Launch, gpu: Gpu) -> LaunchRecord:
+    def make(self, function: Any, launch: Launch, gpu: Gpu) -> Record:
         """Return the record of *launch* on *gpu*; raises where it has none."""
 
 
-def try_neighbours(
-    records: Sequence[LaunchRecord], function: Any, maker: Maker
-) -> tuple[Tried, ...]:
+def try_neighbours(records: Sequence[Record], function: Any, maker: Maker) -> tuple[Tried, ...]:
     """Return *records* of launches of *function*, each with its neighbours made by *maker*."""
     wanted = [
         (
@@ -155,7 +153,7 @@ def try_neighbours(
     return tuple(map(Tried, records, map(tuple, found)))
 
 
-def _no_effect(record: LaunchRecord, other: LaunchRecord, name: str) -> str:
+def _no_effect(record: Record, other: Record, name: str) -> str:
     """Return as a sentence why another value of *name* gives the same binary; "" where not."""
     own, same = record.calculation.resources, other.calculation.resources
     if own.binary is None or (own.binary, own.num_warps) != (same.binary, same.num_warps):
@@ -163,7 +161,7 @@ def _no_effect(record: LaunchRecord, other: LaunchRecord, name: str) -> str:
     return f"{name} has no effect on the binary: {_reason(record, name)}."
 
 
-def _reason(record: LaunchRecord, name: str) -> str:
+def _reason(record: Record, name: str) -> str:
     resources, target = record.calculation.resources, record.calculation.gpu.target
     if name != "num_stages":
         return "the compiler stays below that limit by itself"

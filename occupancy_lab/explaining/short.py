@@ -15,7 +15,6 @@ from occupancy_lab.explaining.launch import resident_words, work_word
 from occupancy_lab.explaining.limits import held_in_short, step_sentences
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.kernel import Grid
 from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import compared, listed, microseconds, resource_word, said_of_each
 
@@ -134,7 +133,7 @@ def glossary() -> Document:
 
 def write_short(cases: tuple[Case, ...]) -> Document:
     """Return the explanation of *cases* that fits a screen."""
-    kernel, problem = cases[0].record.kernel, cases[0].record.problem
+    kernel, problem = cases[0].kernel, cases[0].problem
     return Document(
         f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on"
         f" {listed([case.title for case in cases])}",
@@ -170,14 +169,14 @@ def _origin(case: Case, knob: str) -> str:
 
 
 def _knob(case: Case, knob: str) -> str:
-    return f"{getattr(case.record.config, knob)}, {_origin(case, knob)}"
+    return f"{getattr(case.config, knob)}, {_origin(case, knob)}"
 
 
 def _programs(case: Case) -> str:
     plan = case.record.plan
     if plan.num_programs is None:
         return "not known"
-    if case.record.kernel.grid is not Grid.PERSISTENT:
+    if not case.record.plan.is_persistent:
         return f"{plan.num_programs}, one per {work_word(case)}"
     if plan.resident_programs == plan.num_programs:
         return f"{resident_words(case)}, GPU full"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.explaining.launch import megabytes, work_word
-from occupancy_lab.kernel import Grid, load_kernel
+from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import limiter_words
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.text.words import (
     article,
     change,
@@ -21,7 +20,7 @@ from occupancy_lab.text.words import (
     error_words,
     microseconds,
 )
-from occupancy_lab.throughput.predict import predict_all
+from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, LaunchPlan, Occupancy, Prediction, Resources
+    from occupancy_lab.launch import Launch
+    from occupancy_lab.values import Config, LaunchPlan, Prediction, Resources
 
-    WantedLaunch: TypeAlias = tuple[Kernel, Config, Resources, Occupancy | None]
-    """What is predicted; without an occupancy, with as many programs as fit."""
+    WantedLaunch: TypeAlias = tuple[Launch, Resources, int | None]
+    """What is predicted, with so many programs per multiprocessor; None: as many as fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def timing(case: Case) -> Timing | None:
         return None
     programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs
-    seen = sees_stages(case.record.config, case.record.resources)
+    seen = sees_stages(case.config, case.record.resources)
     wanted = {
         "more_programs": None if more is None or all_at_once(case) else _with_programs(case, more),
         "one_fewer": _with_programs(case, programs - 1) if programs > 1 else None,
@@ -114,25 +113,33 @@ def all_at_once(case: Case) -> bool:
 
 def _with_programs(case: Case, programs: int) -> WantedLaunch:
     record = case.record
-    fits = dataclasses.replace(record.occupancy, programs_per_multiprocessor=programs)
-    return record.kernel, record.config, record.resources, fits
+    return record.launch, record.resources, programs
 
 
 def _with_single_stage(case: Case) -> WantedLaunch | None:
-    kernel, config = case.record.kernel, case.record.config
-    if kernel.grid is not Grid.PERSISTENT or config.num_stages == 1:
+    if not case.record.plan.is_persistent or case.config.num_stages == 1:
         return None
-    return kernel, dataclasses.replace(config, num_stages=1), case.single_stage, None
+    return _single_stage(case.record.launch), case.single_stage, None
+
+
+def _single_stage(launch: Launch) -> Launch:
+    return dataclasses.replace(launch, keywords={**launch.keywords, "num_stages": 1})
 
 
 def _with_row_programs(case: Case) -> WantedLaunch | None:
-    kernel, without_loop = case.record.kernel, opened(case.single_stage)
-    single = dataclasses.replace(case.record.config, num_stages=1)
+    kernel, without_loop = case.kernel, opened(case.single_stage)
+    launch = _single_stage(case.record.launch)
     if case.row_kernel is not None:
-        return load_kernel(ROW_KERNELS[str(case.kernel_name)]), single, case.row_kernel, None
-    if kernel.grid is not Grid.PERSISTENT or kernel.work is not None or without_loop is None:
+        return launch_of_rows(case), case.row_kernel, None
+    if not case.record.plan.is_persistent or kernel.work is not None or without_loop is None:
         return None
-    return dataclasses.replace(kernel, grid=Grid.ROWS), single, without_loop, None
+    return dataclasses.replace(launch, grid=(case.record.plan.work,)), without_loop, None
+
+
+def launch_of_rows(case: Case) -> Launch:
+    """Return the launch of the kernel that does the same with one program per row, in one stage."""
+    rows = load_kernel(ROW_KERNELS[str(case.kernel_name)])
+    return rows.launch(case.problem, dataclasses.replace(case.config, num_stages=1))
 
 
 def opened(resources: Resources) -> Resources | None:
@@ -148,20 +155,24 @@ def opened(resources: Resources) -> Resources | None:
 
 def predicted_launches(
     case: Case, launches: Iterable[WantedLaunch]
-) -> list[tuple[LaunchPlan, Prediction | None]]:
-    """Return the plan and the prediction of launches on the problem and the GPU of *case*.
+) -> list[tuple[LaunchPlan | None, Prediction | None]]:
+    """Return the plan and the prediction of launches on the GPU of *case*.
 
-    As many programs are resident as fit, or as a launch's occupancy says.
+    As many programs are resident as fit, or as a launch says.
     """
-    problem, gpu = case.record.problem, case.record.gpu
-    planned = []
-    for kernel, config, resources, given in launches:
-        fits = given or occupancy(resources, gpu.architecture)
-        programs = fits.programs_per_multiprocessor
-        plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
-        planned.append((kernel, problem, config, resources, fits, plan))
-    predicted = predict_all(planned, gpu)
-    return [(launch[-1], found) for launch, found in zip(planned, predicted, strict=True)]
+    gpu, planned = case.record.gpu, []
+    for launch, resources, given in launches:
+        fits = given
+        if fits is None:
+            fits = occupancy(resources, gpu.architecture).programs_per_multiprocessor
+        stages = int(str(launch.keywords.get("num_stages", 1)))
+        one = PlannedLaunch.of(launch.grid, launch.work, stages, resources, fits, gpu)
+        planned.append(one)
+    predicted = predict(planned, gpu)
+    return [
+        (None if one is None else one.plan, found)
+        for one, found in zip(planned, predicted, strict=True)
+    ]
 
 
 def bound_sentence(timing: Timing) -> str:
@@ -205,8 +216,8 @@ def _latency_reason(timing: Timing, us: str) -> str:
 def _issue_reason(timing: Timing, us: str) -> str:
     case = timing.case
     record, mp = case.record, case.architecture.multiprocessor_word
-    resources, warps = record.resources, count(record.config.num_warps, case.architecture.warp_word)
-    looped = record.kernel.grid is Grid.PERSISTENT and resources.loop_instructions is not None
+    resources, warps = record.resources, count(case.config.num_warps, case.architecture.warp_word)
+    looped = record.plan.is_persistent and resources.loop_instructions is not None
     instructions = resources.loop_instructions if looped else resources.instructions
     return (
         f"Issue bounds it: {article(mp)} {mp} issues {instructions} instructions for each of"
@@ -378,8 +389,8 @@ STAGES_REASONS = {
 
 def unseen_stages(case: Case) -> Iterator[str]:
     """Say where the prediction does not see what num_stages does."""
-    stages, shared = case.record.config.num_stages, case.architecture.shared_word
-    seen = sees_stages(case.record.config, case.record.resources)
+    stages, shared = case.config.num_stages, case.architecture.shared_word
+    seen = sees_stages(case.config, case.record.resources)
     if case.record.prediction is not None and not seen:
         yield (
             f"The prediction does not see what num_stages {stages} loads ahead: the loop has no"
@@ -390,10 +401,10 @@ def unseen_stages(case: Case) -> Iterator[str]:
 def stages_sentences(timing: Timing) -> Iterator[str]:
     """Say what num_stages does to the time here."""
     case, single = timing.case, timing.single_stage
-    stages, shared = case.record.config.num_stages, case.architecture.shared_word
-    if case.record.kernel.grid is not Grid.PERSISTENT or stages == 1:
+    stages, shared = case.config.num_stages, case.architecture.shared_word
+    if not case.record.plan.is_persistent or stages == 1:
         return
-    if not sees_stages(case.record.config, case.record.resources):
+    if not sees_stages(case.config, case.record.resources):
         yield from unseen_stages(case)
         return
     times = _times(case, timing, "single_stage")

@@ -30,7 +30,7 @@ from occupancy_lab.measuring.process import (
     chosen_devices,
     measure_launches,
 )
-from occupancy_lab.record import compile_record
+from occupancy_lab.record import compile_matrix
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.record import Record
+    from occupancy_lab.record import MatrixRecord
     from occupancy_lab.values import Config, Prediction, Problem
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
@@ -182,7 +182,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
                 f"block_size, num_warps and num_stages are the {KERNEL}'s, which is not to be timed"
             )
         config = chosen_config(found, problem, gpu, chosen)
-        record = compile_record(named, problem, config, gpu, compiler)
+        record = compile_matrix(named, problem, config, gpu, compiler)
         waiting = [_untimed(provider, name, record, compiler) for provider in asked]
     launches = [(problem, launch) for _, launch in waiting if launch is not None]
     measured = iter(measure_launches(launches, runs=runs, devices=devices, journal=journal))
@@ -211,7 +211,7 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
 
 
 def _untimed(
-    provider: str, kernel: str, record: Record, compiler: Compiler
+    provider: str, kernel: str, record: MatrixRecord, compiler: Compiler
 ) -> tuple[ProviderRow, TimedLaunch | None]:
     """Return a row without a time, and what to launch for one; None where it does not fit."""
     plan, problem = record.plan, record.problem
@@ -223,7 +223,7 @@ def _untimed(
         config = chosen_config(softmax, problem, record.gpu, {})
         try:
             named = NamedKernel(kernel, softmax)
-            record = compile_record(named, problem, config, record.gpu, compiler)
+            record = compile_matrix(named, problem, config, record.gpu, compiler)
         except DoesNotFitError as error:
             refused = Measurement("does not fit", None, str(error))
             return ProviderRow(provider, record.traffic, refused, config), None

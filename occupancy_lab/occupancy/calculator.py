@@ -25,8 +25,7 @@ from occupancy_lab.values import Clusters, NextStep, Resources
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, Occupancy, Problem, TutorialOccupancy
+    from occupancy_lab.values import Occupancy, TutorialOccupancy
 
 
 def _ctas_per_sm(programs: Any, gpu: Gpu, where: Where) -> Any:
@@ -234,12 +233,9 @@ def _what_would_fit(resources: Resources, architecture: Architecture, num_stages
     return ""
 
 
-def check_together(
-    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, resident: int | None
-) -> None:
-    """Raise DoesNotFitError where *gpu* holds fewer programs than wait for each other."""
-    needed = 0 if kernel.together is None else kernel.together(problem, config)
-    if resident is not None and resident < needed:
+def check_together(needed: int, gpu: Gpu, resident: int | None) -> None:
+    """Raise DoesNotFitError where *gpu* holds fewer than the *needed* that wait for each other."""
+    if needed > 1 and resident is not None and resident < needed:
         msg = (
             f"{gpu.title} holds {count(resident, 'program')} of this kernel at once, and {needed}"
             " wait for each other: all of them must be resident"

@@ -24,9 +24,8 @@ from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.sweeping.grid import compile_tasks, grid_tasks
-from occupancy_lab.throughput.predict import predict_all
+from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import INT32_MAX, Failure, Problem, Resources
 
 if TYPE_CHECKING:
@@ -109,6 +108,13 @@ class Candidate:
     resources: Resources
     occupancy: Occupancy
 
+    def planned(self, problem: Problem, gpu: Gpu) -> PlannedLaunch | None:
+        """Return its launch on *problem*; None where that is no launch."""
+        fits, stages = self.occupancy.programs_per_multiprocessor, self.config.num_stages
+        grid = self.kernel.launched_grid(problem, self.config)
+        work = self.kernel.launched_work(problem, self.config)
+        return PlannedLaunch.of(grid, work, stages, self.resources, fits, gpu)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -139,30 +145,21 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
     wide = problem.rows * max(problem.cols, *(one.stride for one in matrices)) > INT32_MAX
     typical = dataclasses.replace(problem, rows=_typical_rows(problem.rows))
     candidates = _candidates(tuple(kernels), typical, tuple(matrices), gpu, wide=wide)
-    launches = [
-        (
-            *(one.kernel, problem, one.config, one.resources, one.occupancy),
-            plan_launch(
-                one.kernel,
-                problem,
-                one.config,
-                one.occupancy.programs_per_multiprocessor,
-                gpu.multiprocessors,
-            ),
-        )
-        for one in candidates
-        if one.kernel.configs is None or _is_taken(one, problem, gpu)
+    taken = [
+        one for one in candidates if one.kernel.configs is None or _is_taken(one, problem, gpu)
     ]
-    predicted = zip(launches, predict_all(launches, gpu), strict=True)
+    launches = [one.planned(problem, gpu) for one in taken]
     known = [
-        (launch, found)
-        for launch, found in predicted
-        if found is not None and (launch[-1].num_programs or 0) <= GRID_LIMITS[0]
+        (one, launch.plan, found)
+        for one, launch, found in zip(taken, launches, predict(launches, gpu), strict=True)
+        if launch is not None
+        and found is not None
+        and (launch.plan.num_programs or 0) <= GRID_LIMITS[0]
     ]
     if not known:
         refuse(f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it")
-    (kernel, _, config, _, _, plan), best = min(known, key=lambda one: one[1].us)
-    return Choice(kernel, problem, config, plan, best, gpu.target)
+    chosen, plan, best = min(known, key=lambda one: one[-1].us)
+    return Choice(chosen.kernel, problem, chosen.config, plan, best, gpu.target)
 
 
 def _is_taken(one: Candidate, problem: Problem, gpu: Gpu) -> bool:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.record import record_of
+from occupancy_lab.record import ask, matrix_record
 from occupancy_lab.sweeping.recorded import latest_launches
 from occupancy_lab.text.words import count
 from occupancy_lab.throughput.predict import row_config, row_problem, row_resources
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Record
+    from occupancy_lab.record import MatrixRecord
     from occupancy_lab.reporting.source import Source
     from occupancy_lab.values import Config, Problem
 
@@ -43,19 +43,14 @@ def tutorial_name(problem: Problem, gpu: Gpu) -> Name:
     return TUTORIAL_KERNEL, config
 
 
-def row_record(row: Row, gpu: Gpu) -> Record:
+def row_record(row: Row, gpu: Gpu) -> MatrixRecord:
     """Return the record of a row that was compiled and fits *gpu*."""
-    return record_of(
-        load_kernel(str(row["kernel"])),
-        row_problem(row),
-        row_config(row),
-        gpu,
-        row_resources(row),
-        triton=str(row["triton_version"]),
-    )
+    name, triton = str(row["kernel"]), str(row["triton_version"])
+    asked = ask(NamedKernel(name, load_kernel(name)), row_problem(row), row_config(row), gpu)
+    return matrix_record(asked, row_resources(row), triton=triton)
 
 
-def tutorial_us(record: Record) -> float | None:
+def tutorial_us(record: MatrixRecord) -> float | None:
     """Return the predicted time of a launch with the num_programs of the tutorial's formula.
 
     None where the formula fails, the launch is refused, or nothing is predicted of it.

@@ -26,9 +26,10 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import Grid
+from occupancy_lab.launch import Launch
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
-from occupancy_lab.record import compilation
+from occupancy_lab.record import Failed, Matrix, ask, records_of
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.values import Config, Failure, Resources
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.record import Asked, Record
     from occupancy_lab.values import Problem
 
     Outcome = Resources | Failure
@@ -71,10 +72,24 @@ class Task:
             return failure_of(error)
         return None
 
-    def compilation(self) -> Compilation:
-        """Return what is compiled."""
+    def asked(self) -> Asked:
+        """Return its launch; InputError where the kernel cannot be launched so."""
         named = NamedKernel(self.kernel_name, self.kernel)
-        return compilation(named, self.problem, self.config, self.gpu.target)
+        return ask(named, self.problem, self.config, self.gpu)
+
+    def refused(self, failure: Failure, triton: str) -> Failed:
+        """Return it as a launch that has no record because of *failure*."""
+        return Failed(
+            kernel=self.kernel.name,
+            launch=Launch((), {}),
+            arguments={},
+            constexprs=(),
+            options={},
+            gpu=self.gpu,
+            matrix=Matrix(self.kernel, self.problem, self.config),
+            failure=failure,
+            triton_version=triton,
+        )
 
 
 def expand(  # noqa: PLR0913 - one argument a dimension of the grid
@@ -260,10 +275,20 @@ def run_tasks(tasks: Sequence[Task], compiler: Compiler) -> pd.DataFrame:
         outcomes = compile_tasks(tasks, compiler)
     except UnfinishedError as interrupt:
         outcomes, unfinished = interrupt.finished, interrupt
-    table = make_table(outcomes, compiler.environment.triton)
+    table = make_table(task_runs(outcomes, compiler.environment.triton))
     if unfinished is not None:
         raise UnfinishedError(table) from unfinished
     return table
+
+
+def task_runs(outcomes: Sequence[tuple[Task, Outcome]], triton: str) -> list[Record | Failed]:
+    """Return what becomes of tasks that the Triton of version *triton* compiled, in their order."""
+    compiled = [(task.asked(), one) for task, one in outcomes if isinstance(one, Resources)]
+    records = iter(records_of(*zip(*compiled, strict=True), triton=triton) if compiled else ())
+    return [
+        task.refused(one, triton) if isinstance(one, Failure) else next(records)
+        for task, one in outcomes
+    ]
 
 
 def compile_tasks(tasks: Sequence[Task], compiler: Compiler) -> list[tuple[Task, Outcome]]:
@@ -275,7 +300,7 @@ def compile_tasks(tasks: Sequence[Task], compiler: Compiler) -> list[tuple[Task,
     wanted = [task for task in tasks if task not in refused]
     unfinished = None
     try:
-        outcomes = compiler.compile([task.compilation() for task in wanted])
+        outcomes = compiler.compile([task.asked().compilation for task in wanted])
     except UnfinishedError as interrupt:
         outcomes, unfinished = interrupt.finished, interrupt
     compiled = {**refused, **dict(zip(wanted, outcomes, strict=True))}

@@ -7,15 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.kernel import Grid
-from occupancy_lab.occupancy.planning import kernel_traffic
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
+    from occupancy_lab.values import LaunchPlan, Resources, Traffic, Work
 
 STALL_CYCLES = 2.7
 """Stall cycles per instruction where the binary does not tell, as AMD's do not: the mean of 4,900
@@ -73,48 +69,48 @@ class Features:
 
 
 def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
+    work: Work,
+    num_stages: int,
     resources: Resources,
     programs_per_multiprocessor: int,
     plan: LaunchPlan,
     gpu: Gpu,
 ) -> Features | None:
-    """Return a launch's features; None where one is not known of kernel, GPU or binary.
+    """Return a launch's features; None where one is not known of the launch, the GPU or the binary.
 
-    None too where fewer programs fit than wait for each other.
+    None too where the kernel has a loop and *work* does not say how often it runs, for tensor cores
+    and clusters, which the model does not know, and where fewer programs fit than wait for each
+    other.
     """
-    moved = kernel_traffic(kernel, problem)
-    if moved is None or (kernel.together is not None and plan.num_programs == 0):
+    looped = resources.loop_instructions is not None
+    unknown = work.traffic is None or (looped and work.passes is None) or plan.num_programs == 0
+    if unknown or resources.tensor_instructions or resources.num_ctas > 1 or work.traffic is None:
         return None
-    passes = kernel.passes(problem, config) if kernel.passes and resources.loop_instructions else 1
+    passes = (work.passes or 1) if looped else 1
     if passes > 1 and plan.num_programs and gpu.multiprocessors:
         # A block is a piece of work, and the programs of few rows are on few multiprocessors.
         gpu = dataclasses.replace(gpu, multiprocessors=min(gpu.multiprocessors, plan.num_programs))
         plan = dataclasses.replace(plan, work=plan.work * passes)
     return launch_features(
-        resources.replace(num_warps=config.num_warps),
-        moved,
+        resources,
+        work.traffic,
         programs_per_multiprocessor,
         plan,
         gpu,
-        num_stages=config.num_stages,
-        loops=resources.loop_instructions is not None
-        and (passes > 1 or kernel.grid is Grid.PERSISTENT),
-        item_bytes=problem.item_bytes,
-        exchanges=kernel.exchanges * _slowest(kernel, problem, config),
+        num_stages=num_stages,
+        loops=looped and (passes > 1 or plan.is_persistent),
+        item_bytes=work.item_bytes,
+        exchanges=work.exchanges * _slowest(work.together),
     )
 
 
-def _slowest(kernel: Kernel, problem: Problem, config: Config) -> float:
-    """Return how late the slowest of the programs is that wait for each other, in deviations.
+def _slowest(programs: int) -> float:
+    """Return how late the slowest of *programs* is that wait for each other, in deviations.
 
     The latest of n times that are normally distributed is sqrt(2 ln n) late, the leading term of
     extreme value theory. With the doublings of n instead, 16 to 32 programs were predicted 20 % too
     slow, and with one time for any number 2 programs 6 % (H200).
     """
-    programs = 2 if kernel.together is None else kernel.together(problem, config)
     return math.sqrt(2.0 * math.log(programs))
 
 

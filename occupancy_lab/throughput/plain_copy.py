@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.occupancy.planning import plan_grid
-from occupancy_lab.throughput.features import launch_features
-from occupancy_lab.values import Resources, Traffic
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.throughput.features import features
+from occupancy_lab.values import Resources, Work
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
@@ -39,8 +39,9 @@ def copy_launch(total_bytes: int, gpu: Gpu) -> Features | None:
     )
     programs = calculate(resources, gpu).occupancy.programs_per_multiprocessor
     written = total_bytes // 2
-    plan = plan_grid((max(-(-written // BLOCK_BYTES), 1),), None)
-    return launch_features(resources, Traffic(total_bytes - written, written), programs, plan, gpu)
+    work = Work(total_bytes - written, written)
+    plan = plan_launch((max(-(-written // BLOCK_BYTES), 1),), work, None)
+    return None if plan is None else features(work, 1, resources, programs, plan, gpu)
 
 
 def further_launches(total_bytes: int, gpu: Gpu) -> int:

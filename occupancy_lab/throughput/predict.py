@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.kernel import Grid
-from occupancy_lab.occupancy.planning import plan_launch, traffic
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.throughput.calibrations import calibration_for
-from occupancy_lab.throughput.features import features, launch_features, stack
+from occupancy_lab.throughput.features import features, stack
 from occupancy_lab.throughput.model import launch_times, overfull_us
 from occupancy_lab.throughput.plain_copy import copy_launch, further_launches
-from occupancy_lab.values import Config, Part, Prediction, Problem, Resources
+from occupancy_lab.values import Config, Part, Prediction, Problem, Resources, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,77 +23,75 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.throughput.features import Features
     from occupancy_lab.throughput.model import LaunchTimes
-    from occupancy_lab.values import LaunchPlan, Occupancy, Traffic
+    from occupancy_lab.values import LaunchPlan, Work
 
 
-def predict(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    resources: Resources,
-    occupancy: Occupancy,
-    plan: LaunchPlan,
-    gpu: Gpu,
-) -> Prediction | None:
-    """Return how long a launch takes; None where the GPU, the binary or the traffic is not known.
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """What a prediction takes of a launch besides the GPU."""
 
-    The model is `occupancy_lab.throughput.model`'s; its constants are those of a calibration of
-    this GPU, or else worked out from its data sheet, and the prediction says which. Where *plan*
-    has more programs than fit, those left over are counted too.
+    work: Work
+    num_stages: int
+    resources: Resources
+    programs_per_multiprocessor: int
+    plan: LaunchPlan
+
+    @classmethod
+    def of(  # noqa: PLR0913, PLR0917 - what a plan depends on
+        cls,
+        grid: Sequence[int] | None,
+        work: Work,
+        num_stages: int,
+        resources: Resources,
+        programs_per_multiprocessor: int,
+        gpu: Gpu,
+    ) -> PlannedLaunch | None:
+        """Return a launch with so many programs resident on each multiprocessor of *gpu*.
+
+        None where how much there is to do is not known.
+        """
+        programs, multiprocessors = programs_per_multiprocessor, gpu.multiprocessors
+        resident = None if multiprocessors is None else programs * multiprocessors
+        plan = plan_launch(grid, work, resident)
+        return None if plan is None else cls(work, num_stages, resources, programs, plan)
+
+    def features(self, gpu: Gpu) -> Features | None:
+        """Return what the model needs to know of it on *gpu*; None where that is not known."""
+        programs = self.programs_per_multiprocessor
+        if not programs or not (self.work.traffic and self.work.traffic.total_bytes):
+            return None
+        return features(self.work, self.num_stages, self.resources, programs, self.plan, gpu)
+
+
+def predict(
+    launches: Sequence[PlannedLaunch | None], gpu: Gpu, basis: Basis | None = None
+) -> list[Prediction | None]:
+    """Return how long each launch takes; None where GPU, binary, traffic or loop is not known.
+
+    The model is `occupancy_lab.throughput.model`'s; its constants are *basis*, else those of a
+    calibration of this GPU or worked out from its data sheet, and the prediction says which. No
+    launch takes less than its bytes at the bandwidth of the data sheet. Where a plan has more
+    programs than fit, those left over are counted too.
     """
-    return predict_all([(kernel, problem, config, resources, occupancy, plan)], gpu)[0]
-
-
-PlannedLaunch: TypeAlias = "tuple[Kernel, Problem, Config, Resources, Occupancy, LaunchPlan]"
-"""What `predict` takes of a launch besides the GPU."""
-
-
-def predict_all(launches: Sequence[PlannedLaunch], gpu: Gpu) -> list[Prediction | None]:
-    """Return what `predict` returns of each of *launches*, and None where no program fits."""
-    basis = calibration_for(gpu)
-    if basis is None:
-        return [None] * len(launches)
-    known, totals = {}, {}
-    for place, (kernel, problem, config, resources, occupancy, plan) in enumerate(launches):
-        programs = occupancy.programs_per_multiprocessor
-        launch = features(kernel, problem, config, resources, programs, plan, gpu)
-        if launch is not None and programs:
-            known[place] = launch
-            totals[place] = traffic(kernel.steps(problem), problem).total_bytes
+    basis = basis or calibration_for(gpu)
     found: list[Prediction | None] = [None] * len(launches)
-    together = predictions([*known.values()], [*totals.values()], gpu, basis)
-    for (place, launch), prediction in zip(known.items(), together, strict=True):
-        num_programs, total = launches[place][-1].num_programs or 0, totals[place]
-        strides = launches[place][0].grid is Grid.PERSISTENT and launch.loops
+    if basis is None:
+        return found
+    known = [
+        (place, one, launch)
+        for place, one in enumerate(launches)
+        if one is not None and (launch := one.features(gpu)) is not None
+    ]
+    totals = [one.work.known_bytes or 0 for _, one, _ in known]
+    predicted = predictions([launch for *_, launch in known], totals, gpu, basis)
+    for (place, one, launch), total, prediction in zip(known, totals, predicted, strict=True):
+        num_programs, longer = one.plan.num_programs or 0, prediction
+        strides = one.plan.is_persistent and launch.loops
         if strides and num_programs > launch.programs * launch.multiprocessors:
-            longer = overfull_us(launch, basis.constants, num_programs)
-            prediction = _longer(prediction, longer, total)  # noqa: PLW2901 - the same, with its end
-        found[place] = prediction
+            us = overfull_us(launch, basis.constants, num_programs)
+            longer = _longer(prediction, us, total)
+        found[place] = longer
     return found
-
-
-def predict_launch(
-    resources: Resources, moved: Traffic, occupancy: Occupancy, plan: LaunchPlan, gpu: Gpu
-) -> Prediction | None:
-    """Return how long a launch of any kernel takes that moves *moved*.
-
-    It is no less than its bytes take at the bandwidth of the data sheet. A kernel with a loop,
-    tensor cores or clusters has no prediction: the binary does not say how often a loop runs, and
-    the model knows neither of the others. None too where the GPU or the binary leaves it open.
-    """
-    basis, least = calibration_for(gpu), moved.floor_us(gpu.bandwidth_gbs)
-    simple = (
-        resources.loop_instructions is None
-        and not resources.tensor_instructions
-        and resources.num_ctas == 1
-    )
-    programs = occupancy.programs_per_multiprocessor
-    launch = launch_features(resources, moved, programs, plan, gpu) if simple else None
-    if launch is None or basis is None or least is None or not moved.total_bytes:
-        return None
-    found = predictions([launch], [moved.total_bytes], gpu, basis)[0]
-    us = max(found.us, least)
-    return dataclasses.replace(found, us=us, gbs=moved.total_bytes / us / 1e3)
 
 
 def predictions(
@@ -111,14 +108,16 @@ def predictions(
         for total, us in zip(copies, found.total[len(launches) :], strict=True)
     }
     return [
-        _prediction(found, place, moved, copy_us[moved], basis)
+        _prediction(found, place, Traffic(moved, 0), copy_us[moved], gpu, basis)
         for place, moved in enumerate(total_bytes)
     ]
 
 
-def _prediction(
-    found: LaunchTimes, place: int, moved: int, copy_us: float, basis: Basis
+def _prediction(  # noqa: PLR0913, PLR0917 - what it is made of
+    found: LaunchTimes, place: int, traffic: Traffic, copy_us: float, gpu: Gpu, basis: Basis
 ) -> Prediction:
+    moved = traffic.total_bytes
+
     def us(name: str) -> float:
         return float(getattr(found, name)[place])
 
@@ -129,9 +128,10 @@ def _prediction(
         Part("bandwidth", us("bandwidth")),
         Part("tail", us("tail")),
     )
+    total = max(us("total"), traffic.floor_us(gpu.bandwidth_gbs) or 0.0)
     return Prediction(
-        us=us("total"),
-        gbs=moved / us("total") / 1e3,
+        us=total,
+        gbs=moved / total / 1e3,
         copy_gbs=moved / copy_us / 1e3,
         parts=parts,
         basis=basis.words,
@@ -171,19 +171,17 @@ def row_resources(row: Mapping[Any, Any]) -> Resources:
     return Resources(**known)
 
 
-def row_features(row: Mapping[Any, Any], kernel: Kernel, gpu: Gpu) -> Features | None:
-    """Return the features of a row's launch with as many programs as planned.
-
-    None where one of them is not known.
-    """
+def row_launch(row: Mapping[Any, Any], kernel: Kernel, gpu: Gpu) -> PlannedLaunch | None:
+    """Return a row's launch with as many programs as planned; None where no program fits."""
     import pandas as pd
 
-    if pd.isna(row["programs_per_multiprocessor"]):
+    programs = row["programs_per_multiprocessor"]
+    if pd.isna(programs):
         return None
     problem, config = row_problem(row), row_config(row)
-    programs = int(row["programs_per_multiprocessor"])
-    plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)
-    return features(kernel, problem, config, row_resources(row), programs, plan, gpu)
+    grid, work = kernel.launched_grid(problem, config), kernel.launched_work(problem, config)
+    resources = row_resources(row)
+    return PlannedLaunch.of(grid, work, config.num_stages, resources, int(programs), gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +199,16 @@ def predict_rows(
     rows: pd.DataFrame, kernels: Mapping[str, Kernel], gpu: Gpu, basis: Basis
 ) -> list[RowPrediction]:
     """Return what is predicted of those of *rows*, all of *gpu*, that can be predicted."""
-    places, launches, totals = [], [], []
-    for place, row in enumerate(rows.to_dict("records")):
-        kernel = kernels[str(row["kernel"])]
-        launch = row_features(row, kernel, gpu)
-        if launch is not None:
-            problem = row_problem(row)
-            places.append(place)
-            launches.append(launch)
-            totals.append(traffic(kernel.steps(problem), problem).total_bytes)
-    found = zip(places, totals, predictions(launches, totals, gpu, basis), strict=True)
-    return [RowPrediction(place, total, prediction) for place, total, prediction in found]
+    launches = [
+        row_launch(row, kernels[str(row["kernel"])], gpu) for row in rows.to_dict("records")
+    ]
+    return [
+        RowPrediction(place, launch.work.known_bytes or 0, prediction)
+        for place, (launch, prediction) in enumerate(
+            zip(launches, predict(launches, gpu, basis), strict=True)
+        )
+        if launch is not None and prediction is not None
+    ]
 
 
 PREDICTED_COLUMNS = ("predicted_us", "predicted_gbs", "bound", "basis")

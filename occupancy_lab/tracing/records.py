@@ -22,9 +22,9 @@ from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, Inp
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
-from occupancy_lab.occupancy.planning import plan_grid
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.values import Resources, Target
+from occupancy_lab.values import Resources, Target, Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -136,7 +136,7 @@ class TracedKernel:
         """Return how the programs of *grid* fill the GPU; None where that is not known."""
         if grid is None or self.calculation is None:
             return None
-        return plan_grid(grid, self.calculation.resident_programs)
+        return plan_launch(grid, Work(), self.calculation.resident_programs)
 
     def row(self) -> dict[str, Any]:
         """Return the kernel as one flat row of plain values, with the plan of its usual grid."""

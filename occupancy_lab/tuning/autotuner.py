@@ -26,11 +26,11 @@ from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
 from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
 from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits
-from occupancy_lab.occupancy.planning import plan_grid
+from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.throughput.predict import predict_launch
+from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.tuning.relative import Placed, relative_times
-from occupancy_lab.values import Traffic
+from occupancy_lab.values import Traffic, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -288,8 +288,13 @@ def _times(tried: Sequence[Tried], moved: Traffic | None, gpu: Gpu) -> list[floa
 def _predicted_us(one: Tried, moved: Traffic, gpu: Gpu) -> float | None:
     if one.calculation is None or one.launch.grid is None:
         return None
-    plan = plan_grid(one.launch.grid, one.calculation.resident_programs)
-    found = predict_launch(one.resources, moved, one.calculation.occupancy, plan, gpu)
+    work = Work(moved.read_bytes, moved.written_bytes)
+    plan = plan_launch(one.launch.grid, work, one.calculation.resident_programs)
+    programs = one.calculation.occupancy.programs_per_multiprocessor
+    if plan is None:
+        return None
+    planned = PlannedLaunch(work, one.num_stages, one.resources, programs, plan)
+    found = predict([planned], gpu)[0]
     return None if found is None else found.us
 
 

@@ -25,7 +25,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
-from occupancy_lab.record import record_of
+from occupancy_lab.record import matrix_record
 from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
@@ -243,14 +243,8 @@ def _compared(table: pd.DataFrame, tasks: Sequence[Task]) -> Iterator[tuple[str,
 
 def _tutorial(task: Task, row: Mapping[Any, Any], default: Choice) -> Iterator[tuple[str, Choice]]:
     """Return the default with as many programs as the tutorial's formula launches."""
-    record = record_of(
-        task.kernel,
-        task.problem,
-        task.config,
-        task.gpu,
-        row_resources(row),
-        triton=str(row["triton_version"]),
-    )
+    version = str(row["triton_version"])
+    record = matrix_record(task.asked(), row_resources(row), triton=version)
     plan = record.tutorial_plan
     prediction = record.prediction_of(plan)
     if prediction is not None and plan.num_programs:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from records import record_of
 from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 
 from occupancy_lab.comparing.entries import make_entries
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import record_of
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

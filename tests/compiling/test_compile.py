@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from launched_kernels import matmul
 from packaging.version import Version
+from records import compile_resources
 
 from occupancy_lab.compiling import (
     Store,
-    compile_resources,
     load_compiled,
     resource_key,
     triton_version,

@@ -7,15 +7,16 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from records import compile_resources
 
-from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.compiler import Compiler, check_files
 from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import compilation
+from occupancy_lab.record import ask
 from occupancy_lab.values import Config, Problem
 from occupancy_lab.workers.child import from_line, to_line
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 SOFTMAX = load_kernel("softmax")
 ASKED = (SOFTMAX, Problem(64, 100), Config(128, 4, 1), find_gpu("sm_90").target)
-WANTED = compilation(NamedKernel("softmax", SOFTMAX), *ASKED[1:])
+WANTED = ask(NamedKernel("softmax", SOFTMAX), *ASKED[1:3], GPU).compilation
 
 GOOD = """
 from occupancy_lab.kernels import softmax_row
@@ -106,7 +107,7 @@ def compiler(tmp_path: Path) -> Iterator[Compiler]:
 
 def named(file: str, gpu: str = "sm_90") -> Compilation:
     """Return a launch of the kernel in *file*, to be compiled."""
-    return compilation(NamedKernel(file, load_kernel(file)), *ASKED[1:3], find_gpu(gpu).target)
+    return ask(NamedKernel(file, load_kernel(file)), *ASKED[1:3], find_gpu(gpu)).compilation
 
 
 def write(path: Path, source: str) -> str:

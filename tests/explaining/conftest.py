@@ -13,7 +13,6 @@ from occupancy_lab.explaining import timing
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, load_kernel
-from occupancy_lab.occupancy.planning import traffic
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
 from occupancy_lab.values import Config, Measurement, Part, Prediction, Problem, Resources
@@ -37,7 +36,7 @@ def simple_prediction(  # noqa: PLR0913, PLR0917 - the arguments of `predict`
     """Stand in for the model, so that words do not depend on it either."""
     if None in {gpu.multiprocessors, gpu.bandwidth_gbs, resources.instructions}:
         return None
-    moved = traffic(kernel.memory_steps(problem), problem)
+    moved = kernel.traffic(problem)
     floor = moved.floor_us(gpu.bandwidth_gbs) or 0.0
     loops = kernel.grid is Grid.PERSISTENT
     fit = occupancy.programs_per_multiprocessor * (gpu.multiprocessors or 0)

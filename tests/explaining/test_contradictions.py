@@ -10,6 +10,7 @@ import launched_kernels
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from records import record_of
 from stand_ins import CONDITIONS, dry
 
 from occupancy_lab.errors import DoesNotFitError, InputError
@@ -20,7 +21,6 @@ from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.launch import tensor
-from occupancy_lab.record import record_of
 from occupancy_lab.values import Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def alternatives(draw: Callable[..., Any], case: Case) -> Alternatives:
     timed, rows = timing(case), ROW_KERNELS.get(str(case.kernel_name))
     if timed is None:
         return Alternatives()
-    config, own = case.record.config, case.recorded
+    config, own = case.config, case.recorded
     other = dataclasses.replace(config, num_warps=config.num_warps * 2)
     times = (draw(TIMES), draw(TIMES) if own.us else None)
     named = [Alternative("softmax_loop", other, *times)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records import make_record
 from samples import H100, H100_SINGLE
 from stand_ins import CONDITIONS
 
@@ -31,7 +32,6 @@ from occupancy_lab.explaining.timing import (
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import make_record
 from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import NOTICEABLE, Config, Measurement, Part, Problem
 

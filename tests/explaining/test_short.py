@@ -254,7 +254,7 @@ def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
     case = full_of_numbers(make_case, "h100")
     prediction = case.record.prediction
     assert prediction is not None
-    config = case.record.config
+    config = case.config
     for factor, advised in ((1.07, False), (0.995, False), (0.8, True)):
         rows = Alternative(
             "softmax_row", dataclasses.replace(config, num_stages=1), prediction.us * factor, 6.2
@@ -377,7 +377,7 @@ def test_kernels_that_do_the_same_are_alternatives(
     own = H100.replace(num_warps=4, **COUNTED)
     case = make_case("h200", own, kernel=kernel, config=Config(4096, 4, 1))
     found = with_compiled(case).alternatives
-    ranking = recorded_ranking("h200", case.record.problem, SOFTMAXES)
+    ranking = recorded_ranking("h200", case.problem, SOFTMAXES)
     assert found.recorded == len(ranking)
     assert found.fastest is not None
     assert found.fastest.recorded_us == ranking[0].measurement.us

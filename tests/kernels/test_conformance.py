@@ -20,13 +20,13 @@ from matrices import (
     problem_of,
     random_matrix,
 )
+from records import compile_resources, plan_of
 
-from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import check_config
 from occupancy_lab.kernel import Kernel, kernel_names, load_kernel
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def test_launch_is_as_described(  # noqa: PLR0913, PLR0917 - the shape, and two 
         assert launched.arguments == kernel.arguments(problem) == described.arguments
         assert launched.keywords.items() <= described.keywords.items()
         assert described.keywords.keys() - launched.keywords.keys() <= {"num_stages"}
-        planned = plan_launch(kernel, problem, config, num_programs, 1)
+        planned = plan_of(kernel, problem, config, num_programs, 1)
         assert launched.grid == (planned.num_programs,)
 
 
@@ -385,7 +385,7 @@ def test_every_config_can_be_launched(name: str, cols: int, dtype: str) -> None:
     tried = kernel.configs(problem) if kernel.configs else ()
     for config in (*tried, kernel.default_config(problem, MAX_SHARED)):
         kernel.constexprs(problem, config)
-        pieces = plan_launch(kernel, problem, config, None, None).work
+        pieces = plan_of(kernel, problem, config, None, None).work
         passes = kernel.passes(problem, config) if kernel.passes else 1
         assert pieces * passes * config.block_size >= 1000 * cols
         assert not kernel.together or pieces % kernel.together(problem, config) == 0

@@ -19,8 +19,9 @@ from matrices import (
     problem_of,
     random_matrix,
 )
+from records import compile_resources, plan_of
 
-from occupancy_lab.compiling import Store, compile_resources
+from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import kept_workspace
@@ -33,7 +34,6 @@ from occupancy_lab.kernels.softmax_cooperative import (
     workspace,
 )
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ def test_the_plan_fills_the_gpu_or_does_not_fit(
     programs: int | None, multiprocessors: int, launched: int | None
 ) -> None:
     """All that are resident are launched, at most one a part, and none below a row's programs."""
-    plan = plan_launch(KERNEL, Problem(100, LONG), Config(4096, 2, 1), programs, multiprocessors)
+    plan = plan_of(KERNEL, Problem(100, LONG), Config(4096, 2, 1), programs, multiprocessors)
     assert plan.num_programs == launched
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from matrices import random_matrix
+from records import make_record
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels.softmax_loop import KERNEL
-from occupancy_lab.record import make_record
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

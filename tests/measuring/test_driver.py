@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from records import make_record
 
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError
@@ -18,7 +19,7 @@ from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
 from occupancy_lab.measuring.driver import REASONS, read_clock, throttle_words
-from occupancy_lab.record import Record, make_record
+from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
 
 UUID = "6f1c2b7e-0000-1111-2222-333344445555"

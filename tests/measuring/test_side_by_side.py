@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from records import make_record
 from stand_ins import Launches, put_calibration, put_here, values_of
 
 from occupancy_lab.compiling import Store
@@ -13,7 +14,6 @@ from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.side_by_side import ALL, measure_side_by_side
-from occupancy_lab.record import make_record
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.values import Config, Measurement, Problem
 

@@ -13,6 +13,7 @@ import samples
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from records import record_of
 
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError
@@ -31,7 +32,7 @@ from occupancy_lab.measuring.verify import (
     verify,
     verify_here,
 )
-from occupancy_lab.record import Record, compile_record, record_of
+from occupancy_lab.record import Record, compile_record
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:

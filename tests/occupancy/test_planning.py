@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from records import plan_of
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
 from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
 
 PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")
@@ -35,7 +35,7 @@ def simulate(work: int, places: int) -> tuple[int, int]:
 @given(st.integers(1, 3000), COUNTS, st.integers(1, 300))
 def test_persistent_programs_share_the_rows(rows: int, programs: int, multiprocessors: int) -> None:
     """Every row is done by exactly one program, and no program is left without a row."""
-    plan = plan_launch(PERSISTENT, Problem(rows, 781), CONFIG, programs, multiprocessors)
+    plan = plan_of(PERSISTENT, Problem(rows, 781), CONFIG, programs, multiprocessors)
     assert plan.num_programs is not None
     assert plan.resident_programs == programs * multiprocessors
     assert 1 <= plan.num_programs <= min(rows, plan.resident_programs)
@@ -51,7 +51,7 @@ def test_persistent_programs_share_the_rows(rows: int, programs: int, multiproce
 @given(rows=st.integers(1, 3000), programs=COUNTS, multiprocessors=st.integers(1, 300))
 def test_rounds(kernel: object, rows: int, programs: int, multiprocessors: int) -> None:
     """Rounds and tail are those of workers who each take a row at a time until none is left."""
-    plan = plan_launch(kernel, Problem(rows, 781), CONFIG, programs, multiprocessors)
+    plan = plan_of(kernel, Problem(rows, 781), CONFIG, programs, multiprocessors)
     assert (plan.rounds, plan.last_round) == simulate(rows, programs * multiprocessors)
     assert plan.at_once == min(rows, programs * multiprocessors)
 
@@ -60,7 +60,7 @@ def test_rounds(kernel: object, rows: int, programs: int, multiprocessors: int) 
 def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: int) -> None:
     """A launch over blocks has just as many programs as cover all elements, one block each."""
     block_size = 2**power
-    plan = plan_launch(BLOCKS, Problem(rows, cols), Config(block_size, 4, 1), programs, 132)
+    plan = plan_of(BLOCKS, Problem(rows, cols), Config(block_size, 4, 1), programs, 132)
     assert plan.num_programs == plan.work == len(range(0, rows * cols, block_size))
     assert plan.work_of(plan.work - 1) == range(plan.work - 1, plan.work, plan.work)
     assert (plan.rounds, plan.last_round) == simulate(plan.work, programs * 132)
@@ -68,7 +68,7 @@ def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: i
 
 def test_one_program_a_row() -> None:
     """A launch of one program a row has as many programs as rows, in more waves than one."""
-    plan = plan_launch(ROWS, Problem(4096, 781), CONFIG, 8, 132)
+    plan = plan_of(ROWS, Problem(4096, 781), CONFIG, 8, 132)
     assert plan == LaunchPlan(work=4096, num_programs=4096, resident_programs=1056)
     assert (plan.rounds, plan.last_round) == (4, 4096 - 3 * 1056)
     assert plan.waves == pytest.approx(3.879, abs=1e-3)
@@ -78,9 +78,9 @@ def test_one_program_a_row() -> None:
 def test_the_unknown_is_none(programs: int | None, multiprocessors: int | None) -> None:
     """Without the size of the GPU or the programs on it, nothing that needs them is a number."""
     problem = Problem(4096, 781)
-    persistent = plan_launch(PERSISTENT, problem, CONFIG, programs, multiprocessors)
+    persistent = plan_of(PERSISTENT, problem, CONFIG, programs, multiprocessors)
     assert persistent == LaunchPlan(work=4096, num_programs=None, resident_programs=None)
-    rows = plan_launch(ROWS, problem, CONFIG, programs, multiprocessors)
+    rows = plan_of(ROWS, problem, CONFIG, programs, multiprocessors)
     assert rows == LaunchPlan(work=4096, num_programs=4096, resident_programs=None)
     for plan in (persistent, rows):
         assert (plan.waves, plan.at_once, plan.rounds, plan.last_round) == (None,) * 4
@@ -105,14 +105,14 @@ def test_traffic(dtype: str, rows: int, cols: int) -> None:
     """The tutorial's counts: 5MN + 2M read and 3MN + 2M written naively, MN and MN fused."""
     problem = Problem(rows, cols, dtype)
     item, elements = problem.item_bytes, rows * cols
-    naive = traffic(NAIVE.memory_steps(problem), problem)
+    naive = NAIVE.traffic(problem)
     assert naive.read_bytes == (5 * elements + 2 * rows) * item
     assert naive.written_bytes == (3 * elements + 2 * rows) * item
     assert naive.total_bytes == (8 * elements + 4 * rows) * item
     for kernel in (PERSISTENT, ROWS):
-        fused = traffic(kernel.memory_steps(problem), problem)
+        fused = kernel.traffic(problem)
         assert fused == Traffic(problem.matrix_bytes, problem.matrix_bytes)
-    added = traffic(BLOCKS.memory_steps(problem), problem)
+    added = BLOCKS.traffic(problem)
     assert added == Traffic(2 * problem.matrix_bytes, problem.matrix_bytes)
 
 
@@ -180,9 +180,9 @@ def test_work_comes_in_a_kernels_own_pieces(rows: int, each: int, programs: int)
 
     problem, config = Problem(rows, 781), Config(each, 4, 1)
     pieces = len(range(0, rows, each))
-    grid = plan_launch(dataclasses.replace(ROWS, work=tiles), problem, config, programs, 132)
+    grid = plan_of(dataclasses.replace(ROWS, work=tiles), problem, config, programs, 132)
     assert (grid.work, grid.num_programs) == (pieces, pieces)
-    shared = plan_launch(dataclasses.replace(PERSISTENT, work=tiles), problem, config, programs, 2)
+    shared = plan_of(dataclasses.replace(PERSISTENT, work=tiles), problem, config, programs, 2)
     assert (shared.work, shared.num_programs) == (pieces, min(pieces, 2 * programs))
 
 
@@ -191,9 +191,9 @@ def test_programs_that_wait_for_each_other_are_all_resident(kernel: Kernel) -> N
     """Where fewer fit than wait for each other, nothing is launched, if it is known what fits."""
     waiting = dataclasses.replace(kernel, together=lambda _problem, config: config.block_size)
     problem, config = Problem(4096, 781), Config(264, 4, 1)
-    assert plan_launch(waiting, problem, config, 1, 132).num_programs == 0
-    usual = plan_launch(kernel, problem, config, 2, 132)
-    assert plan_launch(waiting, problem, config, 2, 132) == usual
+    assert plan_of(waiting, problem, config, 1, 132).num_programs == 0
+    usual = plan_of(kernel, problem, config, 2, 132)
+    assert plan_of(waiting, problem, config, 2, 132) == usual
     assert usual.num_programs
-    unknown = plan_launch(kernel, problem, config, 1, None)
-    assert plan_launch(waiting, problem, config, 1, None) == unknown
+    unknown = plan_of(kernel, problem, config, 1, None)
+    assert plan_of(waiting, problem, config, 1, None) == unknown

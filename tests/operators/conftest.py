@@ -10,8 +10,8 @@ import pytest
 import torch
 from matrices import to_gpu
 
+from records import plan_of
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.operators import planning
 from occupancy_lab.operators import softmax as operator
 from occupancy_lab.operators.planning import Choice, Launcher
@@ -85,7 +85,7 @@ def default_choice(
     name = "softmax_row" if name == "softmax_loop" and problem.cols <= 4096 else name
     kernel = planning.as_laid_out(load_kernel(name), matrices, wide=False)
     config = kernel.default_config(problem, gpu.architecture.max_shared)
-    plan = plan_launch(kernel, problem, config, 1, gpu.multiprocessors)
+    plan = plan_of(kernel, problem, config, 1, gpu.multiprocessors)
     return Choice(kernel, problem, config, plan, None)  # type: ignore[arg-type]
 
 

@@ -17,11 +17,11 @@ import triton
 import triton.language as tl
 from triton import knobs
 
+from records import plan_of
 from occupancy_lab import InputError, find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.launch import Pointer
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.operators import planning
 from occupancy_lab.operators.planning import Choice, Launcher, Rows, as_laid_out, choose, launcher
 from occupancy_lab.operators.softmax import FORWARD
@@ -224,7 +224,7 @@ def test_a_loaded_kernel_is_given_every_parameter(
     problem = Problem(64, 300)
     config = kernel.default_config(problem, H200.architecture.max_shared)
     laid_out = as_laid_out(kernel, dense(problem, kernel.operands), wide=False)
-    choice = Choice(laid_out, problem, config, plan_launch(kernel, problem, config, 1, 132), None)
+    choice = Choice(laid_out, problem, config, plan_of(kernel, problem, config, 1, 132), None)
     monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
     found = planning.load(choice)
     addresses = range(1, 2 + kernel.operands + (kernel.workspace is not None))
@@ -260,7 +260,7 @@ def test_a_workspace_is_passed_after_the_matrices(monkeypatch: pytest.MonkeyPatc
     )
     problem, config = Problem(64, 300), Config(512, 4, 1)
     laid_out = as_laid_out(kernel, dense(problem), wide=False)
-    plan = plan_launch(kernel, problem, config, 1, 132)
+    plan = plan_of(kernel, problem, config, 1, 132)
     monkeypatch.setattr("occupancy_lab.launch.Launch.warm_up", lambda *_: compiled)
     found = planning.load(Choice(laid_out, problem, config, plan, None))  # type: ignore[arg-type]
     assert found.workspace == 512 + 300

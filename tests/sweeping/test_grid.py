@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from records import make_record
 from stand_ins import UNLISTED, put_here
 
 import occupancy_lab
@@ -21,7 +22,6 @@ from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import make_record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.table.columns import SWEEP_COLUMNS
 from occupancy_lab.values import Config, Problem

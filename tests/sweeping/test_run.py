@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from records import make_record
 from stand_ins import UNLISTED, put_here
 
 from occupancy_lab.cli import main
@@ -16,7 +17,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
-from occupancy_lab.record import Store, make_record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.rows import make_table

@@ -10,9 +10,9 @@ from guesses import H200, GuessedLaunch, guessed_launches
 from hypothesis import given
 from hypothesis import strategies as st
 
+from records import plan_of
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.kernels import softmax, softmax_row, vector_add
-from occupancy_lab.occupancy.planning import plan_launch, traffic
 from occupancy_lab.throughput.features import Features, features, stack
 from occupancy_lab.values import Config, Problem, Resources
 
@@ -32,7 +32,7 @@ def launched(  # noqa: PLR0913, PLR0917 - what a launch is made of, any of which
     gpu: object = H200,
 ) -> Features | None:
     """Return the features of the tutorial's example, but for what is given."""
-    plan = plan_launch(kernel, problem, config, programs, gpu.multiprocessors)  # type: ignore[arg-type, attr-defined]
+    plan = plan_of(kernel, problem, config, programs, gpu.multiprocessors)  # type: ignore[arg-type, attr-defined]
     return features(kernel, problem, config, resources, programs, plan, gpu)  # type: ignore[arg-type]
 
 

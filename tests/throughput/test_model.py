@@ -12,9 +12,9 @@ import pytest
 from guesses import CONSTANTS, H200, GuessedLaunch, guessed_launches
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from records import record_of
 
 from occupancy_lab.kernels import softmax, softmax_row
-from occupancy_lab.record import record_of
 from occupancy_lab.sweeping.recorded import recorded_table
 from occupancy_lab.throughput import model
 from occupancy_lab.throughput.calibrations import Constants

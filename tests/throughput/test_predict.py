@@ -11,10 +11,10 @@ from guesses import BASIS, CONSTANTS, H200, GuessedLaunch, calibration, guessed_
 from hypothesis import given
 from hypothesis import strategies as st
 
+from records import plan_of
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.occupancy.planning import plan_grid, plan_launch, traffic
 from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.throughput.predict import (
     add_predictions,
@@ -44,7 +44,7 @@ def predicted(gpu: Gpu, resources: Resources = COMPILED) -> Prediction | None:
     """Return the prediction of the tutorial's example on *gpu*."""
     occupancy = calculate(resources, gpu).occupancy
     programs = occupancy.programs_per_multiprocessor
-    plan = plan_launch(softmax.KERNEL, PROBLEM, CONFIG, programs, gpu.multiprocessors)
+    plan = plan_of(softmax.KERNEL, PROBLEM, CONFIG, programs, gpu.multiprocessors)
     return predict(softmax.KERNEL, PROBLEM, CONFIG, resources, occupancy, plan, gpu)
 
 

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from records import make_record
 from stand_ins import UNLISTED, put_here, values_of
 
 import occupancy_lab
@@ -15,7 +16,6 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.inputs import SOFTMAXES, NamedKernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import make_record
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import recorded_launches, recorded_ranking
 from occupancy_lab.tuning import tune

@@ -1,0 +1,69 @@
+"""Records of the lab's kernels, compiled in the test's own process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling import Store, triton_version
+from occupancy_lab.compiling.compile import compile_launch, kernel_launch
+from occupancy_lab.inputs import NamedKernel, check_launch
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.record import MatrixRecord, ask, matrix_record
+
+if TYPE_CHECKING:
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.kernel import Kernel
+    from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
+
+
+def compile_resources(  # noqa: PLR0913 - what a compile depends on
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    target: Target,
+    store: Store | None = None,
+    *,
+    present: bool = False,
+) -> Resources:
+    """Return what one program of *kernel* takes on *target*."""
+    launch = kernel_launch(kernel, problem, config, target)
+    named = {"name": kernel.name, "present": present}
+    return compile_launch(kernel.function, launch, target, store or Store(None), **named)
+
+
+def make_record(  # noqa: PLR0913 - what a record starts from
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    gpu: Gpu,
+    store: Store | None = None,
+    *,
+    present: bool = False,
+) -> MatrixRecord:
+    """Return the record of *kernel* on *gpu*."""
+    check_launch(kernel, problem, config, gpu)
+    resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
+    return record_of(kernel, problem, config, gpu, resources)
+
+
+def record_of(
+    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, resources: Resources
+) -> MatrixRecord:
+    """Return the record of *kernel* compiled to *resources*."""
+    asked = ask(NamedKernel(kernel.name, kernel), problem, config, gpu)
+    return matrix_record(asked, resources, triton=triton_version())
+
+
+def plan_of(
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    programs: int | None,
+    multiprocessors: int | None,
+) -> LaunchPlan:
+    """Return how a launch of *kernel* is spread with so many programs on each multiprocessor."""
+    grid, work = kernel.launched_grid(problem, config), kernel.launched_work(problem, config)
+    known = programs is not None and multiprocessors is not None
+    plan = plan_launch(grid, work, programs * multiprocessors if known else None)
+    assert plan is not None
+    return plan
