@@ -328,7 +328,7 @@ class MatrixRecord(Record):
         """Return everything of the record as nested plain values, for JSON."""
         tutorial = self.tutorial_prediction
         return {
-            **super().to_dict(),
+            **Record.to_dict(self),  # `super()` is not the class that slots make
             "tutorial_prediction": None if tutorial is None else tutorial.to_dict(),
         }
 

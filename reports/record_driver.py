@@ -18,18 +18,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
+from occupancy_lab.record import compile_matrix
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.gpus import PresentGpu
-    from occupancy_lab.record import Record
+    from occupancy_lab.record import MatrixRecord
 
 DATA = Path(__file__).with_name("data")
 COLS = (100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768)
@@ -44,6 +45,12 @@ PROCESSES = 16
 def here() -> PresentGpu:
     """Return the GPU at hand."""
     return present_gpus()[0]
+
+
+@functools.cache
+def compiler() -> Compiler:
+    """Return what compiles for the GPU at hand by its own driver."""
+    return Compiler(None, here={here().gpu.target})
 
 
 def launches() -> Iterator[tuple[str, Problem, Config]]:

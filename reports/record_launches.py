@@ -46,7 +46,7 @@ from occupancy_lab.launch import Launch, Pointer, constant_text, launch_of
 from occupancy_lab.measuring.driver import ask_function
 from occupancy_lab.occupancy import hip
 from occupancy_lab.occupancy.rule import scalar_where
-from occupancy_lab.record import launch_record
+from occupancy_lab.record import Asked, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -385,7 +385,7 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
         "binary": seen["binary"],
     }
     try:
-        record = launch_record(one.function, launch, gpu, resources, triton=triton_version())
+        record = record_of(Asked(one.function, launch, gpu), resources, triton=triton_version())
         explanation = write_launch((Tried(record),), full=True).to_markdown()
         calculation = record.calculation
         found["programs_per_multiprocessor"] = calculation.occupancy.programs_per_multiprocessor

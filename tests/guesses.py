@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
-
 from records import plan_of
+
 from occupancy_lab.calibrating.calibrate import BOUNDS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
@@ -56,17 +56,21 @@ class GuessedLaunch:
     @property
     def plan(self) -> LaunchPlan:
         """How many programs are launched."""
-        return plan_of(
-            self.kernel, self.problem, self.config, self.programs, H200.multiprocessors
-        )
+        return plan_of(self.kernel, self.problem, self.config, self.programs, H200.multiprocessors)
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes that it moves."""
+        moved = self.kernel.traffic(self.problem)
+        assert moved is not None
+        return moved.total_bytes
 
     @property
     def features(self) -> Features:
         """What the model is given."""
         found = features(
-            self.kernel,
-            self.problem,
-            self.config,
+            self.kernel.launched_work(self.problem, self.config),
+            self.config.num_stages,
             self.resources,
             self.programs,
             self.plan,

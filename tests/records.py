@@ -43,15 +43,21 @@ def make_record(  # noqa: PLR0913 - what a record starts from
     """Return the record of *kernel* on *gpu*."""
     check_launch(kernel, problem, config, gpu)
     resources = compile_resources(kernel, problem, config, gpu.target, store, present=present)
-    return record_of(kernel, problem, config, gpu, resources)
+    return record_of(kernel, problem, config, gpu, resources, triton=triton_version())
 
 
-def record_of(
-    kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, resources: Resources
+def record_of(  # noqa: PLR0913 - what a record is made of
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    gpu: Gpu,
+    resources: Resources,
+    *,
+    triton: str = "3.7.1",
 ) -> MatrixRecord:
     """Return the record of *kernel* compiled to *resources*."""
     asked = ask(NamedKernel(kernel.name, kernel), problem, config, gpu)
-    return matrix_record(asked, resources, triton=triton_version())
+    return matrix_record(asked, resources, triton=triton)
 
 
 def plan_of(

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 import pandas as pd
+from records import plan_of
 from stand_ins import CONDITIONS
 
-from records import plan_of
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import occupancy, tutorial_occupancy

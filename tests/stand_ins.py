@@ -16,7 +16,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import variants
 from occupancy_lab.throughput import calibrations
-from occupancy_lab.values import Conditions, Measurement
+from occupancy_lab.values import Conditions, Measurement, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -164,9 +164,7 @@ def dry(  # noqa: PLR0913 - what a launch line has
     compiler: Any = GivenCompiler(outcome)
     launcher = Launcher([(find_gpu(name), False) for name in gpus.split(",")], compiler)
     found = [
-        dataclasses.replace(
-            one, launch=dataclasses.replace(one.launch, read_bytes=read, written_bytes=written)
-        )
+        dataclasses.replace(one, launch=dataclasses.replace(one.launch, work=Work(read, written)))
         for one in variants(kernel, arguments, keywords, grid)
     ]
     return launcher.run(found)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
-from records import compile_resources, make_record, record_of, plan_of
+from records import compile_resources, make_record, plan_of
 from stand_ins import CONDITIONS, dry, put_calibration
 
 from occupancy_lab.compiling import Store, triton_version
+from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import (
     CompileError,
@@ -27,20 +28,25 @@ from occupancy_lab.kernel import load_kernel, variants
 from occupancy_lab.launch import tensor
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import (
-    LaunchRecord,
+    Asked,
+    MatrixRecord,
     Record,
-    compile_record,
-    launch_record,
-    untried,
+    ask,
+    compile_matrix,
+    failed,
+    matrix_record,
+    record_of,
+    records_of,
 )
 from occupancy_lab.signature import read_launches
-from occupancy_lab.throughput.predict import predict
-from occupancy_lab.values import Config, Measurement, Problem, Resources
+from occupancy_lab.throughput.predict import PlannedLaunch, predict
+from occupancy_lab.values import Config, Failure, Measurement, Problem, Resources, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROBLEM, CONFIG = Problem(4096, 781), Config(1024, 8, 4)
+SOFTMAX = NamedKernel("softmax", load_kernel("softmax"))
 
 
 MEASURED = Measurement(
@@ -54,9 +60,15 @@ def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     put_calibration(monkeypatch, tmp_path)
 
 
-def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> Record:
+def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> MatrixRecord:
     """Return the record of a kernel on the example of the tutorial."""
     return make_record(load_kernel(kernel), PROBLEM, config, find_gpu(gpu), Store(None))
+
+
+def given(config: Config, resources: Resources) -> MatrixRecord:
+    """Return the record of the example of the tutorial on an H200, compiled to *resources*."""
+    asked = ask(SOFTMAX, PROBLEM, config, find_gpu("h200"))
+    return matrix_record(asked, resources, triton="3.7.1")
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "softmax_row", "vector_add"])
@@ -74,9 +86,15 @@ def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
         programs = held.programs_per_multiprocessor
         assert plan == plan_of(own, PROBLEM, CONFIG, programs, gpu.multiprocessors)
     assert found.traffic == own.traffic(PROBLEM)
-    resources, held, plan = found.resources, found.occupancy, found.plan
+    launch = PlannedLaunch(
+        own.launched_work(PROBLEM, CONFIG),
+        CONFIG.num_stages,
+        found.resources,
+        found.occupancy.programs_per_multiprocessor,
+        found.plan,
+    )
     assert (found.prediction is None) is (gpu.multiprocessors is None)
-    assert found.prediction == predict(own, PROBLEM, CONFIG, resources, held, plan, gpu)
+    assert [found.prediction] == predict([launch], gpu)
     assert found.measurement is None
     assert found.triton_version == triton_version()
 
@@ -113,7 +131,7 @@ def test_a_bare_architecture_leaves_the_launch_open() -> None:
     """Without the GPU's size the occupancy is known, the launch and the time are not."""
     plain = record("sm_90").to_dict()
     assert plain["programs_per_multiprocessor"] == record().occupancy.programs_per_multiprocessor
-    unknown = ("num_programs", "waves", "rounds", "last_round", "floor_us", "bandwidth_gbs")
+    unknown = ("num_programs", "waves", "rounds", "last_round", "least_us", "bandwidth_gbs")
     unknown += ("predicted_us", "predicted_gbs", "bound", "basis", "prediction", "measurement")
     assert {plain[name] for name in unknown} == {None}
     assert plain["read_bytes"] == plain["written_bytes"] == 4096 * 781 * 4
@@ -123,8 +141,8 @@ def test_a_record_is_plain_json() -> None:
     """Everything of a record survives JSON, the row and the calculation included."""
     found = record("mi300x")
     plain = found.to_dict()
-    assert json.loads(json.dumps(plain, allow_nan=False))["floor_us"] == plain["floor_us"]
-    assert plain["floor_us"] == pytest.approx(2 * 4096 * 781 * 4 / (5300 * 1e9) * 1e6, rel=0.01)
+    assert json.loads(json.dumps(plain, allow_nan=False))["least_us"] == plain["least_us"]
+    assert plain["least_us"] == pytest.approx(2 * 4096 * 781 * 4 / (5300 * 1e9) * 1e6, rel=0.01)
     assert found.row().items() <= plain.items()
     assert found.calculation.to_dict().items() <= plain.items()
 
@@ -151,8 +169,7 @@ def test_a_prediction_is_in_the_row_and_in_json() -> None:
 def test_a_miscounted_launch_is_predicted_too() -> None:
     """Where the tutorial launches more programs than fit, JSON has the time of both launches."""
     resources = Resources(22, 16, 64, instructions=90, loop_instructions=300)
-    kernel, config = load_kernel("softmax"), Config(1024, 16, 1)
-    found = record_of(kernel, PROBLEM, config, find_gpu("h200"), resources, triton="3.7.1")
+    found = given(Config(1024, 16, 1), resources)
     assert (found.plan.num_programs, found.miscount) == (4 * 132, 5 * 132)
     assert found.tutorial_prediction == found.prediction_of(found.tutorial_plan)
     plain = found.to_dict()
@@ -164,8 +181,7 @@ def test_a_miscounted_launch_is_predicted_too() -> None:
 def test_nothing_is_said_of_a_launch_that_is_not_another(num_warps: int) -> None:
     """Where the tutorial's formula is right, or gives no number, it has no launch of its own."""
     resources = Resources(40, num_warps, 0 if num_warps == 1 else 32)
-    kernel, config = load_kernel("softmax"), Config(1024, num_warps, 1)
-    found = record_of(kernel, PROBLEM, config, find_gpu("h200"), resources, triton="3.7.1")
+    found = given(Config(1024, num_warps, 1), resources)
     assert (found.tutorial_plan.num_programs is None) is (num_warps == 1)
     assert (found.miscount, found.to_dict()["tutorial_prediction"]) == (None, None)
 
@@ -211,22 +227,18 @@ def test_the_store_is_filled_and_used(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("problem", "config", "part"),
+    ("config", "part"),
     [
-        (Problem(0, 781), CONFIG, "rows"),
-        (Problem(4096, 781, "int8"), CONFIG, "dtype"),
-        (PROBLEM, Config(512, 8, 4), "BLOCK_SIZE"),
-        (PROBLEM, Config(1024, 64, 4), "num_warps"),
-        (PROBLEM, Config(1024, 8, 0), "num_stages"),
+        (Config(512, 8, 4), "BLOCK_SIZE"),
+        (Config(1024, 64, 4), "num_warps"),
+        (Config(1024, 8, 0), "num_stages"),
     ],
 )
-def test_nothing_impossible_is_compiled(
-    problem: Problem, config: Config, part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_impossible_is_compiled(config: Config, part: str) -> None:
     """What cannot be asked for is refused before any compile."""
-    monkeypatch.setattr("occupancy_lab.record.compile_resources", None)
+    nothing: Any = None
     with pytest.raises(InputError, match=f"^{part}"):
-        make_record(load_kernel("softmax"), problem, config, find_gpu("h100"), Store(None))
+        compile_matrix(SOFTMAX, PROBLEM, config, find_gpu("h100"), nothing)
 
 
 def test_what_does_not_fit_has_no_record() -> None:
@@ -235,13 +247,13 @@ def test_what_does_not_fit_has_no_record() -> None:
     with pytest.raises(DoesNotFitError, match="num_stages 4 is the most that can fit"):
         make_record(*made, find_gpu("h100"), Store(None))
     with closing(Compiler(None)) as compiler, pytest.raises(DoesNotFitError, match="can fit"):
-        compile_record(NamedKernel("softmax", made[0]), *made[1:], find_gpu("h100"), compiler)
+        compile_matrix(SOFTMAX, *made[1:], find_gpu("h100"), compiler)
 
 
 MOVED = {"read": 2**24, "written": 2**24}
 
 
-def launched(gpu: str = "h100", *, fit: int = 0, **asked: Any) -> LaunchRecord:
+def launched(gpu: str = "h100", *, fit: int = 0, **asked: Any) -> Record:
     """Return the record of a launch without a loop whose resources are given."""
     found = Resources(32, 4, fit, local_bytes=0, instructions=90, load_bytes=16, store_bytes=16)
     tensors = (tensor((4096, 2048), "float16"),) * 2
@@ -276,7 +288,7 @@ def test_half_of_the_bytes_are_no_traffic(given: dict[str, int]) -> None:
     """Bytes of which half are not known give the least time of what is known, and no prediction."""
     one = launched(**given)
     assert one.traffic is None
-    assert one.known_bytes == 2**24
+    assert one.launch.work.known_bytes == 2**24
     assert one.prediction is None
     assert one.least_us is not None
     whole = launched(read=2**24, written=0)
@@ -301,13 +313,9 @@ def test_typical_values_are_shown_nowhere() -> None:
     launch = next(
         variants(launched_kernels.transpose, line.arguments, line.keywords, line.grid)
     ).launch
-    made = launch_record(
-        launched_kernels.transpose,
-        dataclasses.replace(launch, typical=line.typical),
-        find_gpu("h100"),
-        Resources(32, 4, 0),
-        triton="3.7.1",
-    )
+    launch = dataclasses.replace(launch, typical=line.typical)
+    asked = Asked(launched_kernels.transpose, launch, find_gpu("h100"))
+    made = record_of(asked, Resources(32, 4, 0), triton="3.7.1")
     arguments = made.to_dict()["arguments"]
     assert arguments["M"] == "i32:16"
     assert arguments["N"] == 77
@@ -325,11 +333,31 @@ def test_typical_values_are_shown_nowhere() -> None:
 def test_a_launch_without_a_record_says_why(error: OccupancyLabError, status: str) -> None:
     """A launch that fails keeps its columns, with a status and the reason."""
     one = launched()
-    function = launched_kernels.transpose
-    row = untried(function, one.launch, find_gpu("h100"), error).to_dict()
+    asked = Asked(launched_kernels.transpose, one.launch, find_gpu("h100"))
+    row = failed(asked, failure_of(error), "3.7.1").to_dict()
     assert (row["status"], row["reason"]) == (status, str(error))
     assert row["BLOCK"] == 64
     assert "n_regs" not in row
+
+
+def test_records_are_those_of_each_launch_in_their_order() -> None:
+    """Records of several launches and GPUs are as each has it alone, failures in their places."""
+    fine, large = Resources(32, 8, 64, instructions=90, loop_instructions=300), 300_000
+    failure = Failure(Status.COMPILE_FAILED, "no luck")
+    outcomes = [fine, failure, fine.replace(shared=large), fine, fine.replace(n_regs=64)]
+    asked = [
+        ask(SOFTMAX, PROBLEM, Config(1024, 8, stages), find_gpu(gpu))
+        for stages, gpu in zip(
+            (1, 2, 3, 4, 1), ("h200", "h100", "h200", "h100", "h200"), strict=True
+        )
+    ]
+    found = records_of(asked, outcomes, triton="3.7.1")
+    assert [one.row()["status"] for one in found] == [
+        *("ok", "compile failed", "does not fit", "ok", "ok")
+    ]
+    for place in (0, 3, 4):
+        assert found[place] == matrix_record(asked[place], outcomes[place], triton="3.7.1")
+        assert found[place].prediction is not None
 
 
 def test_a_launch_that_does_not_fit_has_no_record() -> None:

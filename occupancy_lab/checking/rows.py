@@ -48,7 +48,7 @@ class Row:
     origin: str
     """Where the row is from: "rows.json, row 3"."""
     record: Any = field(default=None, compare=False, repr=False)
-    """The LaunchRecord of a launch that was compiled now."""
+    """The Record of a launch that was compiled now."""
 
     @property
     def status(self) -> str:

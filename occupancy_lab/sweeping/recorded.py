@@ -215,7 +215,7 @@ def _timed_rows(name: str, start: str, part: str) -> Iterator[dict[str, Any]]:
     Their lines begin with *start* and have *part*.
 
     A row with a number that cannot be is passed over. Lines are sifted before they are parsed: it
-    is ten times as fast. A row's name stands at its beginning, in the order of `name_columns`.
+    is ten times as fast. A row's name stands at its beginning, in the order of `Record.named`.
     """
     file = files("occupancy_lab.recorded") / name
     if not file.is_file():

@@ -230,7 +230,6 @@ _OTHERS = {
         AMOUNT,
         gain="how many times faster at most",
         least_us="the least time that the bytes allow, us",
-        floor_us="the least time that the bytes allow, us",
         bandwidth_gbs="the data sheet's bandwidth, GB/s",
         tensor_size="multiply-adds of a warp per instruction of its tensor cores",
     ),

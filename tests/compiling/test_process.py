@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.compiler import Compilation
 
 SOFTMAX = load_kernel("softmax")
-ASKED = (SOFTMAX, Problem(64, 100), Config(128, 4, 1), find_gpu("sm_90").target)
+GPU = find_gpu("sm_90")
+ASKED = (SOFTMAX, Problem(64, 100), Config(128, 4, 1), GPU.target)
 WANTED = ask(NamedKernel("softmax", SOFTMAX), *ASKED[1:3], GPU).compilation
 
 GOOD = """

@@ -6,13 +6,15 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
+from records import record_of
 from stand_ins import CALIBRATION
 
 from occupancy_lab import record
 from occupancy_lab.explaining import timing
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.kernel import Grid, Kernel, load_kernel
+from occupancy_lab.inputs import check_launch
+from occupancy_lab.kernel import load_kernel
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
 from occupancy_lab.values import Config, Measurement, Part, Prediction, Problem, Resources
@@ -21,30 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import LaunchPlan, Occupancy
+    from occupancy_lab.throughput.predict import PlannedLaunch
 
 
-def simple_prediction(  # noqa: PLR0913, PLR0917 - the arguments of `predict`
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    resources: Resources,
-    occupancy: Occupancy,
-    plan: LaunchPlan,
-    gpu: Gpu,
-) -> Prediction | None:
+def simple_prediction(launch: PlannedLaunch | None, gpu: Gpu) -> Prediction | None:
     """Stand in for the model, so that words do not depend on it either."""
+    moved = None if launch is None else launch.work.traffic
+    if launch is None or moved is None:
+        return None
+    plan, resources = launch.plan, launch.resources
     if None in {gpu.multiprocessors, gpu.bandwidth_gbs, resources.instructions}:
         return None
-    moved = kernel.traffic(problem)
     floor = moved.floor_us(gpu.bandwidth_gbs) or 0.0
-    loops = kernel.grid is Grid.PERSISTENT
-    fit = occupancy.programs_per_multiprocessor * (gpu.multiprocessors or 0)
+    loops = plan.is_persistent
+    fit = launch.programs_per_multiprocessor * (gpu.multiprocessors or 0)
     waiting = 7.0 if loops and (plan.num_programs or 0) > fit else 0.0
     parts = (
         Part("launch", 3.0 + (plan.num_programs or 0) / 1000),
         Part("latency", 2.0 * (plan.rounds or 0)),
-        Part("issue", 0.04 * config.num_warps * plan.work / gpu.multiprocessors),
+        Part("issue", 0.04 * resources.num_warps * plan.work / gpu.multiprocessors),
         Part("bandwidth", floor * (1.1 if loops else 1.05)),
         Part("tail", 0.25 + waiting),
     )
@@ -70,13 +67,12 @@ def _calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
     """Return a function that makes a case of resources instead of compiling."""
-    monkeypatch.setattr(record, "triton_version", lambda: "3.7.1")
-    monkeypatch.setattr(record, "predict", simple_prediction)
-    monkeypatch.setattr(
-        timing,
-        "predict_all",
-        lambda launches, gpu: [simple_prediction(*launch, gpu) for launch in launches],
-    )
+    for module in (record, timing):
+        monkeypatch.setattr(
+            module,
+            "predict",
+            lambda launches, gpu: [simple_prediction(launch, gpu) for launch in launches],
+        )
 
     def make(  # noqa: PLR0913 - what a case is made of
         gpu: str,
@@ -89,15 +85,10 @@ def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
         measurement: Measurement | None = None,
         recorded: Recorded = Recorded(),  # noqa: B008 - it is frozen
     ) -> Case:
-        monkeypatch.setattr(record, "compile_resources", lambda *_, **__: resources)
         found, chosen = load_kernel(kernel), find_gpu(gpu)
-        made = record.make_record(
-            found,
-            problem,
-            config or found.default_config(problem, chosen.architecture.max_shared),
-            chosen,
-            record.Store(None),
-        )
+        config = config or found.default_config(problem, chosen.architecture.max_shared)
+        check_launch(found, problem, config, chosen)
+        made = record_of(found, problem, config, chosen, resources)
         made = dataclasses.replace(made, measurement=measurement)
         return Case(made, single_stage or resources, recorded=recorded)
 

@@ -385,8 +385,8 @@ def test_explain_measures_the_gpu_at_hand() -> None:
     assert measurement is not None
     assert measurement.status == "measured"
     assert measurement.us_low <= measurement.us <= measurement.us_high
-    floor = record.to_dict()["floor_us"]
-    assert floor is None or measurement.us > floor / 2
+    least = record.to_dict()["least_us"]
+    assert least is None or measurement.us > least / 2
 
 
 def test_programs_that_wait_for_each_other(make_case: Callable[..., Case]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -19,8 +19,10 @@ from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring import accepts_cooperative_launch, ask_driver
 from occupancy_lab.measuring.driver import REASONS, read_clock, throttle_words
-from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
+
+if TYPE_CHECKING:
+    from occupancy_lab.record import Record
 
 UUID = "6f1c2b7e-0000-1111-2222-333344445555"
 PLACE = "00000000:C1:00.0"

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import chain, product
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from records import plan_of
+
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, Kernel, MemoryStep, load_kernel
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic
+from occupancy_lab.occupancy.planning import plan_launch
+from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Traffic, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PERSISTENT, ROWS = load_kernel("softmax"), load_kernel("softmax_row")
 BLOCKS, NAIVE = load_kernel("vector_add"), load_kernel("softmax_naive")
@@ -69,7 +74,7 @@ def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: i
 def test_one_program_a_row() -> None:
     """A launch of one program a row has as many programs as rows, in more waves than one."""
     plan = plan_of(ROWS, Problem(4096, 781), CONFIG, 8, 132)
-    assert plan == LaunchPlan(work=4096, num_programs=4096, resident_programs=1056)
+    assert plan == LaunchPlan(4096, num_programs=4096, resident_programs=1056, grid=(4096,))
     assert (plan.rounds, plan.last_round) == (4, 4096 - 3 * 1056)
     assert plan.waves == pytest.approx(3.879, abs=1e-3)
 
@@ -81,7 +86,7 @@ def test_the_unknown_is_none(programs: int | None, multiprocessors: int | None) 
     persistent = plan_of(PERSISTENT, problem, CONFIG, programs, multiprocessors)
     assert persistent == LaunchPlan(work=4096, num_programs=None, resident_programs=None)
     rows = plan_of(ROWS, problem, CONFIG, programs, multiprocessors)
-    assert rows == LaunchPlan(work=4096, num_programs=4096, resident_programs=None)
+    assert rows == LaunchPlan(4096, num_programs=4096, resident_programs=None, grid=(4096,))
     for plan in (persistent, rows):
         assert (plan.waves, plan.at_once, plan.rounds, plan.last_round) == (None,) * 4
     assert rows.work_of(3) == range(3, 4096, 4096)
@@ -117,11 +122,12 @@ def test_traffic(dtype: str, rows: int, cols: int) -> None:
 
 
 def test_no_steps_move_nothing() -> None:
-    """Without steps there is no traffic; with several it is their sum."""
+    """No steps move nothing, several their sum; of a kernel that names none it is not known."""
     problem = Problem(2, 3, "float16")
     steps = (MemoryStep("one", reads=6, writes=1), MemoryStep("two", reads=1, writes=6))
-    assert traffic((), problem) == Traffic(0, 0)
-    assert traffic(steps, problem) == Traffic(14, 14)
+    counted = ((lambda _: (), Traffic(0, 0)), (lambda _: steps, Traffic(14, 14)), (None, None))
+    for found, moved in counted:
+        assert dataclasses.replace(ROWS, memory_steps=found).traffic(problem) == moved
 
 
 def test_the_floor_is_bytes_over_bandwidth() -> None:
@@ -130,6 +136,13 @@ def test_the_floor_is_bytes_over_bandwidth() -> None:
     assert moved.floor_us(2.0) == 500_000.0
     assert moved.floor_us(3350.0) == pytest.approx(298.507, abs=1e-3)
     assert moved.floor_us(None) is None
+
+
+def plan_grid(grid: Sequence[int], resident: int | None) -> LaunchPlan:
+    """Return the plan of a launch over *grid* of which nothing else is known."""
+    plan = plan_launch(grid, Work(), resident)
+    assert plan is not None
+    return plan
 
 
 GRIDS = st.lists(st.integers(0, 40), min_size=1, max_size=3)
@@ -162,6 +175,11 @@ def test_a_grid_on_an_unknown_gpu() -> None:
 def test_a_gpu_that_holds_no_program_has_no_waves() -> None:
     """A program that does not fit leaves the number of waves open, and is no error."""
     assert plan_grid((7,), 0).waves is None
+
+
+def test_without_a_grid_and_pieces_there_is_no_plan() -> None:
+    """A launch of which neither the grid nor the work is known has no plan, and no wrong one."""
+    assert plan_launch(None, Work(read_bytes=1, written_bytes=1), 1056) is None
 
 
 @pytest.mark.parametrize("grid", [(), (1, 2, 3, 4), (4, -1)])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from matrices import to_gpu
-
 from records import plan_of
+
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.operators import planning
 from occupancy_lab.operators import softmax as operator

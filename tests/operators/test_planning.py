@@ -15,9 +15,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from records import plan_of
 from triton import knobs
 
-from records import plan_of
 from occupancy_lab import InputError, find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_kernel

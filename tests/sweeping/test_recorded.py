@@ -19,8 +19,8 @@ from occupancy_lab.files import export
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import name_columns
 from occupancy_lab.sweeping import recorded
+from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.measured import measured_row
 from occupancy_lab.sweeping.recorded import (
     NEEDED,
@@ -35,7 +35,7 @@ from occupancy_lab.sweeping.recorded import (
 )
 from occupancy_lab.table.columns import COLUMNS
 from occupancy_lab.table.view import to_csv
-from occupancy_lab.values import Config, Measurement, Problem
+from occupancy_lab.values import Config, Failure, Measurement, Problem, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -168,10 +168,16 @@ def on(date: str, us: float) -> Measurement:
     return dataclasses.replace(MEASURED, us=us, conditions=conditions)
 
 
+def named(gpu: str, kernel: str, problem: Problem, config: Config) -> dict[str, object]:
+    """Return the columns that name a launch in a table."""
+    task = Task(kernel, load_kernel(kernel), problem, config, find_gpu(gpu))
+    return task.refused(Failure(Status.SKIPPED, "no GPU"), "3.7.1").named()
+
+
 def lines(rows: Iterable[Row], gpu: str = "h200") -> list[dict[str, object]]:
     """Return the rows of a recorded file, as a measured sweep makes them."""
     return [
-        name_columns(find_gpu(gpu), load_kernel(kernel), problem, config)
+        named(gpu, kernel, problem, config)
         | PADDING
         | measured_row(programs, measurement)
         | {"use": "tuning"}
@@ -361,7 +367,7 @@ def test_recorded_files_can_be_searched() -> None:
         with file.open(encoding="utf-8") as text:
             rows = [row for row in csv.DictReader(text) if row["measured"] == "measured"]
         rows = [row for row in rows if row["BLOCK_SIZE"]]  # not what kernels are compared with
-        names = list(name_columns(find_gpu("h200"), load_kernel("softmax"), PROBLEM, CONFIG))
+        names = list(named("h200", "softmax", PROBLEM, CONFIG))
         assert list(rows[0])[: len(names)] == names
         for row in rows[:: max(len(rows) // 10, 1)]:
             config = Config(*(int(row[name]) for name in names[-3:]))

@@ -18,7 +18,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
 from occupancy_lab.sweeping import sweep
-from occupancy_lab.sweeping.grid import Task
+from occupancy_lab.sweeping.grid import Task, task_runs
 from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.sweeping.run import calculate_row, run
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
@@ -169,7 +169,6 @@ def test_row_is_calculated_as_its_record() -> None:
             Problem(4096, 781),
             Config(1024, 8, 2),
             find_gpu(row["gpu"]),
-            Store(None),
         )
         held = calculate_row(row, find_gpu(row["gpu"])).occupancy
         assert held.limiters == record.occupancy.limiters
@@ -197,9 +196,8 @@ def task(gpu: str) -> Task:
 
 def test_no_column_is_silently_empty() -> None:
     """Each column is filled where all is known or a launch failed, with what its schema says."""
-    table = make_table(
-        [(task("b200"), WHOLE), (task("h100"), Failure(Status.COMPILE_FAILED, "no such thing"))]
-    )
+    failure = Failure(Status.COMPILE_FAILED, "no such thing")
+    table = make_table(task_runs([(task("b200"), WHOLE), (task("h100"), failure)], "3.7.1"))
     assert tuple(table) == SWEEP_COLUMNS
     empty = [name for name in SWEEP_COLUMNS if table[name].isna().all()]
     assert empty == []
@@ -210,7 +208,7 @@ def test_no_column_is_silently_empty() -> None:
 
 def test_a_row_keeps_what_limits_it() -> None:
     """A row's resources are those that it was made of, whatever limits it: so is its limiter."""
-    table = make_table([(task("b200"), WHOLE)])
+    table = make_table(task_runs([(task("b200"), WHOLE)], "3.7.1"))
     row = table.iloc[0]
     calculation = calculate_row(row, find_gpu("b200"))
     assert row["limiter"] == "tensor_memory"

@@ -9,8 +9,8 @@ import pytest
 from guesses import H200, GuessedLaunch, guessed_launches
 from hypothesis import given
 from hypothesis import strategies as st
-
 from records import plan_of
+
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.kernels import softmax, softmax_row, vector_add
 from occupancy_lab.throughput.features import Features, features, stack
@@ -33,16 +33,15 @@ def launched(  # noqa: PLR0913, PLR0917 - what a launch is made of, any of which
 ) -> Features | None:
     """Return the features of the tutorial's example, but for what is given."""
     plan = plan_of(kernel, problem, config, programs, gpu.multiprocessors)  # type: ignore[arg-type, attr-defined]
-    return features(kernel, problem, config, resources, programs, plan, gpu)  # type: ignore[arg-type]
+    work = kernel.launched_work(problem, config)  # type: ignore[attr-defined]
+    return features(work, config.num_stages, resources, programs, plan, gpu)  # type: ignore[arg-type]
 
 
 @given(guessed_launches())
 def test_rows_move_the_traffic(launch: GuessedLaunch) -> None:
     """The bytes of a row, times the rows, are the launch's traffic."""
-    found, moved = (
-        launch.features,
-        traffic(launch.kernel.memory_steps(launch.problem), launch.problem),
-    )
+    found, moved = launch.features, launch.kernel.traffic(launch.problem)
+    assert moved is not None
     assert found.work == launch.problem.rows
     assert found.read_bytes * found.work == pytest.approx(moved.read_bytes)
     assert found.written_bytes * found.work == pytest.approx(moved.written_bytes)

@@ -11,20 +11,19 @@ from guesses import BASIS, CONSTANTS, H200, GuessedLaunch, calibration, guessed_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from records import plan_of
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels import softmax, softmax_row
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.throughput.model import launch_times
 from occupancy_lab.throughput.predict import (
+    PlannedLaunch,
     add_predictions,
     predict,
-    predict_launch,
     predictions,
-    row_features,
+    row_launch,
     row_resources,
 )
-from occupancy_lab.values import Config, Problem, Resources, Traffic
+from occupancy_lab.values import Config, Problem, Resources, Traffic, Work
 
 if TYPE_CHECKING:
     from typing import Any
@@ -44,14 +43,15 @@ def predicted(gpu: Gpu, resources: Resources = COMPILED) -> Prediction | None:
     """Return the prediction of the tutorial's example on *gpu*."""
     occupancy = calculate(resources, gpu).occupancy
     programs = occupancy.programs_per_multiprocessor
-    plan = plan_of(softmax.KERNEL, PROBLEM, CONFIG, programs, gpu.multiprocessors)
-    return predict(softmax.KERNEL, PROBLEM, CONFIG, resources, occupancy, plan, gpu)
+    work = softmax.KERNEL.launched_work(PROBLEM, CONFIG)
+    launch = PlannedLaunch.of(None, work, CONFIG.num_stages, resources, programs, gpu)
+    return predict([launch], gpu)[0]
 
 
 @given(st.lists(guessed_launches(), min_size=1, max_size=4))
 def test_predictions_say_what_the_model_says(launches: list[GuessedLaunch]) -> None:
     """Each launch has its own time and parts, of which the largest is what it is bound by."""
-    moved = [_moved(launch) for launch in launches]
+    moved = [launch.total_bytes for launch in launches]
     found = predictions([launch.features for launch in launches], moved, H200, BASIS)
     for one, launch, total in zip(found, launches, moved, strict=True):
         alone = launch_times(launch.features, CONSTANTS)
@@ -71,7 +71,7 @@ def test_predictions_say_what_the_model_says(launches: list[GuessedLaunch]) -> N
 @given(guessed_launches())
 def test_a_copy_moves_as_many_bytes(launch: GuessedLaunch) -> None:
     """A copy is of as many bytes, and the share of it is the copy's time over the launch's."""
-    total = _moved(launch)
+    total = launch.total_bytes
     (found,) = predictions([launch.features], [total], H200, BASIS)
     copy_us = total / found.copy_gbs / 1e3
     assert found.share_of_copy == pytest.approx(copy_us / found.us)
@@ -103,10 +103,6 @@ def test_what_is_not_known_is_not_predicted(shelves: Shelves) -> None:
     assert predicted(H200, COMPILED.replace(instructions=None)) is None
 
 
-def _moved(launch: GuessedLaunch) -> int:
-    return traffic(launch.kernel.memory_steps(launch.problem), launch.problem).total_bytes
-
-
 KERNELS = {kernel.name: kernel for kernel in (softmax.KERNEL, softmax_row.KERNEL)}
 
 
@@ -136,14 +132,17 @@ def test_row_says_what_the_launch_is(launch: GuessedLaunch) -> None:
         for name, value in row(launch).items()
     }
     assert row_resources(values) == launch.resources
-    assert row_features(values, launch.kernel, H200) == launch.features
+    found = row_launch(values, launch.kernel, H200)
+    assert found is not None
+    assert found.plan == launch.plan
+    assert found.features(H200) == launch.features
 
 
 @given(guessed_launches())
-def test_row_without_an_occupancy_has_no_features(launch: GuessedLaunch) -> None:
+def test_row_without_an_occupancy_has_no_launch(launch: GuessedLaunch) -> None:
     """What did not compile, or does not fit, is not predicted."""
     values = row(launch) | {"programs_per_multiprocessor": pd.NA}
-    assert row_features(values, launch.kernel, H200) is None
+    assert row_launch(values, launch.kernel, H200) is None
 
 
 @pytest.mark.parametrize("gpu", ["h200", "sm_90"])
@@ -158,9 +157,8 @@ def test_predicted_columns_are_filled(shelves: Shelves, gpu: str) -> None:
     if gpu == "sm_90":
         assert table["predicted_us"].isna().all()
         return
-    moved = [traffic(one.kernel.memory_steps(one.problem), one.problem) for one in launches]
     features = [one.features for one in launches]
-    expected = predictions(features, [one.total_bytes for one in moved], H200, BASIS)
+    expected = predictions(features, [one.total_bytes for one in launches], H200, BASIS)
     assert table["predicted_us"].tolist() == [one.us for one in expected]
     assert table["predicted_gbs"].tolist() == [one.gbs for one in expected]
     assert table["bound"].tolist() == [one.bound for one in expected]
@@ -172,9 +170,9 @@ SIMPLE = Resources(32, 4, 0, instructions=90, load_bytes=16, store_bytes=16)
 
 def launched(resources: Resources, moved: Traffic, gpu: str = "h100") -> Prediction | None:
     """Return the prediction of a launch of 4096 programs."""
-    calculation = calculate(resources, find_gpu(gpu))
-    plan = plan_grid((4096,), calculation.resident_programs)
-    return predict_launch(resources, moved, calculation.occupancy, plan, find_gpu(gpu))
+    found, work = find_gpu(gpu), Work(moved.read_bytes, moved.written_bytes)
+    programs = calculate(resources, found).occupancy.programs_per_multiprocessor
+    return predict([PlannedLaunch.of((4096,), work, 1, resources, programs, found)], found)[0]
 
 
 @pytest.mark.parametrize(
