@@ -127,11 +127,18 @@ class Failed(_Named):
 
     failure: Failure
     triton_version: str
+    resources: Resources | None = None
+    """What one program takes; None where it was not compiled."""
 
     def row(self) -> dict[str, Any]:
-        """Return the columns that name the launch, and why there are no others."""
+        """Return the columns that name the launch, why there are no others, and its resources."""
         found = {"status": self.failure.status.value, "reason": self.failure.reason}
-        return {**self.named(), **found, "triton_version": self.triton_version}
+        return {
+            **self.named(),
+            **found,
+            **({} if self.resources is None else _taken(self.resources)),
+            "triton_version": self.triton_version,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
@@ -233,7 +240,7 @@ class Record(_Named):
             **self.named(),
             "status": Status.OK.value,
             "reason": None,
-            **{name: getattr(resources, name) for name in RESOURCES},
+            **_taken(resources),
             "launched_warps": resources.num_warps,
             "programs_per_multiprocessor": occupancy.programs_per_multiprocessor,
             "limiter": "+".join(occupancy.limiters),
@@ -369,10 +376,16 @@ def with_predictions(records: Sequence[Record]) -> list[Record]:
     return [found[place] for place in range(len(records))]
 
 
-def failed(asked: Asked, failure: Failure, triton: str) -> Failed:
-    """Return *asked* as a launch that has no record because of *failure*."""
+def failed(
+    asked: Asked, failure: Failure, triton: str, resources: Resources | None = None
+) -> Failed:
+    """Return *asked* as a launch that has no record because of *failure*.
+
+    *resources* are what it compiled to, where it did.
+    """
     where = {"gpu": asked.gpu, "matrix": asked.matrix, "triton_version": triton}
-    return Failed.of(asked.function, asked.launch, failure=failure, **where)
+    found = {"failure": failure, "resources": resources}
+    return Failed.of(asked.function, asked.launch, **found, **where)
 
 
 def records_of(
@@ -387,7 +400,7 @@ def records_of(
         try:
             found.append(record_of(one, outcome, triton=triton))
         except DoesNotFitError as error:
-            found.append(failed(one, failure_of(error), triton))
+            found.append(failed(one, failure_of(error), triton, outcome))
     records = iter(with_predictions([one for one in found if isinstance(one, Record)]))
     return [next(records) if isinstance(one, Record) else one for one in found]
 
@@ -421,6 +434,10 @@ def compile_matrix(
     asked = ask(named, problem, config, gpu)
     resources = compiler.resources(asked.compilation)
     return matrix_record(asked, resources, triton=compiler.environment.triton)
+
+
+def _taken(resources: Resources) -> dict[str, Any]:
+    return {name: getattr(resources, name) for name in RESOURCES}
 
 
 def _json_value(value: Any) -> Any:

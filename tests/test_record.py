@@ -341,7 +341,10 @@ def test_a_launch_without_a_record_says_why(error: OccupancyLabError, status: st
 
 
 def test_records_are_those_of_each_launch_in_their_order() -> None:
-    """Records of several launches and GPUs are as each has it alone, failures in their places."""
+    """Records of several launches and GPUs are as each has it alone, failures in their places.
+
+    What compiled and does not fit keeps what it takes.
+    """
     fine, large = Resources(32, 8, 64, instructions=90, loop_instructions=300), 300_000
     failure = Failure(Status.COMPILE_FAILED, "no luck")
     outcomes = [fine, failure, fine.replace(shared=large), fine, fine.replace(n_regs=64)]
@@ -358,6 +361,7 @@ def test_records_are_those_of_each_launch_in_their_order() -> None:
     for place in (0, 3, 4):
         assert found[place] == matrix_record(asked[place], outcomes[place], triton="3.7.1")
         assert found[place].prediction is not None
+    assert found[2].row()["shared"] == large
 
 
 def test_a_launch_that_does_not_fit_has_no_record() -> None:

@@ -10,6 +10,7 @@ own. Groups are of unequal size, so that some places for a CTA stay empty. Sourc
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -107,17 +108,28 @@ def _next_step(num_ctas: int, programs: int, gpu: Gpu) -> NextStep:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Calculation:
-    """What the exact and the tutorial's formula say of a kernel's resources on a GPU."""
+    """What the exact and the tutorial's formula say of a kernel's resources on a GPU.
+
+    It has no slots: what few readers need is worked out, and kept, when it is read.
+    """
 
     gpu: Gpu
     resources: Resources
     occupancy: Occupancy
-    next_steps: tuple[NextStep, ...]
-    tutorial: TutorialOccupancy
     clusters: Clusters | None = None
     """The whole clusters that the GPU holds; None where a program is a single CTA."""
+
+    @functools.cached_property
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """How far each resource is from the next cliff."""
+        return next_steps(self.resources, self.architecture)
+
+    @functools.cached_property
+    def tutorial(self) -> TutorialOccupancy:
+        """What the tutorial's formula says of the same resources."""
+        return tutorial_occupancy(self.resources, self.architecture)
 
     @property
     def title(self) -> str:
@@ -172,16 +184,9 @@ class Calculation:
 
 def calculate(resources: Resources, gpu: Gpu) -> Calculation:
     """Return what every formula says of *resources* on *gpu*."""
-    architecture = gpu.architecture
-    found = occupancy(resources, architecture)
-    return Calculation(
-        gpu=gpu,
-        resources=resources,
-        occupancy=found,
-        next_steps=next_steps(resources, architecture),
-        tutorial=tutorial_occupancy(resources, architecture),
-        clusters=clusters(resources.num_ctas, found.programs_per_multiprocessor, gpu),
-    )
+    found = occupancy(resources, gpu.architecture)
+    held = clusters(resources.num_ctas, found.programs_per_multiprocessor, gpu)
+    return Calculation(gpu, resources, found, held)
 
 
 def unit_words(case: Calculation, resource: str) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.occupancy.exact import occupancy
-from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, limits
+from occupancy_lab.occupancy.exact import exact_rules
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, limits, programs
 from occupancy_lab.values import TutorialOccupancy
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def programs_without(
     for term in terms:
         case = term.hide(*case, rocm)
     blind_architecture, usage = case
-    return occupancy(usage, blind_architecture).programs_per_multiprocessor
+    return int(min(programs(exact_rules(blind_architecture), usage, blind_architecture).values()))
 
 
 def missing_terms(
