@@ -65,7 +65,8 @@ class Verdict(Generic[Said]):
         record, mp = self.record, self.record.gpu.architecture
         sgprs = f", {record.resources.sgprs} SGPRs" if record.resources.sgprs is not None else ""
         return (
-            f"{problem_words(record.problem)}, {config_words(record.kernel.name, record.config)},"
+            f"{problem_words(record.problem)},"
+            f" {config_words(record.matrix.kernel.name, record.config)},"
             f" {count(record.resources.n_regs, mp.register_word)}{sgprs},"
             f" {record.resources.shared} B"
         )
