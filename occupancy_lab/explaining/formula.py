@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
-from occupancy_lab.occupancy.tutorial import OLD_REGISTERS, used_registers
+from occupancy_lab.occupancy.tutorial import used_registers
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import article, compared, count, said_of_each
 
@@ -113,8 +113,9 @@ def tutorial_sentences(calculation: Calculation) -> Iterator[str]:
 
 def _old_registers(mp: HipArchitecture) -> str:
     used = used_registers(mp, Rocm.OLD)
-    doubled = f", which the tutorial doubles to {used} on CDNA" if used > OLD_REGISTERS else ""
-    return f"the {OLD_REGISTERS} registers that ROCm up to 6.3 reported{doubled}"
+    reported = mp.old_registers
+    doubled = "" if used == reported else f", which the tutorial doubles to {used} on CDNA"
+    return f"the {reported} registers that ROCm up to 6.3 reported{doubled}"
 
 
 def the_tutorial(calculations: tuple[Calculation, ...]) -> Section:

@@ -159,6 +159,8 @@ class HipArchitecture(_Limits):
     """Scalar registers that a wave's allocation is rounded up to a multiple of."""
     sgpr_reserve: int | None = None
     """Scalar registers that the trap handler takes of each wave, after the rounding."""
+    old_registers: int | None = None
+    """What ROCm up to 6.3 reported as `max_num_regs`; None where it did not know the target."""
     max_sgprs: int | None = None
     """Scalar registers that a wave can use; None where they do not limit the occupancy."""
 

@@ -37,30 +37,22 @@ class Rocm(enum.Enum):
     CURRENT = "current"
     """Since 2025 the multiprocessor's whole VGPR file: 131072 on MI300X."""
     OLD = "6.3"
-    """Up to ROCm 6.3 65536 on every GPU (addressable VGPRs x SIMDs x 64)."""
-
-
-OLD_REGISTERS = 65536
-"""What ROCm up to 6.3 reported of every GPU."""
-_UNKNOWN_TO_OLD = ("gfx95", "gfx12")
-"""How the targets begin that no ROCm up to 6.3 knew.
-
-Sources: the register files in rocdevice.cpp of ROCm/clr@f9f995c (2024), which have neither; the
-release notes of ROCm 7.0's libraries, such as hipFFT 1.0.20, add gfx950.
-"""
+    """Up to ROCm 6.3 `HipArchitecture.old_registers`, the same on every GPU."""
 
 
 def known_to(mp: Architecture) -> tuple[Rocm, ...]:
     """Return the ROCms that tell the tutorial's formula of *mp*; none of NVIDIA's GPUs."""
     if isinstance(mp, CudaArchitecture):
         return ()
-    old = not mp.target_name.startswith(_UNKNOWN_TO_OLD)
-    return (Rocm.CURRENT, Rocm.OLD) if old else (Rocm.CURRENT,)
+    return (Rocm.CURRENT,) if mp.old_registers is None else (Rocm.CURRENT, Rocm.OLD)
 
 
 def used_registers(mp: HipArchitecture, rocm: Rocm = Rocm.CURRENT) -> int:
     """Return the tutorial's NUM_GPRS: `max_num_regs` as ROCm reports it, doubled on CDNA."""
-    reported = OLD_REGISTERS if rocm is Rocm.OLD else mp.registers
+    reported = mp.registers if rocm is Rocm.CURRENT else mp.old_registers
+    if reported is None:
+        msg = f"ROCm {rocm.value} does not know {mp.target_name}"
+        raise ValueError(msg)
     return reported * CDNA_FACTOR if mp.target_name in CDNA else reported
 
 
