@@ -27,8 +27,6 @@ FULL, EMPTY = "█", "░"
 """What a bar is made of; `printing` has what stands for them where an encoding lacks them."""
 BAR = 6
 """Characters of a bar."""
-MOST_BARS = 2
-"""GPUs whose bars fit beside each other."""
 BOUNDS = {
     "launch": "launch (starting programs)",
     "latency": "latency (of loads)",
@@ -72,6 +70,7 @@ WORDS = {
     "local memory, spills": (
         "a thread's own part of the device memory, for what finds no register (is spilled)."
     ),
+    "local B, shared B": "bytes of local memory per thread, and of shared memory per program.",
     "named barriers": "numbers at which an SM lets warps of a program wait for each other.",
     "tensor memory": "memory of an SM from Blackwell on that tensor cores compute in.",
     "masked lanes": (
@@ -82,10 +81,12 @@ WORDS = {
         "programs launched over programs that the GPU runs at once; 1.5 is one and a half times"
         " full. They have nothing to do with AMD's waves."
     ),
+    "GPU full": "the launch has as many programs as the GPU runs at once.",
     "piece": (
         "what a program works on at a time where its kernel divides a matrix otherwise than by"
         " rows: a few short rows, or a part of a long row."
     ),
+    "pass": "what the body of a loop does once; of a persistent softmax, one row.",
     "round, tail": (
         "a round gives each running program one row; the tail is the time at the beginning and at"
         " the end when a part of the GPU has nothing to do."
@@ -102,7 +103,14 @@ WORDS = {
         " 2.5 us longer where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
         " of a share are recorded, or both predicted; the time beside it is the copy's."
     ),
-    "floor time": "the bytes that have to be moved over the vendor's peak bandwidth.",
+    "floor time, least_us": (
+        "the bytes that have to be moved over the vendor's peak bandwidth; least_us in tables of"
+        " launches."
+    ),
+    "gain, gain_by": (
+        "in a scan, how many times faster a kernel gets at most, on a full GPU, and by which step,"
+        " or why by none."
+    ),
     "num_stages": (
         "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"
         " ahead."
@@ -232,21 +240,19 @@ def bar(share: float) -> str:
     return FULL * filled + EMPTY * (BAR - filled)
 
 
-def _pool(calculation: Calculation, limit: Limit | None, *, bars: bool) -> str:
+def _pool(calculation: Calculation, limit: Limit | None) -> str:
     if limit is None:
         return "-"
     if limit.programs is None:
         return "not used"
     programs = calculation.occupancy.programs_per_multiprocessor
-    filled = f"{bar(programs / limit.programs)} " if bars else ""
     limiter = ", limiter" if programs == limit.programs else ""
-    return f"{filled}{programs} of {limit.programs}{limiter}"
+    return f"{bar(programs / limit.programs)} {programs} of {limit.programs}{limiter}"
 
 
 def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
     """Return how many of the programs that each limit allows are there, with a bar for each."""
     tables = [{one.resource: one for one in case.occupancy.limits} for case in calculations]
-    bars = len(calculations) <= MOST_BARS
     rows = []
     for resource in dict.fromkeys(name for table in tables for name in table):
         names = [
@@ -255,7 +261,7 @@ def limits_with_bars(calculations: tuple[Calculation, ...]) -> Section:
             if resource in table
         ]
         cells = tuple(
-            _pool(case, table.get(resource), bars=bars)
+            _pool(case, table.get(resource))
             for case, table in zip(calculations, tables, strict=True)
         )
         because = (

@@ -34,11 +34,11 @@ LONGEST_NAME = 40
 WHY_NOTHING = {
     "memory": "keep the memory busy",
     "issue": "keep the schedulers busy",
-    "local memory": "keep the way to their local memory busy",
-    "programs": "are short of programs, and no step is known to help",
+    "local memory": "keep the way to local memory busy",
+    "programs": "need programs that no known step lets in",
     "tensor cores": "work on tensor cores",
 }
-"""Why more occupancy brings nothing, by the bound of a kernel."""
+"""What kernels do to which more occupancy brings nothing, by their bound."""
 MOST_NAMES = 3
 """The kernels that are named of those with one reason not to be worked out."""
 MOST_TARGETS = 3
@@ -275,9 +275,8 @@ def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
     none = [one for one in fine if one.gain is not None and one.gain <= LEAST]
     if none:
         bounds = Counter(one.bound for one in none).most_common()
-        reasons = listed([f"{number} {WHY_NOTHING[bound]}" for bound, number in bounds])
-        words = "has" if len(none) == 1 else "have"
-        yield f"**{len(none)}** {words} nothing to win by more occupancy: {reasons}."
+        reasons = listed([_doing(number, WHY_NOTHING[bound]) for bound, number in bounds])
+        yield f"**{len(none)}** {_have(len(none))} nothing to win by more occupancy: {reasons}."
     capped = sum(one.gain is None and bool(one.bound) for one in fine)
     if capped:
         yield (
@@ -287,9 +286,19 @@ def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
     unknown = sum(one.gain is None and not one.bound for one in fine)
     if unknown:
         yield (
-            f"What {unknown} have to win is not known, as the size or speed of their GPU, or the"
-            " encoding of their instructions, is not."
+            f"What {unknown} {_have(unknown)} to win is not known, as the size or speed of their"
+            " GPU, or the encoding of their instructions, is not."
         )
+
+
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"
+
+
+def _doing(number: int, words: str) -> str:
+    """Return "1 keeps it busy" or "2 keep it busy" of "keep it busy"."""
+    verb, _, rest = words.partition(" ")
+    return f"{number} {verb}{'s' if number == 1 else ''} {rest}"
 
 
 def _named(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:

@@ -191,6 +191,15 @@ def test_bars() -> None:
     assert bar(0.5).count("█") == BAR // 2
 
 
+def test_three_gpus_have_bars_too(
+    make_case: Callable[..., Case], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each limit of each GPU has its bar, however many stand beside each other on a screen."""
+    cases = tuple(make_case(gpu, H100) for gpu in ("h100", "a100", "h200"))
+    (line,) = (line for line in screen(cases, capsys) if line.lstrip().startswith("program slots"))
+    assert line.count(" █") == 3
+
+
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", "##.. -"), ("utf-8", "██░░ •")])
 def test_bars_in_any_encoding(encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an encoding lacks the blocks of a bar, plain characters stand for them."""
@@ -211,7 +220,7 @@ def test_the_glossary_has_the_terms_of_the_page() -> None:
         *("waves of programs", "tail", "parts of the time", "plain copy", "limiter", "registers"),
         *("persistent", "LDS", "local memory", "named barriers", "tensor memory", "masked lanes"),
         *("maxnreg", "estimated", "unconfirmed", "GCD", "trap handler", "floor time"),
-        *("Liger", "quack"),
+        *("Liger", "quack", "GPU full", "local B", "shared B", "pass", "gain_by", "least_us"),
     ):
         assert any(term in name for name in WORDS)
         assert term in text

@@ -88,3 +88,14 @@ def test_what_does_not_fit_has_its_name() -> None:
     assert "| 2 | does not fit | large | " in page(large, large)
     text = page(*names)
     assert "kernel_0, kernel_1, kernel_2 and 2 more" in text
+
+
+def test_reasons_for_no_gain_read_as_one_sentence() -> None:
+    """Each bound has its number and a verb that goes with it, joined into one sentence."""
+    bounds = ("programs", "programs", "memory")
+    text = page(*(near(gain=1.0, bound=bound) for bound in bounds))
+    assert (
+        "**3** have nothing to win by more occupancy: 2 need programs that no known step lets in"
+        " and 1 keeps the memory busy."
+    ) in text
+    assert "What 1 has to win is not known" in page(near(gain=None, bound=""))
