@@ -334,6 +334,13 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 @click.option(
     "--dry-run", is_flag=True, help="Launch nothing: run a script for --gpu on fake tensors."
 )
+@click.option(
+    "--assume",
+    multiple=True,
+    metavar="WHAT=VALUE",
+    help="In a dry run, what a value is taken to be that only a GPU could tell: int=64, float=0.5,"
+    " bool=true, or at one line FILE.py:12=64.",
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
 def trace(  # noqa: PLR0913 - an argument for each option
     *,
@@ -343,14 +350,15 @@ def trace(  # noqa: PLR0913 - an argument for each option
     no_times: bool,
     sample: int,
     dry_run: bool,
+    assume: tuple[str, ...],
     program: tuple[str, ...],
 ) -> None:
     """Run PROGRAM, such as `-- python train.py`, and tell which kernels of Triton it launched.
 
     Its streams, its arguments, its signals and its exit status are its own. At its end a table is
     printed on standard error, of a dry run on standard output: launches, programs against what
-    fits, occupancy, limiter, and the time of each kernel. A dry run of which nothing compiles exits
-    with 1.
+    fits, occupancy, limiter, and the time of each kernel. A dry run of which nothing compiles, or
+    that lacks launches, exits with 1.
     """
     from occupancy_lab.files import check_outputs, export
     from occupancy_lab.tracing.trace import dry_trace, end_as, trace_program
@@ -365,7 +373,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     check_outputs({"--output": output})
     if dry_run:
-        found = dry_trace(program, gpu=gpu)
+        found = dry_trace(program, gpu=gpu, assume=assume)
         write(found)
         end_as(0 if found.outcome is None else found.outcome.status)
     ended: list[int] = []

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from occupancy_lab.compiling.assumptions import Assumed
 from occupancy_lab.launch import BoundLaunch, Plain  # noqa: TC001 - as Mapping
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.child import from_line, to_line
@@ -61,6 +62,13 @@ class Began:
     pid: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """An operation of a library that could not be run, whose launches are missing."""
+
+    operation: str
+
+
 class Notes:
     """The file of a process, or of one that is to be forked: the fork has the lock too."""
 
@@ -68,7 +76,7 @@ class Notes:
         self._file, _ = tempfile.mkstemp(SUFFIX, dir=folder)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
-    def write(self, noted: Began | ScriptLaunch | Compiled | int | str) -> None:
+    def write(self, noted: Began | ScriptLaunch | Compiled | Unseen | Assumed | int | str) -> None:
         """Note a new launch, what it compiles to, a launch by its index, or what went wrong."""
         os.write(self._file, to_line(noted).encode() + b"\n")
 
@@ -88,6 +96,8 @@ class Noted:
     """What each launch line launched, of an autotuner several."""
     faults: tuple[str, ...]
     """What went wrong, as sentences."""
+    missing: tuple[Unseen, ...]
+    assumed: tuple[Assumed, ...]
 
 
 def read_notes(folder: Path) -> Iterator[Noted]:
@@ -98,11 +108,13 @@ def read_notes(folder: Path) -> Iterator[Noted]:
         launches: list[ScriptLaunch] = []
         times: dict[int, int] = {}
         outcomes: dict[int, Resources | Failure] = {}
-        faults = []
+        faults, missing, assumed = [], [], []
         pid = None
         for line in path.read_text("utf-8").splitlines():
             with contextlib.suppress(ValueError):  # the process was killed at this line
-                match from_line(int | str | ScriptLaunch | Compiled | Began, line):
+                match from_line(
+                    int | str | ScriptLaunch | Compiled | Began | Unseen | Assumed, line
+                ):
                     case int() as index:
                         times[index] = times.get(index, 0) + 1
                     case str() as fault:
@@ -111,6 +123,10 @@ def read_notes(folder: Path) -> Iterator[Noted]:
                         outcomes[index] = outcome
                     case Began(number):
                         pid = number
+                    case Unseen() as one:
+                        missing.append(one)
+                    case Assumed() as one:
+                        assumed.append(one)
                     case launch:
                         launches.append(launch)
         gone = Failure(Status.COMPILE_FAILED, f"process {pid} ended before it had compiled it")
@@ -119,7 +135,8 @@ def read_notes(folder: Path) -> Iterator[Noted]:
             for index, one in enumerate(launches)
         ]
         calls = (tuple(group) for _, group in groupby(found, key=lambda pair: pair[0].call))
-        yield Noted(pid, has_ended, tuple(calls), tuple(faults))
+        wrong = tuple(faults), tuple(missing), tuple(assumed)
+        yield Noted(pid, has_ended, tuple(calls), *wrong)
 
 
 def _has_ended(path: Path, until: float) -> bool:

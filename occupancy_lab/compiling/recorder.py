@@ -12,11 +12,15 @@ import os
 import sys
 import threading
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling.assumptions import Assumptions
 from occupancy_lab.compiling.compile import compile_launch, failure_of
-from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, read_notes
-from occupancy_lab.compiling.offline import offline, offline_torch
+from occupancy_lab.compiling.dry_gpu import offline_torch
+from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, Unseen, read_notes
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.written import written_parameters
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, variants
 from occupancy_lab.launch import (
@@ -32,8 +36,11 @@ from occupancy_lab.values import Failure, Resources, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from occupancy_lab.compiling.offline import Device
+    from occupancy_lab.compiling.assumptions import Assumed, Value
+    from occupancy_lab.compiling.dry_gpu import Device
     from occupancy_lab.compiling.store import Store
+
+USUAL: Mapping[str, Value] = MappingProxyType({})
 
 
 class _Compiled:
@@ -84,9 +91,15 @@ class _Thread(threading.local):
 class Recorder:
     """Notes the launches that are made while it is `recording`, in all threads and processes."""
 
-    def __init__(self, device: Device, store: Store, folder: Path) -> None:
-        """Let the further processes of the script keep their notes in *folder*."""
+    def __init__(
+        self, device: Device, store: Store, folder: Path, assumed: Mapping[str, Value] = USUAL
+    ) -> None:
+        """Let the further processes of the script keep their notes in *folder*.
+
+        *assumed* is what replaces the usual assumptions on values.
+        """
         self._device = device
+        self.given = assumed
         self._store = store
         self._folder = folder
         self._notes: Notes | None = None
@@ -101,6 +114,8 @@ class Recorder:
         self._times: dict[str, int] = {}
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
         self._faults: list[str] = []
+        self._missing: dict[Unseen, None] = {}
+        self._assumed: dict[Assumed, None] = {}
 
     def begin_process(self, notes: Notes | None = None) -> None:
         """Begin anew in a further process of the script, and keep notes in *notes*, or new ones."""
@@ -143,6 +158,30 @@ class Recorder:
         if self._notes is not None:
             self._notes.write(sentence)
 
+    def note_unseen(self, operation: str) -> None:
+        """Note that an operation of a library could not be run, whose launches are missing."""
+        unseen = Unseen(operation)
+        if unseen not in self._missing:
+            self._missing[unseen] = None
+            if self._notes is not None:
+                self._notes.write(unseen)
+
+    def note_assumed(self, assumed: Assumed) -> None:
+        """Note that a value was assumed."""
+        self._assumed[assumed] = None
+        if self._notes is not None:
+            self._notes.write(assumed)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The operations that could not be run, of all processes after `gather`."""
+        return tuple(one.operation for one in self._missing)
+
+    @property
+    def assumed(self) -> tuple[Assumed, ...]:
+        """What was assumed, by all processes after `gather`."""
+        return tuple(self._assumed)
+
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
         """The launches, in the order in which they first appeared."""
@@ -171,6 +210,9 @@ class Recorder:
             for process in processes
             if not process.has_ended
         ]
+        for process in processes:
+            self._missing |= dict.fromkeys(process.missing)
+            self._assumed |= dict.fromkeys(process.assumed)
         faults = [fault for process in processes for fault in process.faults]
         return tuple(dict.fromkeys((*self._faults, *faults, *running)))
 
@@ -219,6 +261,7 @@ class Recorder:
         except EmptyGridError:  # Triton compiles the kernel, and launches nothing
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
         self.note(variant)
+        self._forget_written(function, args, kwargs)
         return _Compiled(self, variant)
 
     def _launched_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -232,7 +275,18 @@ class Recorder:
         except EmptyGridError:
             return _Compiled(self, next(variants(tuner, args, kwargs)))
         self.note(*found)
+        self._forget_written(found[0].function, args, kwargs)
         return _Compiled(self, found[0])
+
+    @staticmethod
+    def _forget_written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take it that nobody knows the values of what a launch writes."""
+        from occupancy_lab.compiling.gpu_tensors import forget
+
+        written = written_parameters(function)
+        for name, value in {**dict(zip(function.arg_names, args, strict=False)), **kwargs}.items():
+            if name in written:
+                forget(value)
 
     def _follow_forks(self, recording: Callable[[], bool]) -> None:
         """Have the forks of this process keep notes, in files that are there before they are."""
@@ -278,12 +332,13 @@ class Recorder:
                 self._pruned[key] = prune(tuner, kwargs)
             return self._pruned[key]
 
+        assumptions = Assumptions(self.given, self.note_assumed)
         self._follow_forks(lambda: recording)
         with (
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),
             mock.patch.object(Autotuner, "prune_configs", prune_once),
-            offline_torch(self._device),
+            offline_torch(self._device, assumptions, self.note_unseen),
         ):
             try:
                 yield

@@ -18,13 +18,17 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from occupancy_lab.compiling.assumptions import (  # noqa: TC001 - `from_line` reads these types
+    Assumed,
+    Value,
+)
+from occupancy_lab.compiling.dry_gpu import Device
 from occupancy_lab.compiling.notes import ENDING, ScriptLaunch
-from occupancy_lab.compiling.offline import Device
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
@@ -52,6 +56,33 @@ SCRIPT_TIMEOUT = 120.0
 MOST_PRINTED = 1 << 20
 """The characters of what a script prints that are shown: the last ones."""
 
+MEMORY_GIB = {
+    **dict.fromkeys(("t4", "v100"), 16),
+    **dict.fromkeys(("a10", "a30", "l4", "rtx3090", "rtx4090", "rx7900xtx"), 24),
+    **dict.fromkeys(("mi100", "rtx5090"), 32),
+    "a100-40gb": 40,
+    "l40s": 48,
+    "w7900": 48,
+    **dict.fromkeys(("mi210", "mi250x", "orin"), 64),
+    **dict.fromkeys(("a100", "a100-pcie", "h100", "h100-pcie"), 80),
+    "h100-nvl": 94,
+    "gh200": 96,
+    "rtx-pro-6000": 96,
+    "rtx-pro-6000-server": 96,
+    **dict.fromkeys(("gb10", "mi300a", "strix-halo"), 128),
+    "h200": 141,
+    "b200": 180,
+    "gb200": 186,
+    "mi300x": 192,
+    "mi325x": 256,
+    "b300": 270,
+    "gb300": 279,
+    "mi350x": 288,
+    "mi355x": 288,
+    "rx9070xt": 16,
+}
+"""The memory of each GPU as its data sheet has it, for programs that ask how much there is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -63,6 +94,8 @@ class Run:
     """The directory of the store of what is compiled; None keeps nothing."""
     arguments: tuple[str, ...] | None = None
     """Where `script` is a file to be run as a program: its arguments. None for a function."""
+    assume: Mapping[str, Value] = field(default_factory=dict)
+    """What is assumed of values that only a GPU could tell, other than the usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +110,10 @@ class Ran:
     """The exit status of Python after it."""
     faults: tuple[str, ...]
     """Why launches of threads and of further processes may be missing."""
+    missing: tuple[str, ...]
+    """Operations of libraries that cannot be run here, whose launches are missing."""
+    assumed: tuple[Assumed, ...]
+    """What was assumed of values that only a GPU could tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +148,7 @@ def names_script(name: str) -> bool:
 
 def device_of(gpu: Gpu) -> Device:
     """Return what a script can ask of *gpu*."""
-    architecture = gpu.architecture
+    architecture, memory = gpu.architecture, MEMORY_GIB.get(gpu.key)
     return Device(
         gpu.title,
         gpu.target,
@@ -121,6 +158,8 @@ def device_of(gpu: Gpu) -> Device:
         architecture.max_shared,
         architecture.shared_per_multiprocessor,
         gpu.l2_bytes,
+        gpu.boost_mhz,
+        None if memory is None else memory << 30,
     )
 
 
@@ -140,6 +179,7 @@ class Script:
         python: str = sys.executable,
         timeout: float = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
+        assume: Mapping[str, Value] | None = None,
         progress: Callable[[str], None] = lambda _said: None,
     ) -> None:
         """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
@@ -155,7 +195,7 @@ class Script:
         """
         store = None if directory is None else str(directory)
         self._name, self.gpu = name, gpu
-        self._request = Run(name, device_of(gpu), store, arguments)
+        self._request = Run(name, device_of(gpu), store, arguments, assume or {})
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script", python=python)
@@ -167,6 +207,10 @@ class Script:
         """The exit status of the script as a program."""
         self.faults: tuple[str, ...] = ()
         """Why launches of its threads and of further processes may be missing."""
+        self.missing: tuple[str, ...] = ()
+        """Operations of libraries that cannot be run here, whose launches are missing."""
+        self.assumed: tuple[Assumed, ...] = ()
+        """What was assumed of values that only a GPU could tell."""
         try:
             self.launches = self._run()
         except BaseException:
@@ -199,6 +243,7 @@ class Script:
         if ran.failure is not None and not ran.launches and self._request.arguments is None:
             raise InputError(ran.failure)
         self.stopped, self.status, self.faults = ran.failure, ran.status, ran.faults
+        self.missing, self.assumed = ran.missing, ran.assumed
         self._ran = True
         return ran.launches
 
@@ -256,7 +301,7 @@ def _run(asked: Run) -> Ran:
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
     store = Store(None if asked.store is None else Path(asked.store))
-    recorder = Recorder(asked.device, store, folder)
+    recorder = Recorder(asked.device, store, folder, asked.assume)
     _recorders[:] = [recorder]
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
@@ -286,7 +331,8 @@ def _run(asked: Run) -> Ran:
         reason = _sentence(error, asked.script, path)
     elif asked.arguments is None and not launches:
         reason = f"{asked.script} launches no kernel of Triton"
-    return Ran(launches, printed.text[-MOST_PRINTED:], reason, _status(error), faults)
+    status, said = _status(error), printed.text[-MOST_PRINTED:]
+    return Ran(launches, said, reason, status, faults, recorder.missing, recorder.assumed)
 
 
 def _run_program(path: Path) -> None:

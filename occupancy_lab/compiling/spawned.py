@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import occupancy_lab
-from occupancy_lab.compiling.offline import Device
+from occupancy_lab.compiling.dry_gpu import Device
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import shortened
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from occupancy_lab.compiling.assumptions import Value
 
 BEGIN = """
 import importlib.util, sys
@@ -29,7 +31,7 @@ spec = importlib.util.spec_from_file_location(
 package = sys.modules["occupancy_lab"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 from occupancy_lab.compiling.spawned import begin
-begin({device!r}, {store!r}, {folder!r})
+begin({device!r}, {store!r}, {folder!r}, {given!r})
 """
 """Comes before what a process of multiprocessing is to run."""
 STARTS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
@@ -48,6 +50,7 @@ def recording_all(
         device=to_line(device),
         store=store,
         folder=str(folder),
+        given=dict(recorder.given),
     )
     spawn, start = util.spawnv_passfds, subprocess.Popen.__init__
 
@@ -73,10 +76,10 @@ def recording_all(
         yield
 
 
-def begin(device: str, store: str | None, folder: str) -> None:
+def begin(device: str, store: str | None, folder: str, given: Mapping[str, Value]) -> None:
     """Note the launches of this process, for as long as it lives."""
     kept = Store(None if store is None else Path(store))
     read: Device = from_line(Device, device)
-    recorder = Recorder(read, kept, Path(folder))
+    recorder = Recorder(read, kept, Path(folder), given)
     recorder.begin_process()
     _process.enter_context(recording_all(recorder, read, store, Path(folder)))

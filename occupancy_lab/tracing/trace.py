@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.compiling.assumptions import Assumed
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.tracing.records import TracedKernel
 
@@ -53,6 +54,8 @@ _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 LONGEST_NAME = 26
 """Characters of a kernel's name in the table: with these it fits 80 columns, times among them."""
+MOST_ASSUMED = 10
+"""Assumptions that are shown."""
 MOST_NAMED = 5
 """Processes that are named each."""
 
@@ -72,6 +75,10 @@ class Outcome:
     """Why a dry run did not come to its end, as a sentence."""
     faults: tuple[str, ...] = ()
     """Why a dry run may lack launches of threads and further processes, as sentences."""
+    missing: tuple[str, ...] = ()
+    """Operations of libraries that a dry run could not run, whose launches are missing."""
+    assumed: tuple[Assumed, ...] = ()
+    """What a dry run assumed of values that only a GPU could tell."""
 
 
 class Trace(Answer):
@@ -142,6 +149,8 @@ class Trace(Answer):
             "status": None if outcome is None else outcome.status,
             "kernels": [one.to_dict() for one in self.kernels],
             "processes": [dataclasses.asdict(one) for one in self.found.processes],
+            "missing": [] if outcome is None else list(outcome.missing),
+            "assumed": [] if outcome is None else list(map(dataclasses.asdict, outcome.assumed)),
             "document": self.to_document().to_dict(),
         }
 
@@ -210,33 +219,42 @@ def trace_program(
         return Trace(read_records(folder, asked), outcome)
 
 
-def dry_trace(command: Sequence[str], *, gpu: str | Gpu | None = None) -> Trace:
+def dry_trace(
+    command: Sequence[str], *, gpu: str | Gpu | None = None, assume: Sequence[str] = ()
+) -> Trace:
     """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
 
-    The file is run as a program whose tensors on "cuda" have a shape, a dtype and strides and no
-    values, by the Python that is named. *gpu* None is the GPU at hand, or the H100.
+    The file is run as a program by the Python that is named. Its tensors on "cuda" have a shape, a
+    dtype and strides; small ones have the values that the program gives them. *gpu* None is the GPU
+    at hand, or the H100. *assume* is what values are taken to be that only a GPU could tell, each
+    `bool=true`, `int=64`, `float=0.5` or, for a single line, `file.py:12=64`.
 
-    The outcome's status is the program's, or 1 where none of its launches compiles.
+    The outcome's status is the program's, or 1 where launches are missing or none compiles.
 
     Raises InputError where *command* names no file, or no Python that has torch and Triton, or the
     file does not end in time.
     """
     from occupancy_lab.compiling import store_directory
+    from occupancy_lab.compiling.assumptions import given_values
     from occupancy_lab.compiling.script import Script
 
     file, arguments = _script(command)
+    given = given_values(assume)
     asked = _gpu(gpu) or chosen_gpus(None)[0][0]
     python = _python(command[0])
-    with Script(file, asked, store_directory(), arguments=arguments, python=python) as script:
+    how: dict[str, Any] = {"arguments": arguments, "python": python, "assume": given}
+    with Script(file, asked, store_directory(), **how) as script:
         found = Traced(dry_kernels(script), ())
         nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
         outcome = Outcome(
             tuple(command),
-            script.status or int(bool(nothing_compiled)),
+            script.status or int(bool(nothing_compiled or script.missing)),
             started=True,
             dry=True,
             stopped=script.stopped,
             faults=script.faults,
+            missing=script.missing,
+            assumed=script.assumed,
         )
     return Trace(found, outcome)
 
@@ -546,7 +564,7 @@ def _grid_sentences(found: Traced) -> Iterator[str]:
 def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
     if outcome is None or not outcome.dry:
         return
-    yield "Nothing was launched: tensors of the GPU had shapes and no values."
+    yield "Nothing was launched: tensors of the GPU had shapes, and only small ones values."
     if any(one.choices > 1 for one in found.kernels):
         yield "Any one of an autotuner's configurations that are marked ? may be the one launched."
     if outcome.stopped is not None:
@@ -555,6 +573,18 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
             " here."
         )
     yield from (f"Launches may be missing: {literal(fault)}." for fault in outcome.faults)
+    yield from (
+        f"Launches are missing: the operation {literal(name)} has no kernel for a GPU that can be"
+        " run here."
+        for name in outcome.missing
+    )
+    yield from _assumed_sentences(outcome.assumed)
+
+
+def _assumed_sentences(assumed: Sequence[Assumed]) -> Iterator[str]:
+    yield from (f"Assumed: {literal(str(one))}." for one in assumed[:MOST_ASSUMED])
+    if len(assumed) > MOST_ASSUMED:
+        yield f"{len(assumed) - MOST_ASSUMED} more values were assumed; --json has all."
 
 
 def _faults(found: Traced) -> Iterator[str]:

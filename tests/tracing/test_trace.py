@@ -373,12 +373,12 @@ def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
-    """What comes after a value is asked for is not there, and that is said."""
+    """What comes after an error is not there, and that is said."""
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT.replace("{end}", "print(float(x[0]))"), encoding="utf-8")
+    script.write_text(SCRIPT.replace("{end}", "x + torch.rand(1)"), encoding="utf-8")
     found = dry_trace(["python", str(script), "1024"], gpu="mi300x")
     assert found.kernels[0].launches == 3
-    assert f"{script.name}:19: float needs the values" in str(found)
+    assert f"{script.name}:19: RuntimeError: Expected all tensors to be on" in str(found)
 
 
 KERNEL = (
@@ -477,7 +477,7 @@ import os, subprocess, threading, time
 if os.fork() == 0:
     launch(2)
     time.sleep(60)
-threading.Thread(target=lambda: torch.zeros(1, device="cuda").item()).start()
+threading.Thread(target=lambda: torch.zeros(1, device="cuda").numpy()).start()
 launch(1)
 subprocess.run([sys.executable, "-c", ""])
 """
@@ -486,7 +486,7 @@ subprocess.run([sys.executable, "-c", ""])
     assert grids(found.kernels[0]) == {(1,): 1, (2,): 1}
     page = str(found)
     assert f"a thread ended early: {script.name}:" in page.replace(f"{tmp_path}/", "")
-    assert "item needs the values" in page
+    assert "can't convert cuda:0 device type tensor to numpy" in page
     assert "had not ended: what it launches later is not here" in page
     assert "was started as a program of its own, which is not run dry" in page
 
@@ -497,7 +497,7 @@ subprocess.run([sys.executable, "-c", ""])
     [
         ("launch(1)", "sys.exit(3)", 3, "ends the script with status 3"),
         ("", "sys.exit('no')", 1, "ends the script with status no"),
-        ("launch(1)", "torch.zeros(1, device='cuda').item()", 1, "item needs the values"),
+        ("launch(1)", "torch.zeros(1, device='cuda').numpy()", 1, "can't convert cuda:0"),
         ("", "raise KeyError('own')", 1, "KeyError: 'own'"),
     ],
 )
@@ -512,6 +512,36 @@ def test_the_status_of_a_dry_run_is_the_programs(
     page = found.stdout.decode()
     assert said in page
     assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in page
+
+
+MISSING = """
+@torch.library.custom_op("dry::host", mutates_args=(), device_types="cpu")
+def host(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+host.register_fake(torch.empty_like)
+x = torch.zeros(1 << 20, device="cuda")
+host(x).sum().item()
+launch(1)
+"""
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> None:
+    """An operation without a kernel for a GPU is named and the status is 1; so are assumptions."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + MISSING, encoding="utf-8")
+    words = ["--dry-run", "--gpu", "h100", "--json", "--assume", "float=0.5"]
+    found = run(["python", str(script)], words)
+    told = json.loads(found.stdout)
+    assert (found.returncode, told["missing"]) == (1, ["dry::host"])
+    line = KERNEL.count("\n") + MISSING.partition(".item()")[0].count("\n") + 1
+    assumed = {"place": f"{script}:{line}", "use": "a value", "value": "0.5"}
+    assert told["assumed"] == [assumed]
+    page = str(told["document"])
+    assert "Launches are missing: the operation dry::host" in page
+    assert f"Assumed: 0.5 for a value at {script}:{line}." in page
 
 
 @pytest.mark.slow

@@ -1,0 +1,110 @@
+"""What a dry run takes values to be that only a GPU could tell, and where it does so."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.errors import quoted, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Value = bool | int | float
+USUAL: dict[str, Value] = {"bool": False, "int": 16, "float": math.nan}
+"""What a value of each kind is taken to be; nan passes through arithmetic, and no grid is empty."""
+OWN = (str(Path(__file__).parents[1]), "<")
+"""How the names of files begin that are of this package, and of code that has no file."""
+LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("torch", "triton"))
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A value that was assumed at a line."""
+
+    place: str
+    """The file and line that asked for it: the innermost that is not of torch or Triton."""
+    use: str
+    """What asked for it: a value, nonzero, a copy to the CPU."""
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.value} for {self.use} at {self.place}"
+
+
+class Assumptions:
+    """Takes assumptions, and knows which were taken."""
+
+    def __init__(
+        self, given: Mapping[str, Value], told: Callable[[Assumed], None] = lambda _: None
+    ) -> None:
+        """Take what replaces USUAL, by kind, and what is assumed at single lines, "file.py:12".
+
+        *told* is told each assumption when it is first taken.
+        """
+        self.given = given
+        self._told = told
+        self._taken: dict[Assumed, None] = {}
+
+    def usual(self, kind: str) -> Value:
+        """Return what a value of *kind*, a key of USUAL, is taken to be."""
+        return self.given.get(kind, USUAL[kind])
+
+    def take(self, use: str, value: Value | str) -> Any:
+        """Note that *value* is assumed for *use*, and return it, or what was given for the line."""
+        line = place()
+        for name, given in self.given.items():
+            if line == name or line.endswith(f"{os.sep}{name}"):
+                value = given
+        assumed = Assumed(line, use, str(value))
+        if assumed not in self._taken:
+            self._taken[assumed] = None
+            self._told(assumed)
+        return value
+
+    @property
+    def taken(self) -> tuple[Assumed, ...]:
+        """What was assumed, in the order in which that was first asked for."""
+        return tuple(self._taken)
+
+
+def place() -> str:
+    """Return the file and line that is running: the innermost of no tool, torch or Triton."""
+    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe calls
+    while frame.f_back is not None and _is_inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_inside(file: str) -> bool:
+    return file.startswith(OWN) or any(name in file for name in LIBRARIES) or "contextlib" in file
+
+
+def given_values(words: Iterable[str]) -> dict[str, Value]:
+    """Return what `--assume` gives, each as KIND=VALUE or FILE.py:LINE=VALUE.
+
+    Raises InputError for a word that is neither.
+    """
+    found: dict[str, Value] = {}
+    for word in words:
+        name, _, text = word.rpartition("=")
+        is_line = name.rpartition(":")[2].isdigit()
+        if name not in USUAL and not is_line:
+            refuse(f"--assume takes bool=, int=, float= or FILE.py:LINE=, and not {quoted(word)}")
+        found[name] = _value(word, text)
+    return found
+
+
+def _value(word: str, text: str) -> Value:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return refuse(f"--assume takes true, false or a number, and not {quoted(word)}")

@@ -1,0 +1,389 @@
+"""A GPU that is not here, as programs ask torch and Triton for it: limits, streams, graphs.
+
+Tensors on it are as `gpu_tensors` has them. Times are nan, and nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from occupancy_lab.compiling.offline import OfflineDriver
+from occupancy_lab.errors import refuse
+from occupancy_lab.values import Target  # noqa: TC001 - `from_line` reads the fields' types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from occupancy_lab.compiling.assumptions import Assumptions
+
+NAN = float("nan")
+"""What a dry run answers where a time is asked for: it passes through arithmetic, and 0 may not."""
+VERSIONS = {"cuda": "12.8", "hip": "6.4"}
+"""What torch.version answers: programs ask whether it is None, and compare it."""
+MAX_THREADS_PER_BLOCK = 1024
+SHARED_WITHOUT_ASKING = 48 << 10
+"""Bytes of shared memory that a block of CUDA may have without asking for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a script can ask of a GPU, as plain values; None is not known."""
+
+    title: str
+    target: Target
+    multiprocessors: int | None
+    max_threads: int
+    """Resident threads per multiprocessor."""
+    registers: int
+    """32-bit registers per multiprocessor."""
+    max_shared: int
+    """Shared memory that one program may use, bytes."""
+    shared_per_multiprocessor: int
+    """Shared memory per multiprocessor, bytes."""
+    l2_bytes: int | None
+    clock_mhz: int | None
+    memory_bytes: int | None
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """What torch.cuda.get_device_capability answers: (9, 0) for sm_90, (9, 4) for gfx942."""
+        digits = self.target.arch.removeprefix("gfx").split("-")[0]
+        size = 2 if self.target.backend == "hip" else 1
+        return int(digits[:-size]), int(digits[-size], 16)
+
+    def torch_properties(self) -> Properties:
+        """Return what torch.cuda.get_device_properties answers."""
+        major, minor = self.capability
+        return self._properties(
+            name=self.title,
+            major=major,
+            minor=minor,
+            multi_processor_count=self.multiprocessors,
+            max_threads_per_multi_processor=self.max_threads,
+            max_threads_per_block=MAX_THREADS_PER_BLOCK,
+            regs_per_multiprocessor=self.registers,
+            shared_memory_per_block=min(SHARED_WITHOUT_ASKING, self.max_shared),
+            shared_memory_per_block_optin=self.max_shared,
+            shared_memory_per_multiprocessor=self.shared_per_multiprocessor,
+            L2_cache_size=self.l2_bytes,
+            clock_rate=None if self.clock_mhz is None else 1000 * self.clock_mhz,
+            total_memory=self.memory_bytes,
+            warp_size=self.target.warp_size,
+            gcnArchName=self.target.arch,
+            is_integrated=0,
+            is_multi_gpu_board=0,
+        )
+
+    def triton_properties(self) -> Properties:
+        """Return what the driver's utils.get_device_properties answers."""
+        return self._properties(
+            max_shared_mem=self.max_shared,
+            max_num_regs=self.registers,
+            multiprocessor_count=self.multiprocessors,
+            sm_clock_rate=None if self.clock_mhz is None else 1000 * self.clock_mhz,
+            warpSize=self.target.warp_size,
+            max_threads_per_sm=self.max_threads,
+            arch=self.target.arch,
+        )
+
+    def _properties(self, **values: Any) -> Properties:
+        return Properties(values, self.title)
+
+
+class Properties(dict[str, Any]):
+    """Answers by name, as items or attributes; InputError for what an architecture leaves open."""
+
+    def __init__(self, values: dict[str, Any], title: str) -> None:
+        super().__init__(values)
+        self._title = title
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if value is None:
+            refuse(f"{name} of {self._title} is not known; name a GPU, not an architecture")
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            msg = f"a dry run does not know {name} of {self._title}"
+            raise AttributeError(msg)
+        return self[name]
+
+
+class DryDriver(OfflineDriver):
+    """Triton's driver as a script asks it: an OfflineDriver that knows the GPU too."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device.target)
+        self._gpu = device
+
+    @property
+    def utils(self) -> DryDriver:
+        """Return what has `get_device_properties`."""
+        return self
+
+    def get_device_properties(self, _device: object = 0) -> Properties:
+        """Return the GPU's limits under Triton's names."""
+        return self._gpu.triton_properties()
+
+    def get_device_capability(self, _device: object = 0) -> tuple[int, int]:
+        """Return the compute capability, or its like on AMD."""
+        return self._gpu.capability
+
+    def get_active_torch_device(self) -> Any:
+        """Return "cuda:0", which AMD's GPUs are to torch too."""
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        """Return torch.cuda, as it is patched."""
+        import torch
+
+        return torch.cuda
+
+    def get_benchmarker(self) -> Any:
+        """Return what autotuners time with."""
+        return do_bench
+
+    def get_empty_cache_for_benchmark(self) -> None:
+        """Return nothing: no cache is cleared."""
+
+    def clear_cache(self, _cache: object) -> None:
+        """Do nothing."""
+
+    def set_current_device(self, _device: object) -> None:
+        """Do nothing: there is one device."""
+
+
+def do_bench(call: Callable[[], object], *_: object, **keywords: Any) -> float | list[float]:
+    """Call what is to be timed once, and return nan where triton.testing.do_bench has a time."""
+    call()
+    quantiles = keywords.get("quantiles")
+    if quantiles is not None and len(quantiles) > 1:
+        return [NAN] * len(quantiles)
+    return [NAN] if keywords.get("return_mode") == "all" else NAN
+
+
+class _Idle:
+    """A stream, an event, a graph or what makes one current: whatever is called does nothing."""
+
+    cuda_stream = stream_id = device_index = 0
+    device_type = 1
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, function: Any) -> Any:
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _answer()
+
+    @property
+    def device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _other: object) -> float:
+        return NAN
+
+    def record_event(self, event: Any = None) -> Any:
+        import torch
+
+        made: Any = torch.cuda.Event
+        return event or made()
+
+
+def _answer(value: Any = None) -> Callable[..., Any]:
+    """Return a function of its own, as torch tells functions apart, that answers *value*."""
+    return lambda *_, **__: value
+
+
+def _answers(names: Sequence[str], value: Any = None) -> dict[str, Callable[..., Any]]:
+    return {name: _answer(value) for name in names}
+
+
+IDLE = (
+    *(
+        "synchronize",
+        "set_device",
+        "empty_cache",
+        "ipc_collect",
+        "init",
+        "_lazy_init",
+        "_lazy_call",
+    ),
+    *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_stream"),
+    *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats"),
+    *("set_per_process_memory_fraction", "_set_stream_by_id", "_sleep", "check_error"),
+)
+"""Functions of torch.cuda that return nothing."""
+ZERO = (
+    *("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+    *("current_device", "_exchange_device", "_maybe_exchange_device", "initial_seed"),
+)
+TRUE = ("is_available", "is_initialized", "is_bf16_supported", "is_tf32_supported")
+CLASSES = (
+    *("Event", "Stream", "ExternalStream", "stream", "StreamContext"),
+    *("CUDAGraph", "graph", "MemPool", "use_mem_pool"),
+)
+"""Classes of torch.cuda whose objects do nothing."""
+
+
+def _torch_cuda(device: Device) -> dict[str, Any]:
+    """Return what stands in torch.cuda."""
+    import torch
+
+    classes = {name: type(name, (_Idle,), {}) for name in CLASSES}
+    memory = device.memory_bytes or 0
+    return {
+        **_answers(IDLE),
+        **_answers(ZERO, 0),
+        **_answers(TRUE, value=True),
+        **classes,
+        "current_stream": _answer(classes["Stream"]()),
+        "default_stream": _answer(classes["Stream"]()),
+        "is_current_stream_capturing": _answer(value=False),
+        "device_count": _answer(1),
+        "memory_stats": _answer({}),
+        "mem_get_info": _answer((memory, memory)),
+        "get_arch_list": _answer([f"sm_{device.target.arch}"]),
+        "get_device_name": _answer(device.title),
+        "get_device_capability": _answer(device.capability),
+        "get_device_properties": _answer(device.torch_properties()),
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "default_generators": (torch.default_generator,),
+        "graph_pool_handle": _answer((0, 0)),
+        "make_graphed_callables": lambda callables, *_, **__: callables,
+    }
+
+
+class _Pinned:
+    """Pinned memory of the CPU, which a kernel may be given: the addresses of what is pinned."""
+
+    def __init__(self) -> None:
+        import torch
+        from torch.utils._device import _device_constructors
+
+        self._addresses: set[int] = set()
+        keep: Callable[[], object] = _device_constructors
+        keep()  # torch's own functions, which those made here call
+        names = ("empty", "zeros", "ones", "full", "rand", "randn", "tensor", "empty_like")
+        self.makers = {name: self._making(getattr(torch, name)) for name in names}
+        self.methods = {
+            "pin_memory": lambda own, *_: self._pin(own.clone()),
+            "is_pinned": lambda own, *_: self._is_pinned(own),
+        }
+
+    def _pin(self, made: Any) -> Any:
+        if made.is_cpu:
+            self._addresses.add(made.untyped_storage().data_ptr())
+        return made
+
+    def _making(self, make: Any) -> Any:
+        @functools.wraps(make)
+        def making(*args: Any, **kwargs: Any) -> Any:
+            pinned = kwargs.pop("pin_memory", False)
+            made = make(*args, **kwargs)
+            return self._pin(made) if pinned else made
+
+        return making
+
+    def _is_pinned(self, own: Any) -> bool:
+        return own.is_cpu and own.untyped_storage().data_ptr() in self._addresses
+
+
+@contextlib.contextmanager
+def offline_torch(
+    device: Device, assumptions: Assumptions, unseen: Callable[[str], None]
+) -> Iterator[None]:
+    """Make torch and Triton answer in the block as if *device* were here.
+
+    *unseen* is told each operation of a library that cannot be run, whose launches are missing.
+    """
+    from unittest import mock
+
+    import torch
+    import triton
+
+    from occupancy_lab.compiling.gpu_tensors import gpu_tensors
+
+    autograd: Any = torch.autograd
+    run_backward = autograd._engine_run_backward  # noqa: SLF001 - what backward calls
+    as_text: Any = torch._tensor_str._tensor_str  # noqa: SLF001 - what print shows of a tensor
+
+    def run_here(*args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.set_multithreading_enabled(False):  # the library has no thread for it
+            return run_backward(*args, **kwargs)
+
+    driver = triton.runtime.driver
+    before = driver._active  # noqa: SLF001 - as in offline
+    backend = device.target.backend
+    pinned = _Pinned()
+    stand_ins: dict[Any, dict[str, Any]] = {
+        torch.cuda: _torch_cuda(device),
+        torch.cuda.nvtx: _answers(("range_push", "range_pop", "mark")),
+        torch.version: {name: VERSIONS[name] if name == backend else None for name in VERSIONS},
+        torch: {"Generator": _answer_with(torch.Generator), **pinned.makers},
+        torch.Tensor: pinned.methods,
+        torch.testing: {"assert_close": _answer()},
+        triton.testing: {
+            "assert_close": _answer(),
+            "do_bench": do_bench,
+            "do_bench_cudagraph": do_bench,
+        },
+        torch.autograd: {"_engine_run_backward": run_here},
+        torch._tensor_str: {  # noqa: SLF001
+            "_tensor_str": lambda own, indent: "..." if own.is_cuda else as_text(own, indent)
+        },
+        torch._C: {  # noqa: SLF001
+            **_answers(("_cuda_getCurrentRawStream", "_cuda_getDevice"), 0),
+            **_answers(("_cuda_setDevice", "_cuda_synchronize", "_cuda_init")),
+            "_cuda_getDeviceCount": _answer(1),
+        },
+        torch.accelerator: {
+            "current_accelerator": _answer(torch.device("cuda")),
+            "is_available": _answer(value=True),
+            "device_count": _answer(1),
+            **_answers(("current_device_index",), 0),
+            **_answers(("synchronize", "set_device_index", "empty_cache", "set_stream")),
+        },
+        torch.backends.cuda: {"is_built": _answer(value=True)},
+    }
+    with contextlib.ExitStack() as stack:
+        for place, names in stand_ins.items():
+            for name, value in names.items():
+                stack.enter_context(mock.patch.object(place, name, value, create=True))
+        stack.callback(driver.set_active, before)
+        driver.set_active(DryDriver(device))
+        stack.enter_context(gpu_tensors(assumptions, unseen))
+        yield
+
+
+def _answer_with(generator: Any) -> Any:
+    """Return a class whose objects are torch's generators of the CPU, whatever device is asked."""
+
+    class Generator(generator):  # type: ignore[misc] # only known at run time
+        """A generator of random numbers."""
+
+        def __new__(cls, device: Any = None) -> Any:
+            del device
+            return super().__new__(cls)
+
+    return Generator

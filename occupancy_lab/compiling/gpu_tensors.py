@@ -1,0 +1,506 @@
+"""Tensors of torch on "cuda" without a GPU: each has an address and a shape, and no memory.
+
+Torch's dispatcher is given a kernel of CUDA for each operation, which works out the result's shape
+on torch's "meta" device. All else of torch is as on a GPU: autograd, autocast, FakeTensorMode,
+torch.compile, and the operations that libraries register, which are called and launch kernels.
+
+Small tensors have values too: a storage that holds what the program itself made has a twin on the
+CPU, on which each operation is done as well. What a kernel writes is not known. Where it decides
+something, an assumption is taken: floats are drawn from a normal distribution where they are sorted
+or compared, and a value that is asked for is what `assumptions` says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from occupancy_lab.compiling.gpu_presence import gpu_presence
+from occupancy_lab.errors import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from occupancy_lab.compiling.assumptions import Assumptions
+
+MOST_KNOWN = 1 << 22
+"""Elements of a tensor of integers or bools whose values are computed."""
+MOST_FLOATS = 1 << 12
+"""Elements of a tensor of floats whose values are computed: they seldom decide what is launched."""
+ALIGNMENT = 512
+"""Bytes that an address is a multiple of, as those of torch's allocator are."""
+DL_CUDA, DL_FLOAT = 2, 2
+"""A device and a dtype as DLPack numbers them."""
+WITHOUT_TRITON = {"aten", "prims", "c10d", "_c10d_functional", "inductor", "torchvision"}
+"""Namespaces of operations that launch no kernel of Triton."""
+ACROSS = {"copy_", "index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_"}
+"""Operations that take tensors of the GPU and of the CPU."""
+OVERWRITING = {"copy_", "fill_", "zero_"}
+"""Operations whose first tensor's values do not matter."""
+TRUE = {"all", "equal", "allclose"}
+"""What of tensors that are not known is taken to be true."""
+CHOOSING = {"nonzero", "masked_select"}
+"""Operations that take all of what is not known which of it they choose."""
+
+_aten = torch.ops.aten
+_key = torch._C.DispatchKey
+
+
+class _Capsule(ctypes.Structure):
+    """A DLManagedTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+@cache
+def _first() -> tuple[torch.Tensor, Any]:
+    """Return a tensor of 16 floats on "cuda", of which all others are made, and what it lies in."""
+    sizes = (ctypes.c_int64 * 2)(16, 1)
+    at = ctypes.addressof(sizes)
+    capsule = _Capsule(1 << 30, (DL_CUDA, 0), 1, (DL_FLOAT, 32, 1, 0), at, at + 8, 0, None, None)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
+    )
+    tensor = torch._C._from_dlpack(new(ctypes.addressof(capsule), b"dltensor", None))
+    return tensor, (sizes, capsule)
+
+
+@cache
+def _of_dtype(dtype: torch.dtype) -> torch.Tensor:
+    return _by_cpu_kernel(_aten.view.dtype, _first()[0], dtype)  # type: ignore[no-any-return]
+
+
+def _by_cpu_kernel(op: Any, *args: Any) -> Any:
+    """Call the CPU's kernel of a view or a change of storage, which fits each device."""
+    return op.redispatch(torch._C.DispatchKeySet(_key.CPU), *args)
+
+
+def _place(tensor: torch.Tensor, storage: Any, like: torch.Tensor) -> torch.Tensor:
+    """Let *tensor* lie in *storage* as *like* lies in its own."""
+    where = like.storage_offset(), like.shape, like.stride()
+    op = _aten.set_.source_Storage_storage_offset
+    return _by_cpu_kernel(op, tensor, storage, *where)  # type: ignore[no-any-return]
+
+
+def _tensor_in(storage: Any, like: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on "cuda" that lies in *storage* as *like* lies in its own."""
+    made = _by_cpu_kernel(_aten.as_strided.default, _of_dtype(like.dtype), [0], [1], 0)
+    return _place(made, storage, like)
+
+
+def _stand_in(tensor: torch.Tensor, storage: Any) -> torch.Tensor:
+    """Return a tensor of another device that lies in *storage* as *tensor* does in its own."""
+    made = torch.empty(0, dtype=tensor.dtype, device=storage.device)
+    where = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return made.set_(storage, *where)
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    nbytes = tensor.untyped_storage().nbytes()
+    return _stand_in(
+        tensor, torch.empty(nbytes, dtype=torch.uint8, device="meta").untyped_storage()
+    )
+
+
+def _bytes(number: int) -> Any:
+    """Return a storage of the CPU, all zeros."""
+    return torch.zeros(number, dtype=torch.uint8, device="cpu").untyped_storage()
+
+
+def _twin(tensor: torch.Tensor) -> Any:
+    """Return the storage on the CPU that has the values of *tensor*, or None."""
+    return getattr(tensor.untyped_storage(), "twin", None)
+
+
+def _is_assumed(tensor: torch.Tensor) -> bool:
+    return getattr(tensor.untyped_storage(), "assumed", False)
+
+
+def _know(tensor: torch.Tensor, twin: Any, *, assumed: bool) -> None:
+    storage: Any = tensor.untyped_storage()
+    storage.twin = twin
+    storage.assumed = assumed
+
+
+def forget(argument: Any) -> None:
+    """Take it that no values are known of the tensors of *argument*."""
+    if isinstance(argument, tuple | list):
+        for one in argument:
+            forget(one)
+        return
+    tensor = getattr(
+        argument, "base", argument
+    )  # of a descriptor, or what triton.reinterpret wraps
+    if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+        _know(tensor, None, assumed=False)
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= (MOST_FLOATS if _is_float(tensor) else MOST_KNOWN)
+
+
+def _is_float(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return "float" if _is_float(tensor) else "bool" if tensor.dtype == torch.bool else "int"
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """An operation done on stand-ins."""
+
+    result: Any
+    stand_ins: dict[int, torch.Tensor]
+    """That of each tensor on "cuda", by its id."""
+
+
+class GpuTensors:
+    """The kernels of torch's operations on a GPU that is not here."""
+
+    def __init__(self, assumptions: Assumptions, unseen: Callable[[str], None]) -> None:
+        """Take assumptions where values are asked for that are not known.
+
+        *unseen* is told the name of each operation of a library that cannot be run here.
+        """
+        self._assumptions = assumptions
+        self._unseen = unseen
+        self._address = 1 << 40
+        self._special: dict[str, Callable[..., Any]] = {
+            "_local_scalar_dense": self._item,
+            "_to_copy": self._to_copy,
+            "copy_": self._copy,
+            "equal": self._equal,
+            "allclose": self._equal,
+            "_amp_foreach_non_finite_check_and_unscale_": self._unscale,
+        }
+
+    def _storage(self, nbytes: int) -> Any:
+        address = self._address
+        self._address += -(-nbytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+        device = torch.device("cuda", 0)
+        return torch._C._construct_storage_from_data_pointer(address, device, nbytes)
+
+    def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        """Do *op* as a kernel of CUDA does it."""
+        namespace, _, name = op._schema.name.partition("::")
+        if namespace not in WITHOUT_TRITON:
+            self._unseen(op._schema.name)
+        elif name in self._special:
+            return self._special[name](*args, **kwargs)
+        return self._do(op, args, kwargs)
+
+    def _do(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = op._schema.name.partition("::")[2]
+        if name in ACROSS:
+            args = _without_masks(args)
+        _check_devices(name, _tensors((args, kwargs)))
+        gpu = [one for one in _tensors((args, kwargs)) if one.is_cuda]
+        written = _written(op, args, kwargs)
+        shaped = _shaped(op, args, kwargs, gpu)
+        if op.is_view and shaped is not None:
+            storage = gpu[0].untyped_storage()
+            return tree_map(partial(_tensor_in, storage), shaped.result)
+        if name in OVERWRITING or "out" in kwargs:
+            for one in written:
+                _let_be_known(one)
+        real = self._computed(op, args, kwargs, shaped)
+        return self._settled(op, gpu, written, shaped, real)
+
+    def _computed(
+        self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shaped: _Done | None
+    ) -> _Done | None:
+        """Return *op* done on values, drawn ones where they are not known; None where it is not."""
+        gpu = [one for one in _tensors((args, kwargs)) if one.is_cuda]
+        unknown = [one for one in gpu if _twin(one) is None]
+        if not op._schema.name.startswith(("aten::", "prims::")):
+            return None
+        if shaped is not None:
+            results = [*_tensors(shaped.result), *_stand_ins_of(_written(op, args, kwargs), shaped)]
+            if unknown:
+                results = [one for one in results if not _is_float(one)]
+            if not all(map(_is_small, results)) or (unknown and not results):
+                return None
+            if any(one.numel() > MOST_KNOWN for one in unknown):
+                return None
+        try:
+            name = op._schema.name.partition("::")[2]
+            return _done(op, args, kwargs, partial(self._with_values, name), "cpu")
+        except (RuntimeError, IndexError, ValueError):
+            if shaped is None:
+                raise
+            return None
+
+    def _with_values(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return *tensor* on the CPU, with values that are drawn where they are not known."""
+        twin = _twin(tensor)
+        if twin is not None:
+            return _stand_in(tensor, twin)
+        if not _is_float(tensor):
+            value = name in CHOOSING or self._assumptions.usual(_kind(tensor))
+            return torch.full(tensor.shape, value, dtype=tensor.dtype)
+        seeded = torch.Generator().manual_seed(tensor.data_ptr() % (1 << 32))
+        return torch.randn(tensor.shape, generator=seeded).to(tensor.dtype)
+
+    def _settled(
+        self,
+        op: Any,
+        gpu: Sequence[torch.Tensor],
+        written: Sequence[torch.Tensor],
+        shaped: _Done | None,
+        real: _Done | None,
+    ) -> Any:
+        """Return the result of *op* as tensors on "cuda", with values where there are some."""
+        assumed = any(_twin(one) is None or _is_assumed(one) for one in gpu)
+        if shaped is None and assumed:
+            self._assumptions.take(op._schema.name.partition("::")[2], "as drawn")
+        first = shaped or real
+        assert first is not None  # noqa: S101 - `_computed` raises otherwise
+        own = {id(stand_in): one for one in written for stand_in in _stand_ins_of([one], first)}
+        for one in written:
+            (stand_in,) = _stand_ins_of([one], first)
+            if (one.shape, one.stride()) != (stand_in.shape, stand_in.stride()):
+                _place(one, self._storage(stand_in.untyped_storage().nbytes()), stand_in)
+                if real is not None:
+                    _know(one, real.stand_ins[id(one)].untyped_storage(), assumed=assumed)
+            elif real is None:
+                forget(one)
+            elif _twin(one) is not None:
+                _know(one, _twin(one), assumed=assumed)
+        values = iter(_tensors(real.result) if real is not None else ())
+
+        def made(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            value = next(values, None)
+            if id(leaf) in own:
+                return own[id(leaf)]
+            return self._made(op, leaf, value, gpu, assumed=assumed)
+
+        return tree_map(made, first.result)
+
+    def _made(
+        self,
+        op: Any,
+        leaf: torch.Tensor,
+        value: torch.Tensor | None,
+        gpu: Sequence[torch.Tensor],
+        *,
+        assumed: bool,
+    ) -> torch.Tensor:
+        tensor = _tensor_in(self._storage(leaf.untyped_storage().nbytes()), leaf)
+        unknown = any(_twin(one) is None for one in gpu)
+        if value is None and unknown and not _is_float(leaf) and _is_small(leaf):
+            value = self._filled(op, leaf, gpu)
+        if value is None or not _is_small(leaf) or (unknown and _is_float(leaf)):
+            return tensor
+        twin = _bytes(leaf.untyped_storage().nbytes())
+        if not op._schema.name.startswith("aten::empty"):
+            _stand_in(tensor, twin).copy_(value)
+        _know(tensor, twin, assumed=assumed)
+        return tensor
+
+    def _filled(self, op: Any, leaf: torch.Tensor, gpu: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return what is assumed of a result that decides something and rests on large tensors."""
+        name = op._schema.name.partition("::")[2]
+        value = self._assumptions.usual(_kind(leaf))
+        if name in TRUE:
+            value = True
+        elif name in {"sum", "count_nonzero"} and gpu[0].dtype == torch.bool:
+            value = gpu[0].numel() // max(leaf.numel(), 1)
+        return torch.full(leaf.shape, value, dtype=leaf.dtype)
+
+    def _item(self, tensor: torch.Tensor) -> Any:
+        twin = _twin(tensor)
+        if twin is None:
+            return self._assumptions.take("a value", self._assumptions.usual(_kind(tensor)))
+        value = _stand_in(tensor, twin).item()
+        return self._assumptions.take("a value", value) if _is_assumed(tensor) else value
+
+    def _copy(self, to: torch.Tensor, source: torch.Tensor, *others: Any, **kwargs: Any) -> Any:
+        if to.is_cuda:
+            return self._do(_aten.copy_.default, (to, source, *others), kwargs)
+        twin = _twin(source)
+        if twin is None or _is_assumed(source):
+            usual = self._assumptions.usual(_kind(source))
+            self._assumptions.take("a copy to the CPU", usual if twin is None else "as drawn")
+        return to.copy_(_stand_in(source, twin)) if twin is not None else to.fill_(usual)
+
+    @staticmethod
+    def _to_copy(tensor: torch.Tensor, **how: Any) -> torch.Tensor:
+        kept = {name: how[name] for name in ("dtype", "device", "memory_format") if how.get(name)}
+        return torch.empty_like(tensor, **kept).copy_(tensor)
+
+    @staticmethod
+    def _equal(one: torch.Tensor, other: torch.Tensor, *how: Any, **kwargs: Any) -> bool:
+        if _twin(one) is None or _twin(other) is None:
+            return True
+        pair = _stand_in(one, _twin(one)), _stand_in(other, _twin(other))
+        return torch.allclose(*pair, *how, **kwargs) if how or kwargs else torch.equal(*pair)
+
+    @staticmethod
+    def _unscale(scaled: Sequence[torch.Tensor], *_: torch.Tensor) -> None:
+        for one in scaled:
+            forget(one)
+
+
+def _let_be_known(tensor: torch.Tensor) -> None:
+    """Give a storage that *tensor* is the whole of a twin again."""
+    nbytes = tensor.untyped_storage().nbytes()
+    whole = tensor.is_contiguous() and tensor.numel() * tensor.element_size() == nbytes
+    if tensor.is_cuda and _twin(tensor) is None and whole and _is_small(tensor):
+        _know(tensor, _bytes(nbytes), assumed=False)
+
+
+def _done(
+    op: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    stand_in: Callable[[torch.Tensor], torch.Tensor],
+    device: str,
+) -> _Done:
+    """Do *op* on *device*, on the stand-ins of its tensors."""
+    made: dict[int, torch.Tensor] = {}
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device(device) if value.type == "cuda" else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.is_cuda:
+            if id(value) not in made:
+                made[id(value)] = stand_in(value)
+            return made[id(value)]
+        return value if device == "cpu" or not value.dim() else value.to(device)
+
+    kept = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+    if device == "meta":
+        kept.pop("generator", None)
+    moved_args, moved_kwargs = tree_map(moved, (args, kept))
+    return _Done(op(*moved_args, **moved_kwargs), made)
+
+
+def _shaped(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], gpu: Sequence[torch.Tensor]
+) -> _Done | None:
+    """Return *op* done on tensors without values; None where its shapes depend on values."""
+    try:
+        return _done(op, args, kwargs, _on_meta, "meta")
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta" not in str(error).lower():
+            raise
+        if not op._schema.returns:  # it changes its arguments alone
+            return _Done(None, {id(one): _on_meta(one) for one in gpu})
+        if sum(one.numel() for one in gpu) > 1 << 26:
+            refuse(f"{op._schema.name} needs the values of a tensor, and a dry run computes none")
+        return None
+
+
+def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors on "cuda" that *op* changes."""
+    found = []
+    for place, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[place] if place < len(args) else kwargs.get(argument.name)
+            found += [one for one in _tensors(value) if one.is_cuda]
+    return found
+
+
+def _stand_ins_of(tensors: Sequence[torch.Tensor], done: _Done) -> list[torch.Tensor]:
+    return [done.stand_ins[id(one)] for one in tensors]
+
+
+def _without_masks(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of an indexing with the places of what its masks choose."""
+    if len(args) == 1 or not isinstance(args[1], list | tuple):
+        return args
+    indices: list[Any] = []
+    for one in args[1]:
+        is_mask = isinstance(one, torch.Tensor) and one.dtype in {torch.bool, torch.uint8}
+        indices += one.nonzero().unbind(1) if is_mask else [one]
+    return (args[0], indices, *args[2:])
+
+
+def _check_devices(name: str, tensors: Sequence[torch.Tensor]) -> None:
+    """Raise what torch raises where tensors of the CPU are among those of the GPU."""
+    devices = {one.device.type for one in tensors if one.dim()}
+    if len(devices) > 1 and name not in ACROSS:
+        msg = (
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0"
+            f" and cpu! (in {name.strip('_')})"
+        )
+        raise RuntimeError(msg)
+
+
+def _attention(query: Any, key: Any, value: Any, *others: Any, **kwargs: Any) -> Any:
+    """Do scaled_dot_product_attention, whose own choice of a kernel asks the GPU."""
+    usual: tuple[Any, ...] = (None, 0.0, False)
+    mask, dropout, causal = (*others, *usual[len(others) :])
+    scale, enable_gqa = kwargs.get("scale"), kwargs.get("enable_gqa", False)
+    op = _aten._scaled_dot_product_attention_math.default
+    found = op(query, key, value, mask, dropout, causal, None, scale=scale, enable_gqa=enable_gqa)
+    return found[0]
+
+
+@contextlib.contextmanager
+def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iterator[None]:
+    """Have torch make tensors on "cuda" in the block without a GPU, as GpuTensors does."""
+    import warnings
+
+    kernels = GpuTensors(assumptions, unseen)
+    library: Any = torch.library.Library
+    named, others = library("aten", "IMPL"), library("_", "IMPL")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # that a kernel of CUDA is replaced
+            for name in _names():
+                named.impl(name, partial(_call, kernels, name), "CUDA", allow_override=True)
+            for key in ("CUDA", "AutogradCUDA"):
+                named.impl("scaled_dot_product_attention", _attention, key, allow_override=True)
+            others.fallback(kernels.call, "CUDA")
+        with gpu_presence():
+            yield
+    finally:
+        named._destroy()
+        others._destroy()
+
+
+def _names() -> Iterator[str]:
+    """Return the operations of torch that the CPU or CUDA has a kernel for."""
+    names = {"aten::_to_copy", "aten::copy_", "aten::allclose"}
+    for key in ("CPU", "CUDA"):
+        names |= set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
+    names.discard("aten::scaled_dot_product_attention")
+    return (name for name in sorted(names) if name.startswith("aten::"))
+
+
+def _call(kernels: GpuTensors, name: str, *args: Any, **kwargs: Any) -> Any:
+    return kernels.call(_operation(name), *args, **kwargs)
+
+
+@cache
+def _operation(name: str) -> Any:
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(_aten, packet), overload or "default")

@@ -1,0 +1,57 @@
+"""What a kernel may write to is read from its source, through the functions that it calls."""
+# ruff: noqa: ANN001, ANN201, D103, N803, PLR0913, PLR0917 - kernels
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from occupancy_lab.compiling.written import written_parameters
+
+
+@triton.jit
+def put(pointer, value):  # type: ignore[no-untyped-def]
+    tl.store(pointer + 1, value)
+
+
+@triton.jit
+def get(pointer):  # type: ignore[no-untyped-def]
+    return tl.load(pointer)
+
+
+@triton.jit
+def moved(pointer, by):  # type: ignore[no-untyped-def]
+    return pointer + by
+
+
+@triton.jit
+def routed(data, indices, offsets, out, counts, n, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.load(indices + tl.program_id(0))
+    begin = offsets + tl.program_id(0)
+    place = moved(out, row) + tl.load(begin) + get(offsets + 1)
+    for step in range(n):
+        place += step
+        put(place, tl.load(data + row).to(DTYPE))
+    tl.atomic_add(counts + row, 1)
+
+
+@triton.jit
+def described(tensor, out):  # type: ignore[no-untyped-def]
+    out.store([0], tensor.load([0]))
+
+
+def test_parameters_that_are_stored_through_are_written() -> None:
+    """Addresses are followed through names, loops and called functions; what is loaded is none."""
+    written = written_parameters(routed)
+    assert written & {"data", "indices", "offsets", "out", "counts"} == {"out", "counts"}
+    assert written_parameters(described) == {"out"}
+
+
+def test_a_function_whose_source_is_not_there_may_write_to_all() -> None:
+    """Without source, no argument is taken to keep its values."""
+
+    class Kernel:
+        arg_names = ("x", "y")
+        src = None
+
+    assert written_parameters(Kernel()) == {"x", "y"}
