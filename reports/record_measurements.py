@@ -27,8 +27,9 @@ from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import own_kernel
+from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.measure import PROVIDERS, provider
-from occupancy_lab.measuring.process import TimedLaunch, measure_launches
+from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.reporting.source import COMPILE_TIMEOUT, USE, WIDTHS, tasks_of
 from occupancy_lab.sweeping.grid import Task, run_tasks
 from occupancy_lab.sweeping.measured import add_columns, measured_row

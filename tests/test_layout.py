@@ -67,7 +67,6 @@ def read_table(text: str) -> dict[str, set[str]]:
 
 
 STILL_ROUND = {
-    ("measuring.process", "measuring.journal"),
     ("sweeping.measured", "sweeping.grid"),
     ("sweeping.rows", "sweeping.grid"),
     ("text.printing", "text.document"),

@@ -186,7 +186,8 @@ def with_times(case: Case, *, measure: bool) -> Case:
         case = dataclasses.replace(case, recorded=_recorded(case))
     if not measure:
         return case
-    from occupancy_lab.measuring.process import TimedLaunch, measure_launches
+    from occupancy_lab.measuring.journal import measure_launches
+    from occupancy_lab.measuring.process import TimedLaunch
 
     record = case.record
     launch = TimedLaunch(str(case.kernel_name), case.config, record.plan.num_programs or 1)

@@ -1,4 +1,7 @@
-"""What a command has measured, kept until it ends well: killed, it goes on from there."""
+"""Launches are measured, and what a command has measured is kept until it ends well.
+
+Killed, it goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,18 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.store import key_digest, make_directory
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import L2_STATE, TIMER, driver_version
-from occupancy_lab.measuring.process import device_names
+from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch, MeasuringProcess, device_names
 from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Measurement
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers import signals
+from occupancy_lab.workers.child import distribute, from_line, to_line
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Self
 
-    from occupancy_lab.measuring.process import Batch
+    from occupancy_lab.measuring.process import TimedLaunch
     from occupancy_lab.values import Problem
 
     Kept = tuple[dt.datetime, list[Measurement]]
@@ -205,3 +210,48 @@ def _read(file: int) -> dict[str, Kept]:
 
 def _checksum(entry: str) -> str:
     return hashlib.sha256(entry.encode()).hexdigest()[:16]
+
+
+def measure_launches(
+    launches: Sequence[tuple[Problem, TimedLaunch]],
+    *,
+    runs: int = DEFAULT_RUNS,
+    devices: Sequence[str | None] = (None,),
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+    journal: Journal | None = None,
+) -> list[Measurement]:
+    """Return a measurement for each of *launches*, in their order.
+
+    Launches on one problem are timed side by side; problems are spread over *devices*. What
+    *journal* has of an interrupted run is not measured again, and each problem is kept there as
+    soon as it is measured.
+
+    Raises UnfinishedError, with the finished measurements by their place, on Ctrl-C.
+    """
+    places: dict[Problem, list[int]] = {}
+    for place, (problem, _) in enumerate(launches):
+        places.setdefault(problem, []).append(place)
+    batches = {
+        problem: Batch(problem, tuple(launches[place][1] for place in own), runs)
+        for problem, own in places.items()
+    }
+    kept = {} if journal is None else journal.begin(batches, devices)
+    found: dict[int, Measurement] = {}
+    for problem, measured in kept.items():
+        found.update(zip(places[problem], measured, strict=True))
+    missing = {problem: batch for problem, batch in batches.items() if problem not in kept}
+    processes = [MeasuringProcess(device) for device in devices[: len(missing)]]
+    progress(len(found), len(launches))
+    try:
+        with contextlib.closing(
+            distribute(missing, processes, MeasuringProcess.measure)
+        ) as finished:
+            for problem, measured in finished:
+                if journal is not None:
+                    journal.keep(batches[problem], measured)
+                found.update(zip(places[problem], measured, strict=True))
+                progress(len(found), len(launches))
+    except KeyboardInterrupt as interrupt:
+        signals.arrived()
+        raise UnfinishedError(found) from interrupt
+    return [found[place] for place in range(len(launches))]

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
-from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import Child, distribute, from_line, to_line
-from occupancy_lab.workers.signals import UnfinishedError
+from occupancy_lab.workers.child import Child, from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.gpus import Gpu, PresentGpu
-    from occupancy_lab.measuring.journal import Journal
 
 DEFAULT_RUNS = 30
 """Launches that are timed. From us_low to us_high it is 3.6 % of the median or less in half of the
@@ -169,48 +166,3 @@ class MeasuringProcess:
     def close(self) -> None:
         """End the process for good."""
         self._child.close()
-
-
-def measure_launches(
-    launches: Sequence[tuple[Problem, TimedLaunch]],
-    *,
-    runs: int = DEFAULT_RUNS,
-    devices: Sequence[str | None] = (None,),
-    progress: Callable[[int, int], None] = lambda _done, _of: None,
-    journal: Journal | None = None,
-) -> list[Measurement]:
-    """Return a measurement for each of *launches*, in their order.
-
-    Launches on one problem are timed side by side; problems are spread over *devices*. What
-    *journal* has of an interrupted run is not measured again, and each problem is kept there as
-    soon as it is measured.
-
-    Raises UnfinishedError, with the finished measurements by their place, on Ctrl-C.
-    """
-    places: dict[Problem, list[int]] = {}
-    for place, (problem, _) in enumerate(launches):
-        places.setdefault(problem, []).append(place)
-    batches = {
-        problem: Batch(problem, tuple(launches[place][1] for place in own), runs)
-        for problem, own in places.items()
-    }
-    kept = {} if journal is None else journal.begin(batches, devices)
-    found: dict[int, Measurement] = {}
-    for problem, measured in kept.items():
-        found.update(zip(places[problem], measured, strict=True))
-    missing = {problem: batch for problem, batch in batches.items() if problem not in kept}
-    processes = [MeasuringProcess(device) for device in devices[: len(missing)]]
-    progress(len(found), len(launches))
-    try:
-        with contextlib.closing(
-            distribute(missing, processes, MeasuringProcess.measure)
-        ) as finished:
-            for problem, measured in finished:
-                if journal is not None:
-                    journal.keep(batches[problem], measured)
-                found.update(zip(places[problem], measured, strict=True))
-                progress(len(found), len(launches))
-    except KeyboardInterrupt as interrupt:
-        signals.arrived()
-        raise UnfinishedError(found) from interrupt
-    return [found[place] for place in range(len(launches))]

@@ -23,13 +23,9 @@ from occupancy_lab.inputs import (
     whole_number,
 )
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.measure import PROVIDERS
-from occupancy_lab.measuring.process import (
-    DEFAULT_RUNS,
-    TimedLaunch,
-    chosen_devices,
-    measure_launches,
-)
+from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, chosen_devices
 from occupancy_lab.record import compile_matrix
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, measure_launches
+from occupancy_lab.measuring.journal import measure_launches
+from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch
 from occupancy_lab.table.columns import MEASURED_COLUMNS, pandas_types
 from occupancy_lab.values import Conditions
 from occupancy_lab.workers.signals import UnfinishedError

@@ -271,7 +271,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
         "plotting.save": _saved,
         "compiling.script.Script": _Script,
     }
-    for module in ("sweeping.measured", "measuring.side_by_side", "measuring.process"):
+    for module in ("sweeping.measured", "measuring.side_by_side", "measuring.journal"):
         replaced[f"{module}.measure_launches"] = Launches()
     for name, stand_in in replaced.items():
         patch.setattr(f"occupancy_lab.{name}", stand_in)

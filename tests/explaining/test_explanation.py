@@ -315,7 +315,7 @@ def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     put_here(monkeypatch, "h200")
     monkeypatch.setattr("occupancy_lab.compiling.compile._has_active_driver", lambda: False)
     launches = Launches()
-    monkeypatch.setattr("occupancy_lab.measuring.process.measure_launches", launches)
+    monkeypatch.setattr("occupancy_lab.measuring.journal.measure_launches", launches)
     explanation = occupancy_lab.explain(cols=781, gpu="h200,mi300x", num_warps=4, measure=True)
     here, elsewhere = explanation.records
     ((problem, launch),) = launches.asked

@@ -25,13 +25,8 @@ from occupancy_lab.cli import main
 from occupancy_lab.kernels import softmax_row
 from occupancy_lab.measuring import journal as journal_module
 from occupancy_lab.measuring import process as process_module
-from occupancy_lab.measuring.journal import LIFETIME, Journal
-from occupancy_lab.measuring.process import (
-    Batch,
-    MeasuringProcess,
-    TimedLaunch,
-    measure_launches,
-)
+from occupancy_lab.measuring.journal import LIFETIME, Journal, measure_launches
+from occupancy_lab.measuring.process import Batch, MeasuringProcess, TimedLaunch
 from occupancy_lab.text.document import Document
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import from_line, to_line

@@ -13,12 +13,12 @@ from stand_ins import put_here
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.measuring import process as process_module
+from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.process import (
     Batch,
     MeasuringProcess,
     TimedLaunch,
     chosen_devices,
-    measure_launches,
 )
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import Child
@@ -269,7 +269,7 @@ def test_what_is_finished_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPat
         yield FIRST, [DONE, DONE]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process_module, "distribute", interrupted)
+    monkeypatch.setattr("occupancy_lab.measuring.journal.distribute", interrupted)
     told: list[tuple[int, int]] = []
     launches = [(problem, TimedLaunch("copy")) for problem in (FIRST, SECOND, FIRST)]
     with pytest.raises(KeyboardInterrupt) as caught:
