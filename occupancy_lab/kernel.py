@@ -194,7 +194,7 @@ class Kernel:
             written_bytes=None if moved is None else moved.written_bytes,
             pieces=self.pieces(problem, config),
             passes=1 if self.passes is None else self.passes(problem, config),
-            together=1 if self.together is None else self.together(problem, config),
+            together=None if self.together is None else self.together(problem, config),
             exchanges=self.exchanges,
             item_bytes=problem.item_bytes,
         )

@@ -327,7 +327,7 @@ class MatrixRecord(Record):
         They have to be all that share a row, and no more than the GPU holds at once.
         """
         together, resident = self.launch.work.together, self.plan.resident_programs
-        if self.matrix.kernel.together is None or resident is None:
+        if together is None or resident is None:
             return True
         return together <= num_programs <= resident
 

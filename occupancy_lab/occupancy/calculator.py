@@ -238,9 +238,9 @@ def _what_would_fit(resources: Resources, architecture: Architecture, num_stages
     return ""
 
 
-def check_together(needed: int, gpu: Gpu, resident: int | None) -> None:
+def check_together(needed: int | None, gpu: Gpu, resident: int | None) -> None:
     """Raise DoesNotFitError where *gpu* holds fewer than the *needed* that wait for each other."""
-    if needed > 1 and resident is not None and resident < needed:
+    if needed is not None and resident is not None and resident < needed:
         msg = (
             f"{gpu.title} holds {count(resident, 'program')} of this kernel at once, and {needed}"
             " wait for each other: all of them must be resident"

@@ -42,7 +42,7 @@ def plan_launch(
         num_programs = math.prod(sizes)
     else:
         num_programs = None if resident_programs is None else min(pieces, resident_programs)
-    if resident_programs is not None and work.together > max(resident_programs, 1):
+    if resident_programs is not None and (work.together or 0) > resident_programs:
         num_programs = 0
     return LaunchPlan(pieces, num_programs, resident_programs, sizes)
 

@@ -104,14 +104,16 @@ def features(  # noqa: PLR0913, PLR0917 - the values of a record, in their order
     )
 
 
-def _slowest(programs: int) -> float:
-    """Return how late the slowest of *programs*, two at the least, that wait is, in deviations.
+def _slowest(together: int | None) -> float:
+    """Return how late the slowest is of programs that wait for each other, in deviations.
+
+    Where it is not said how many wait *together*, they are two.
 
     The latest of n times that are normally distributed is sqrt(2 ln n) late, the leading term of
     extreme value theory. With the doublings of n instead, 16 to 32 programs were predicted 20 % too
     slow, and with one time for any number 2 programs 6 % (H200).
     """
-    return math.sqrt(2.0 * math.log(max(programs, 2)))
+    return math.sqrt(2.0 * math.log(2 if together is None else together))
 
 
 def launch_features(  # noqa: PLR0913 - what a launch's time depends on

@@ -81,11 +81,12 @@ def test_stages_count_where_rows_are_copied_ahead() -> None:
 
 
 def test_kernel_says_how_often_a_program_waits_for_others() -> None:
-    """A kernel without exchanges has none, and else the slowest of more programs is later."""
+    """Without exchanges, or with a program alone, there is no wait; of more it is longer."""
     sharing = dataclasses.replace(softmax.KERNEL, exchanges=2)
     eight = dataclasses.replace(sharing, together=lambda _problem, _config: 8)
-    found = [launched(kernel) for kernel in (softmax.KERNEL, sharing, eight)]
-    expected = [0, 2 * 1.1774, 2 * 2.0393]
+    alone = dataclasses.replace(sharing, together=lambda _problem, _config: 1)
+    found = [launched(kernel) for kernel in (softmax.KERNEL, sharing, eight, alone)]
+    expected = [0, 2 * 1.1774, 2 * 2.0393, 0]
     assert [one and one.exchanges for one in found] == pytest.approx(expected, rel=1e-4)
 
 
