@@ -337,14 +337,14 @@ def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix
         raise BinaryError(msg)
     text = _bytes(entry, "amdgcn").decode(errors="replace")
     resources = Resources(**_launched(metadata), **read_amdgcn(text, metadata["name"]))
-    return resources, _amd_mix(kernel_body(text, metadata["name"]))
+    return resources, amd_mix(kernel_body(text, metadata["name"]))
 
 
 def _launched(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: metadata[name] for name in ("num_warps", "shared", "num_ctas")}
 
 
-def _amd_mix(body: str) -> Mix:
+def amd_mix(body: str) -> Mix:
     """Return what the instructions in *body* are, by their names alone."""
     found: Counter[str] = Counter()
     for line in (*_lines(body, "_load_"), *_lines(body, "_store_")):

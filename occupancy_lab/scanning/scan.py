@@ -65,7 +65,7 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
     forget_sources()
-    kernels = _borne_out([_scanned(entry, asked, tuned) for entry in found.entries])
+    kernels = borne_out([_scanned(entry, asked, tuned) for entry in found.entries])
     kernels += [
         ScannedKernel(
             kernel=Path(folder).name,
@@ -89,7 +89,7 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     return Scan(tuple(kernels), folders, gpus, found.others)
 
 
-def _borne_out(kernels: Sequence[ScannedKernel]) -> list[ScannedKernel]:
+def borne_out(kernels: Sequence[ScannedKernel]) -> list[ScannedKernel]:
     """Return *kernels* without the gain of leaving maxnreg out where an entry shows it is none."""
 
     def code(one: ScannedKernel) -> tuple[Any, ...]:

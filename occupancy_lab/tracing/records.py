@@ -132,6 +132,11 @@ class TracedKernel:
         timed = sum(one.launches - one.captured for one in self.grids if one.us is not None)
         return None if self.total_us is None or not timed else self.total_us / timed
 
+    @property
+    def usual_grid(self) -> tuple[int, ...] | None:
+        """The most frequent grid; None where it is not known."""
+        return self.grids[0].grid if self.grids else None
+
     def plan(self, grid: tuple[int, ...] | None) -> LaunchPlan | None:
         """Return how the programs of *grid* fill the GPU; None where that is not known."""
         if grid is None or self.calculation is None:
@@ -141,7 +146,7 @@ class TracedKernel:
     def row(self) -> dict[str, Any]:
         """Return the kernel as one flat row of plain values, with the plan of its usual grid."""
         found = self.calculation
-        usual = self.grids[0].grid if self.grids else None
+        usual = self.usual_grid
         plan = self.plan(usual)
         resources = None if found is None else found.resources
         held = None if found is None else found.occupancy
@@ -156,8 +161,7 @@ class TracedKernel:
             "grid": None if usual is None else "x".join(map(str, usual)),
             "num_programs": None if plan is None else plan.num_programs,
             "resident_programs": None if plan is None else plan.resident_programs,
-            "waves": None if plan is None else plan.waves,
-            "tail": None if plan is None else tail(plan),
+            **_filling(plan),
             "gpu": None if found is None else found.gpu.key,
             "n_regs": None if resources is None else resources.n_regs,
             "local_bytes": None if resources is None else resources.local_bytes,
@@ -195,19 +199,17 @@ class TracedKernel:
         }
 
     def _grid(self, one: GridLaunches) -> dict[str, Any]:
-        plan = self.plan(one.grid)
-        return {
-            **dataclasses.asdict(one),
-            "waves": None if plan is None else plan.waves,
-            "tail": None if plan is None else tail(plan),
-        }
+        return {**dataclasses.asdict(one), **_filling(self.plan(one.grid))}
 
 
-def tail(plan: LaunchPlan) -> float | None:
-    """Return how full the last wave of programs is, of 1; None where the GPU's size is open."""
-    if not plan.last_round or not plan.resident_programs:
-        return None
-    return plan.last_round / plan.resident_programs
+def _filling(plan: LaunchPlan | None) -> dict[str, float | None]:
+    """Return the waves of programs, and how full the last is, of 1; None where it is not known."""
+    waves = tail = None
+    if plan is not None:
+        waves = plan.waves
+        if plan.last_round and plan.resident_programs:
+            tail = plan.last_round / plan.resident_programs
+    return {"waves": waves, "tail": tail}
 
 
 @dataclass(frozen=True, slots=True)

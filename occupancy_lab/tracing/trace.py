@@ -46,8 +46,12 @@ if TYPE_CHECKING:
 
 NOTHING = "no kernel of Triton was launched"
 FORWARDED = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
-    *(signal.SIGUSR1, signal.SIGUSR2),
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
 )
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 """What a terminal sends to the program too."""
@@ -385,7 +389,15 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     # What is wide is in a table of its own, as names are to be whole where 80 columns are all.
     headers = ("kernel", "launches", *times, "waves", "%", "local B")
     rows = tuple((f"{number} {_name(one)}", *_row(one, total)) for number, one in numbered)
-    further = tuple((number, *_further_row(one)) for number, one in numbered)
+    further = tuple(
+        (
+            number,
+            _programs(one),
+            "-" if one.calculation is None else limiter_words(one.calculation),
+            literal(configuration(one)),
+        )
+        for number, one in numbered
+    )
     tables = (
         Table(headers, rows),
         Table(("", "programs", "limiter", "configuration"), further, prose=True),
@@ -450,7 +462,10 @@ def _name(kernel: TracedKernel) -> str:
 
 def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
     tuning = f" + {kernel.tuning}" if kernel.tuning else ""
-    times = [] if total is None else [cell(kernel.us), _share(kernel.total_us, total)]
+    times = []
+    if total is not None:
+        part = kernel.total_us
+        times = [cell(kernel.us), "-" if part is None or not total else percent(part / total)]
     found = kernel.calculation
     sits = ("-", "-")
     if found is not None:
@@ -458,29 +473,14 @@ def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
     launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
     if kernel.choices > 1 and kernel.reason is not None:
         launches = "does not compile" if found is None else "does not fit"
-    plan = kernel.plan(_usual_grid(kernel))
+    plan = kernel.plan(kernel.usual_grid)
     waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
     return (launches, *times, waves, *sits)
 
 
-def _further_row(kernel: TracedKernel) -> tuple[str, ...]:
-    """Return programs, limiter and configuration."""
-    found = kernel.calculation
-    limiter = "-" if found is None else limiter_words(found)
-    return _programs(kernel), limiter, literal(configuration(kernel))
-
-
-def _share(part: float | None, total: float) -> str:
-    return "-" if part is None or not total else percent(part / total)
-
-
-def _usual_grid(kernel: TracedKernel) -> tuple[int, ...] | None:
-    return kernel.grids[0].grid if kernel.grids else None
-
-
 def _programs(kernel: TracedKernel) -> str:
     """Return the programs of the usual grid, and of how many that run at once."""
-    usual = _usual_grid(kernel)
+    usual = kernel.usual_grid
     plan = kernel.plan(usual)
     if usual is None:
         return "-"

@@ -8,7 +8,7 @@ import pytest
 from recorded_binaries import of_kind, recorded
 
 from occupancy_lab.compiling.amdgcn import LINE, amdgcn_scratch_width, kernel_body, kind_of
-from occupancy_lab.scanning.cache import _amd_mix
+from occupancy_lab.scanning.cache import amd_mix
 
 TEXTS = {name: recorded(name) for name in of_kind("amdgcn")}
 KERNELS = [
@@ -34,7 +34,7 @@ def test_instructions_are_those_of_the_whole_reader(name: str, kernel: str) -> N
             counted["local_bytes"] += moved
         elif kind := kind_of(instruction):
             counted[kind] += 1
-    found = _amd_mix(body)
+    found = amd_mix(body)
     assert found.instructions == counted["instructions"]
     assert (found.local_loads, found.local_stores, found.local_bytes) == (
         counted["local_loads"],
@@ -48,5 +48,5 @@ def test_instructions_are_those_of_the_whole_reader(name: str, kernel: str) -> N
 
 def test_the_recordings_have_spills_to_count() -> None:
     """Some recorded kernel moves scratch, or the comparison above would say little."""
-    mixes = [_amd_mix(kernel_body(TEXTS[name], kernel)) for name, kernel in KERNELS]
+    mixes = [amd_mix(kernel_body(TEXTS[name], kernel)) for name, kernel in KERNELS]
     assert any(one.local_loads and one.local_stores for one in mixes)

@@ -22,7 +22,7 @@ from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.files import export
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.scanning.page import COLUMNS, ScannedKernel
-from occupancy_lab.scanning.scan import _borne_out
+from occupancy_lab.scanning.scan import borne_out
 from occupancy_lab.table.view import View, to_csv
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def test_what_an_entry_refutes_is_no_gain(local_bytes: int, gain: float) -> None
     free = ScannedKernel(kernel="f", program="a", num_warps=2, local_bytes=local_bytes)
     capped = dataclasses.replace(free, maxnreg=168, local_bytes=4832, gain=5.8, gain_by="without")
     other = dataclasses.replace(capped, num_warps=4)
-    assert [one.gain for one in _borne_out([capped, free, other])] == [gain, None, 5.8]
+    assert [one.gain for one in borne_out([capped, free, other])] == [gain, None, 5.8]
 
 
 def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:

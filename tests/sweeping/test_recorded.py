@@ -15,7 +15,7 @@ from stand_ins import CONDITIONS
 from occupancy_lab.errors import InputError
 from occupancy_lab.evaluating.evaluation import counted_rows
 from occupancy_lab.expressions import Kind
-from occupancy_lab.files import export
+from occupancy_lab.files import export, plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import load_kernel
@@ -34,7 +34,7 @@ from occupancy_lab.sweeping.recorded import (
     recorded_table,
 )
 from occupancy_lab.table.columns import COLUMNS
-from occupancy_lab.table.view import to_csv
+from occupancy_lab.table.view import to_csv, to_json
 from occupancy_lab.values import Config, Failure, Measurement, Problem, Status
 
 if TYPE_CHECKING:
@@ -72,12 +72,17 @@ def test_file_is_read(tmp_path: Path) -> None:
 
 
 def test_an_export_is_read_back(tmp_path: Path) -> None:
-    """Texts quoted for a spreadsheet are read as they were; a mark of the encoding is not text."""
+    """Texts quoted for a spreadsheet are read as they were; a mark of the encoding is not text.
+
+    The same rows as JSON are the same table.
+    """
     table = read_rows_of(tmp_path, [LAUNCH | {"why_not": "=1+1\r\n'|"}, LAUNCH])
     assert table["why_not"].tolist()[0] == "=1+1\r\n'|"
     marked = "\ufeff".encode() + (tmp_path / "rows.csv").read_bytes()
     (tmp_path / "marked.csv").write_bytes(marked)
     assert read_table(tmp_path / "marked.csv").equals(table)
+    export(tmp_path / "rows.json", to_json([*table], plain_rows(table)))
+    assert read_table(tmp_path / "rows.json").equals(table)
 
 
 def read_rows_of(folder: Path, rows: list[dict[str, str]]) -> pd.DataFrame:
