@@ -9,6 +9,7 @@ All numbers are whole, and `//` rounds down.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -53,19 +54,20 @@ class Nodes:
             self.list.append(node)
         return self._places[node]
 
+    def of(self, number: Any) -> int:
+        """Return the place of a symbol or of a number."""
+        return number.place if isinstance(number, Symbol) else self.place(int(number))
 
-def _node(sign: str, known: Callable[..., Any]) -> Any:
+
+def _node(sign: str, known: Callable[..., Any], *, reflected: bool = False) -> Any:
     def method(self: Symbol, other: Any) -> Symbol:
-        return self.made(sign, known, self, other)
+        operands = (other, self) if reflected else (self, other)
+        return self.made(sign, known, *operands)
 
     return method
 
 
-def _reflected(sign: str, known: Callable[..., Any]) -> Any:
-    def method(self: Symbol, other: Any) -> Symbol:
-        return self.made(sign, known, other, self)
-
-    return method
+_reflected = functools.partial(_node, reflected=True)
 
 
 class Symbol:
@@ -85,12 +87,7 @@ class Symbol:
         """Return the symbol of an operation on *operands*, symbols or numbers."""
         values = [one.value if isinstance(one, Symbol) else one for one in operands]
         value = None if None in values else known(*values)
-        places = (self.place_of(one) for one in operands)
-        return Symbol(self.nodes, (sign, *places), value)
-
-    def place_of(self, number: Any) -> int:
-        """Return the place of a symbol or of a number."""
-        return number.place if isinstance(number, Symbol) else self.nodes.place(int(number))
+        return Symbol(self.nodes, (sign, *map(self.nodes.of, operands)), value)
 
     __add__, __radd__ = _node("+", operator.add), _reflected("+", operator.add)
     __sub__, __rsub__ = _node("-", operator.sub), _reflected("-", operator.sub)
@@ -171,7 +168,7 @@ def formulas(architecture: Architecture) -> dict[str, Any]:
         "rules": _rules(exact_rules(architecture), ways, symbolic, nodes),
         "amounts": {
             way: {
-                name: _places(pair, nodes)
+                name: [nodes.of(one) for one in pair]
                 for name, pair in stepped_amounts(usage, symbolic, _where).items()
             }
             for way, usage in ways.items()
@@ -185,10 +182,6 @@ def formulas(architecture: Architecture) -> dict[str, Any]:
         "nodes": nodes.list,
         "unlimited": UNLIMITED,
     }
-
-
-def _places(numbers: Iterable[Any], nodes: Nodes) -> list[int]:
-    return [one.place if isinstance(one, Symbol) else nodes.place(int(one)) for one in numbers]
 
 
 def _rules(
@@ -210,8 +203,7 @@ def _work(rule: Rule, usage: Resources, symbolic: Any, nodes: Nodes) -> dict[str
     if work is None:
         return None
     return {
-        name: value if isinstance(value, str) else _places([value], nodes)[0]
-        for name, value in work.items()
+        name: value if isinstance(value, str) else nodes.of(value) for name, value in work.items()
     }
 
 
@@ -221,14 +213,11 @@ def _term(term: Term, symbolic: Any, ways: Mapping[str, Resources], nodes: Nodes
     blind, blind_usage = term.hide(symbolic, usage, Rocm.CURRENT)
 
     def changes(before: Any, after: Any) -> dict[str, int | None]:
-        pairs = {
-            field.name: getattr(after, field.name)
-            for field in dataclasses.fields(before)
-            if getattr(after, field.name) is not getattr(before, field.name)
-        }
+        names = [field.name for field in dataclasses.fields(before)]
         return {
-            name: None if value is None else _places([value], nodes)[0]
-            for name, value in pairs.items()
+            name: None if value is None else nodes.of(value)
+            for name in names
+            if (value := getattr(after, name)) is not getattr(before, name)
         }
 
     return {

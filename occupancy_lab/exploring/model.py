@@ -17,12 +17,13 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.table import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import terms_of
 from occupancy_lab.table.rows import read_file
+from occupancy_lab.table.view import to_cell
 from occupancy_lab.text.words import LIMITS, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.gpus import Architecture
     from occupancy_lab.table.rows import Rows
 
 _WORDS = ("vendor", "multiprocessor_word", "warp_word", "register_word", "shared_word")
@@ -47,21 +48,26 @@ def page_data(rows: Path | str | None = None) -> dict[str, Any]:
         if family == len(families):
             families.append(formula)
         limits[name] = {"family": family, **_architecture(architecture)}
+    compiled = files("occupancy_lab.exploring").joinpath("kernels.json")
     return {
         "version": __version__,
         "families": families,
         "architectures": limits,
-        "gpus": [_gpu(gpu) for gpu in (*devices().values(), *bare_gpus().values())],
+        "gpus": [
+            {
+                "key": gpu.key,
+                "title": gpu.title,
+                "architecture": gpu.architecture.target_name,
+                "multiprocessors": gpu.multiprocessors,
+            }
+            for gpu in (*devices().values(), *bare_gpus().values())
+        ],
         "sentences": dict(SENTENCES),
         "verdicts": dict(VERDICTS),
         "lacking": dict(LACKING),
-        "kernels": json.loads(_compiled_kernels()),
+        "kernels": json.loads(compiled.read_text(encoding="utf-8")),
         "own": None if rows is None else read_rows(Path(rows)),
     }
-
-
-def _compiled_kernels() -> str:
-    return files("occupancy_lab.exploring").joinpath("kernels.json").read_text(encoding="utf-8")
 
 
 def _architecture(architecture: Architecture) -> dict[str, Any]:
@@ -86,15 +92,6 @@ def _reason(term: str, architecture: Architecture) -> str:
         return term_reasons([term], architecture)
     except AttributeError:
         return ""
-
-
-def _gpu(gpu: Gpu) -> dict[str, Any]:
-    return {
-        "key": gpu.key,
-        "title": gpu.title,
-        "architecture": gpu.architecture.target_name,
-        "multiprocessors": gpu.multiprocessors,
-    }
 
 
 _SHOWN = ("kernel", "gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_stages", "constexprs")
@@ -137,12 +134,5 @@ def _row(read: Rows, place: int, row: Mapping[str, Any]) -> dict[str, Any] | Non
             read.refuse(place, column, f"a whole number from {least} to {MOST}")
     times = {one: row[one] for one in _TIMES if row.get(one) is not None}
     label = next((str(row[one]) for one in _NAMES if row.get(one)), "kernel")
-    shown = {one: _text(row[one])[:LONGEST_LABEL] for one in _SHOWN if row.get(one)}
+    shown = {one: str(to_cell(row[one]))[:LONGEST_LABEL] for one in _SHOWN if row.get(one)}
     return {**shown, "gpu": gpu.key, "kernel": label[:LONGEST_LABEL], **numbers, **times}
-
-
-def _text(cell: Any) -> str:
-    """Return a cell as text; the constexprs of a row of JSON are a mapping."""
-    if isinstance(cell, dict):
-        return ", ".join(f"{name}={value}" for name, value in cell.items())
-    return str(cell)

@@ -31,7 +31,7 @@ from occupancy_lab.plotting.style import (
 from occupancy_lab.text.words import count, percent, resource_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
 
@@ -132,12 +132,6 @@ CAPTION_WIDTH = 175
 """Characters a line."""
 
 
-def _changes(values: Array) -> Array:
-    """Return where *values* differ from the one before, and the first and the last."""
-    changed = np.flatnonzero(np.diff(values)) + 1
-    return np.unique(np.concatenate(([0], changed, [len(values) - 1])))
-
-
 def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
     """Draw *values* as steps, by the points alone at which they change; nothing for no values."""
     known = ~np.isnan(values)
@@ -147,7 +141,8 @@ def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
     if series.field == "num_warps":
         style |= {"drawstyle": "steps-mid", "marker": "o", "markersize": 4}
     else:
-        kept = _changes(values)
+        changed = np.flatnonzero(np.diff(values)) + 1
+        kept = np.unique(np.concatenate(([0], changed, [len(values) - 1])))
         amounts, values = amounts[kept], values[kept]
         style |= {"drawstyle": "steps-post"}
     axes.plot(amounts, values, **style)
@@ -237,16 +232,12 @@ def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None
     axes.tick_params(axis="y", length=0)
 
 
-def _limiters(calculation: Calculation, every: Iterable[Series]) -> dict[str, str]:
+def _limiters(calculation: Calculation, every: Sequence[Series]) -> dict[str, str]:
     """Return the resources that limit somewhere, in the order of the rules, with their names."""
-    limiting = {
-        resource: any(series.limiting[resource].any() for series in every)
-        for resource in next(iter(every)).limiting
-    }
     return {
         name: resource_word(calculation.gpu.vendor, name)
-        for name, found in limiting.items()
-        if found
+        for name in every[0].limiting
+        if any(series.limiting[name].any() for series in every)
     }
 
 

@@ -45,22 +45,16 @@ def _panels(table: pd.DataFrame) -> list[Panel]:
     """Return the title and the rows of each panel, in the table's order."""
     varying = [name for name in SOMETIMES if name in table and len(table[name].unique()) > 1]
     names = [*ALWAYS, *varying]
-    panels = [
-        (_title(names, values), rows)
-        for values, rows in table.groupby(names, sort=False, dropna=False)
-    ]
+    panels = []
+    for (gpu, *values), rows in table.groupby(names, sort=False, dropna=False):
+        words = (f"{name} {value}" for name, value in zip(names[1:], values, strict=True))
+        panels.append((", ".join((str(gpu), *words)), rows))
     if len(panels) > MAX_PANELS:
         refuse(
             f"the table makes {len(panels)} heat maps, one for each {', '.join(names)}, and a"
             f" picture holds {MAX_PANELS}; choose fewer rows"
         )
     return panels
-
-
-def _title(names: Sequence[str], values: Sequence[Hashable]) -> str:
-    gpu, *others = values
-    words = (f"{name} {value}" for name, value in zip(names[1:], others, strict=True))
-    return ", ".join((str(gpu), *words))
 
 
 def _initials(limiter: object) -> str:

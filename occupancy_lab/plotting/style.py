@@ -65,19 +65,8 @@ def styled() -> Iterator[None]:
 
 
 def describe(figure: Figure, description: str) -> None:
-    """Return *figure* the sentences that stand for it where it cannot be seen."""
+    """Give *figure* the sentences that stand for it where it cannot be seen."""
     figure.set_label(description)
-
-
-def _format_of(path: Path) -> str:
-    """Return the format that the suffix of *path* names: svg or png.
-
-    Raises InputError for any other.
-    """
-    found = path.suffix.lower()
-    if found not in PICTURES:
-        refuse(f"{path} does not end in .svg or .png, the two kinds of picture there are")
-    return found.removeprefix(".")
 
 
 def save(figure: Figure, path: Path | str) -> None:
@@ -88,16 +77,20 @@ def save(figure: Figure, path: Path | str) -> None:
     Raises InputError where the suffix is neither .svg nor .png, or the file cannot be written.
     """
     path = Path(path)
-    picture_format = _format_of(path)
+    suffix = path.suffix.lower()
+    if suffix not in PICTURES:
+        refuse(f"{path} does not end in .svg or .png, the two kinds of picture there are")
     metadata = {
         "Title": " ".join(figure.get_suptitle().split()),
         "Description": str(figure.get_label()),
     }
-    if picture_format == "svg":
+    if suffix == ".svg":
         metadata["Date"] = None  # type: ignore[assignment] # None is how a date is left out
     drawn = io.BytesIO()
     with styled():
-        figure.savefig(drawn, format=picture_format, metadata=metadata, dpi=_PNG_DOTS_PER_INCH)
+        figure.savefig(
+            drawn, format=suffix.removeprefix("."), metadata=metadata, dpi=_PNG_DOTS_PER_INCH
+        )
     export(path, drawn.getvalue())
 
 

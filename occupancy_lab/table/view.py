@@ -91,10 +91,10 @@ def _values(condition: Expression, row: Mapping[str, Any]) -> dict[str, Value]:
 
 def to_csv(columns: Sequence[str], rows: Rows) -> str:
     """Return *rows* as CSV, safe in a spreadsheet; what is not known is an empty cell."""
-    return csv_text(columns, [[_cell(row.get(name)) for name in columns] for row in rows])
+    return csv_text(columns, [[to_cell(row.get(name)) for name in columns] for row in rows])
 
 
-def _cell(value: Any) -> Any:
+def to_cell(value: Any) -> Any:
     """Return a value as one cell holds it: constexprs as "BLOCK_SIZE=1024, EVEN=True"."""
     if isinstance(value, Mapping):
         value = ", ".join(f"{name}={one}" for name, one in value.items())
@@ -108,7 +108,7 @@ def to_json(_columns: Sequence[str], rows: Rows) -> str:
 
 def to_table(columns: Sequence[str], rows: Rows) -> Table:
     """Return *rows* as a table of text; what is not known is a dash."""
-    found = ([_cell(row.get(name)) for name in columns] for row in rows)
+    found = ([to_cell(row.get(name)) for name in columns] for row in rows)
     cells = tuple(
         tuple("-" if cell is None else literal(str(cell)) for cell in row) for row in found
     )
