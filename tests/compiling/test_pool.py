@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -29,7 +30,6 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources, Status
-from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,13 +68,6 @@ def process() -> Iterator[CompileProcess]:
 def expected(of: Request) -> Resources:
     """Return what compiling in this process gives."""
     return compile_launch(load_kernel("softmax").function, of.launch, of.target, Store(None))
-
-
-def test_request_survives_its_line() -> None:
-    """A request read back from its line is the same request."""
-    line = to_line(request())
-    assert from_line(Request, line) == request()
-    assert "\n" not in line
 
 
 def test_process_gives_what_this_process_gives(process: CompileProcess) -> None:
@@ -147,18 +140,12 @@ def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
 def children() -> list[int]:
     """Return the compiling processes whose parent is this one."""
     found = []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry.name}/stat") as file:  # noqa: PTH123 - it may be gone
-                parent = int(file.read().rpartition(")")[2].split()[1])
-            with open(f"/proc/{entry.name}/cmdline") as file:  # noqa: PTH123 - the same
-                command = file.read()
-        except OSError:
-            continue
-        if parent == os.getpid() and "occupancy_lab.compiling.process" in command:
-            found.append(int(entry.name))
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may be gone
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (folder / "cmdline").read_text()
+            if int(parent) == os.getpid() and "occupancy_lab.compiling.process" in command:
+                found.append(int(folder.name))
     return found
 
 
