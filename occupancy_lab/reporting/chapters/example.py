@@ -93,11 +93,6 @@ class Example:
         found = [one for one in self.variants.values() if one.recorded_us is not None]
         return tuple(sorted(found, key=lambda variant: variant.recorded_us or 0.0))
 
-    def are_alike(self, one: Variant, other: Variant) -> bool:
-        """Tell whether the times of two launches are too close to say which is the faster."""
-        low, high = sorted((one.us, other.us))
-        return high <= low * (1.0 + self.times.alike)
-
     def fastest(self, kernel: str | None = None) -> Variant:
         """Return the fastest of all, or of those of *kernel*."""
         found = (one for one in self.variants.values() if kernel in {None, one.kernel})
@@ -197,7 +192,8 @@ def _verdict(example: Example) -> tuple[str, ...]:
     if own == one or (example.times is not MEASURED and not resources.async_copies):
         return ()
     verdict = f"it costs {'more' if own.us > one.us else 'less'} than it brings"
-    if example.are_alike(own, one):
+    low, high = sorted((one.us, own.us))
+    if high <= low * (1.0 + example.times.alike):
         verdict = "that is too close to say that it costs more, or less, than it brings"
     words = (
         f"num_stages {own.config.num_stages} takes {microseconds(own.us)}, {example.times.word},"
@@ -276,19 +272,15 @@ def _choices(example: Example) -> Table:
 
 
 def _named(example: Example) -> Iterator[tuple[str, Variant]]:
-    named = {
-        "the tutorial's": example.tutorial,
-        "the same with 1 stage": example.over_stages[0],
-        "the fastest persistent": example.fastest(TUTORIAL_KERNEL),
-    }
+    yield "the tutorial's", example.tutorial
+    yield "the same with 1 stage", example.over_stages[0]
+    yield "the fastest persistent", example.fastest(TUTORIAL_KERNEL)
     if example.predicted_best is not None:
-        named["predicted best"] = example.predicted_best
+        yield "predicted best", example.predicted_best
     if example.times is MEASURED:
-        named["the fastest"] = example.fastest()
-    yield from named.items()
-    for variant in example.recorded:
-        if variant not in named.values():
-            yield "recorded too", variant
+        yield "the fastest", example.fastest()
+    elif example.recorded:
+        yield "the fastest recorded", example.recorded[0]
 
 
 WIDTH, HEIGHT = 7.2, 4.0
