@@ -12,11 +12,12 @@ from matplotlib.ticker import MaxNLocator
 
 from occupancy_lab.plotting.style import (
     EXACT,
-    FAINT,
     TUTORIAL,
     Placer,
     are_alike,
     describe,
+    head,
+    lined,
     outline,
     styled,
 )
@@ -170,7 +171,7 @@ def draw_stages(shown: Sequence[Steps]) -> Figure:
         title = (
             f"What num_stages takes: {problem_words(first.problem)}, num_warps {first.num_warps}"
         )
-        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
+        head(figure, title)
         figure.draw_without_rendering()
         for axes in (registers, shared):
             _label(axes, shown)
@@ -188,8 +189,7 @@ def _draw(axes: Axes, lines: Sequence[tuple[Steps, Sequence[float]]]) -> None:
     axes.margins(y=0.12)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel("num_stages")
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    lined(axes)
 
 
 def _label(axes: Axes, shown: Sequence[Steps]) -> None:

@@ -18,13 +18,14 @@ from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.plotting.style import (
     EXACT,
-    FAINT,
     INK,
     MUTED,
     TUTORIAL,
     Placer,
     are_alike,
     describe,
+    head,
+    lined,
     outline,
     styled,
 )
@@ -174,8 +175,7 @@ def _scale(axes: Axes, series: Series) -> None:
     highest = max(highest, series.at_kernel[1] or 0, min(tutorial, 2 * highest))
     axes.set_ylim(0, HEADROOM * highest)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    lined(axes)
     if series.field == "num_warps":
         axes.set_xscale("log", base=2)
         axes.set_xticks(series.amounts, [str(amount) for amount in series.amounts])
@@ -226,8 +226,7 @@ def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None
         axes.broken_barh(spans, (row - 0.3, 0.6), color=MUTED, linewidth=0)
     axes.set_ylim(len(words) - 0.5, -0.5)
     axes.set_yticks(range(len(words)), list(words.values()))
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    lined(axes)
     axes.spines[["left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
@@ -285,9 +284,7 @@ def draw_curves(calculation: Calculation) -> Figure:
             lower.tick_params(labelleft=column == 0)
             lower.set_ylabel("limiter" if column == 0 else "", fontsize=8)
         headline, caption = _headline(calculation), _caption(calculation, every[0].here)
-        figure.suptitle(headline, x=0.01, ha="left", weight="bold", fontsize=11)
-        lines = textwrap.fill(caption, CAPTION_WIDTH)
-        figure.supxlabel(lines, x=0.01, ha="left", color=MUTED, fontsize=8)
+        head(figure, headline, textwrap.fill(caption, CAPTION_WIDTH), 8)
         figure.draw_without_rendering()
         for column, series in enumerate(every):
             _label(axes[0, column], calculation, series)

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, styled
+from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describe, head, styled
 from occupancy_lab.text.words import LIMITS
 
 if TYPE_CHECKING:
@@ -203,9 +203,7 @@ def draw_heatmap(table: pd.DataFrame) -> Figure:
             drawn.draw(axes, panel)
         _draw_colour_bar(figure, shown, drawn)
         lines = textwrap.fill(headline, int(width * 10), break_on_hyphens=False)
-        figure.suptitle(lines, x=0.01, ha="left", weight="bold", fontsize=11)
-        lines = textwrap.fill(key, int(width * 14))
-        figure.supxlabel(lines, x=0.01, ha="left", color=MUTED, fontsize=8)
+        head(figure, lines, textwrap.fill(key, int(width * 14)), 8)
     counts = ", ".join(f"{n} {status}" for status, n in table["status"].value_counts().items())
     describe(figure, f"{headline}: {counts}. Heat maps: {'; '.join(t for t, _ in panels)}. {key}")
     return figure

@@ -69,6 +69,19 @@ def describe(figure: Figure, description: str) -> None:
     figure.set_label(description)
 
 
+def head(figure: Figure, title: str, caption: str = "", size: int = 9) -> None:
+    """Give *figure* its title, and a caption of that font size below it."""
+    figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
+    if caption:
+        figure.supxlabel(caption, x=0.01, ha="left", color=MUTED, fontsize=size)
+
+
+def lined(axes: Axes) -> None:
+    """Draw pale horizontal lines behind what *axes* show."""
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
 def save(figure: Figure, path: Path | str) -> None:
     """Write *figure* to *path*, the same bytes for the same figure, as its suffix says.
 

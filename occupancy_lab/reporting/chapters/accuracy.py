@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from occupancy_lab.evaluating.evaluation import Evaluation, make_result
 from occupancy_lab.evaluating.score import METRICS
-from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, head, styled
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.sweeping.recorded import CHECK
@@ -149,9 +149,8 @@ def draw_accuracy(accuracy: Accuracy) -> Figure:
         panels[0].set_ylabel("predicted us")
         _key(panels[0], [bound for bound in COLOURS if (every["bound"] == bound).any()])
         caption = f"In the grey band a prediction is off by less than {BAND:.0%}."
-        figure.supxlabel(caption, x=0.01, ha="left", color=MUTED, fontsize=9)
         title = "Predicted over measured time of a launch"
-        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
+        head(figure, title, caption)
     describe(figure, f"{title}: {', '.join(uses)}")
     return figure
 

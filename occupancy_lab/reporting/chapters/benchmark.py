@@ -14,7 +14,17 @@ from matplotlib.ticker import MultipleLocator
 
 from occupancy_lab.files import plain_rows
 from occupancy_lab.inputs import TUTORIAL_KERNEL, next_power_of_two
-from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, describe, outline, styled
+from occupancy_lab.plotting.style import (
+    EXACT,
+    INK,
+    MUTED,
+    Placer,
+    describe,
+    head,
+    lined,
+    outline,
+    styled,
+)
 from occupancy_lab.plotting.style import TUTORIAL as TUTORIAL_COLOUR
 from occupancy_lab.reporting.launches import (
     config_words,
@@ -402,9 +412,7 @@ def draw_bandwidths(benchmark: Benchmark) -> Figure:
         for name, points in dots.items():
             axes.plot(*zip(*points, strict=True), "o", color=_colour(name), zorder=3, **DOT)
         _scale(axes, max(one.cols for one in (*benchmark.widths, *benchmark.beside)))
-        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
-        if dots:
-            figure.supxlabel(CAPTION, x=0.01, ha="left", color=MUTED, fontsize=9)
+        head(figure, title, CAPTION if dots else "")
         figure.draw_without_rendering()
         places = {name: axes.transData.transform(points) for name, points in dots.items()}
         outlines = {name: outline(axes, line) for name, line in lines.items()}
@@ -435,5 +443,4 @@ def _scale(axes: Axes, most: int) -> None:
     axes.xaxis.set_major_locator(MultipleLocator(next_power_of_two(-(-most // MOST_TICKS))))
     axes.set_xlabel("columns")
     axes.set_ylabel("GB/s (one read and one write)")
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    lined(axes)

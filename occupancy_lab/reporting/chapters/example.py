@@ -13,12 +13,12 @@ from occupancy_lab.explaining.limits import held_in_short
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.plotting.style import (
     EXACT,
-    FAINT,
     INK,
-    MUTED,
     TUTORIAL,
     Placer,
     describe,
+    head,
+    lined,
     outline,
     styled,
 )
@@ -311,13 +311,9 @@ def draw_example(example: Example) -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("num_warps")
         axes.set_ylabel(f"{example.times.word} us")
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
-        axes.set_axisbelow(True)
+        lined(axes)
         title = f"Time of a launch over its warps, {problem_words(example.problem)}"
-        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
-        if example.recorded:
-            words = "In diamonds: what others recorded."
-            figure.supxlabel(words, x=0.01, ha="left", color=MUTED, fontsize=9)
+        head(figure, title, "In diamonds: what others recorded." if example.recorded else "")
         figure.draw_without_rendering()
         outlines = [outline(axes, line) for _, _, line in lines]
         placer = Placer(axes, outlines)

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
 from occupancy_lab.explaining.formula import term_reasons
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.plotting.style import FAINT, MUTED, TUTORIAL, describe, styled
+from occupancy_lab.plotting.style import MUTED, TUTORIAL, describe, head, lined, styled
 from occupancy_lab.reporting.launches import (
     config_words,
     known_summary,
@@ -231,13 +231,12 @@ def draw_miscounts(counts: Miscounts) -> Figure:
         axes.plot(rows, [one.lost or 0.0 for one in known], "o", **DOT)
         axes.set_ylabel(f"time lost, {counts.times.word}")
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
-        axes.set_axisbelow(True)
+        lined(axes)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda rows, _: f"{rows:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("rows per program, with as many programs as fit")
         title = "Time lost with the tutorial's num_programs where that is wrong"
-        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=11)
+        head(figure, title)
     describe(figure, f"{title}, {len(known)} launches")
     return figure
