@@ -108,8 +108,8 @@ WORDS = {
         " launches."
     ),
     "gain, gain_by": (
-        "in a scan, how many times faster a kernel gets at most, on a full GPU, and by which step,"
-        " or why by none."
+        "in a scan, how many times faster a kernel gets on a full GPU by an estimate that does not"
+        " know the launch's bytes, and by which step, or why by none."
     ),
     "num_stages": (
         "rows that the loop has under way: 1 is the row at work, each further stage a row loaded"

@@ -314,6 +314,12 @@ def read_text(entry: Entry, suffix: str) -> str:
         return ""
 
 
+def has_loop(kernel: CachedKernel) -> bool:
+    """Tell whether the kernel is known to loop; without one its block holds all of its work."""
+    text = read_text(kernel.entry, "ttgir")
+    return "scf.for" in text or "scf.while" in text
+
+
 def pipeline_bytes(kernel: CachedKernel) -> int:
     """Return the bytes of shared memory that hold data in flight, as num_stages asks for."""
     buffers = pipeline_shared_bytes(read_text(kernel.entry, "ttgir"))

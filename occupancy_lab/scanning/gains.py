@@ -1,8 +1,9 @@
-"""What there is to win for a kernel in a cache: one number, how many times faster at most, and why.
+"""What there is to win for a kernel in a cache: one number, how many times faster, and why.
 
 A cache says nothing of a launch's size or of its data, so that no time can be predicted. What can
-be said is a bound for a full GPU, from what one program does in a pass over its code, in which
-every instruction counts once. A pass takes a multiprocessor at least
+be said is an estimate for a full GPU, from what one program does in a pass over its code, in which
+every instruction counts once. What other warps or a cap on registers make of the code is not in it,
+so that a launch may gain more. A pass takes a multiprocessor at least
 
 - memory: the bytes of its global accesses, at the multiprocessor's share of the bandwidth;
 - issue: its instructions, at the rate of the schedulers;
@@ -48,7 +49,7 @@ TENSOR_WORDS = "tensor cores do its work, which seldom gains by more warps"
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times faster a kernel gets at most, and why."""
+    """How many times faster a kernel gets by this estimate, and why."""
 
     factor: float | None
     """None where it is not known."""
@@ -149,7 +150,7 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     capped: bool,
     spill_advice: str,
 ) -> Gain:
-    """Return what the kernel would gain at most by its next step, or without its spills.
+    """Return what the kernel would gain by its next step, or without its spills.
 
     *programs* are resident per multiprocessor, *after* with the next *step*, in words; None where
     nothing brings a further one. *capped* is whether the step caps registers, so that only a
@@ -173,7 +174,7 @@ def find_gain(  # noqa: PLR0913 - what a gain depends on
     if (more.factor or 0) <= LEAST or not (spills or capped):
         return more
     if spills:
-        return Gain(1.0, f"not known to help, as it spills already: {more.by}", more.bound)
+        return Gain(None, more.by, more.bound)
     return Gain(None, f"not known before a compile, as it may spill: {more.by}", more.bound)
 
 

@@ -164,7 +164,7 @@ def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
         *_spilling(fine, found.gpus),
         *_held_down(fine, found.gpus),
         *_nearest(fine, found.gpus),
-        *_worth_nothing(fine),
+        *_worth_nothing(fine, found.gpus),
     )
     sections = []
     if shown:
@@ -239,7 +239,6 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
         one
         for one in fine
         if one.next_programs
-        and not one.local_accesses
         and (one.fewer_registers or one.fewer_shared)
         and (one.fewer_registers or 0) <= NEAR_REGISTERS
         and (one.fewer_shared or 0) <= NEAR_SHARED
@@ -251,7 +250,13 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
         ratio = (one.next_programs or 0) / (one.programs_per_multiprocessor or 1)
         return one.gain or 0, ratio, -(one.fewer_registers or 0) - (one.fewer_shared or 0)
 
-    best = max(near, key=worth)
+    words = " or ".join(dict.fromkeys(f"{_register(one, gpus)}s" for one in near))
+    within = f"{NEAR_REGISTERS} {words} or {NEAR_SHARED} B of a further program"
+    faster = [one for one in near if one.gain is None or one.gain > LEAST]
+    if not faster:
+        yield f"{_are(len(near))} within {within}."
+        return
+    best = max(faster, key=worth)
     takes = [
         count(number, word)
         for number, word in (
@@ -260,45 +265,62 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
         )
         if number
     ]
-    words = " or ".join(dict.fromkeys(f"{_register(one, gpus)}s" for one in near))
-    gain = "" if (best.gain or 0) > LEAST else ", which makes it no faster"
-    if best.gain is None:
-        gain = ", if a compile with as many does not spill"
+    unless = ", if a compile with as many does not spill" if best.gain is None else ""
+    after = count(best.next_programs or 0, "program")
     yield (
-        f"{_are(len(near))} within {NEAR_REGISTERS} {words} or {NEAR_SHARED} B of a further"
-        f" program. Most is freed by {listed(takes)} fewer in {_named(best, gpus)}:"
-        f" {best.programs_per_multiprocessor} to {count(best.next_programs or 0, 'program')}{gain}."
+        f"{_are(len(near))} within {within}. Most is freed by {listed(takes)} fewer in"
+        f" {_named(best, gpus)}: {best.programs_per_multiprocessor} to {after}{unless}."
     )
 
 
-def _worth_nothing(fine: Sequence[ScannedKernel]) -> Iterator[str]:
+def _worth_nothing(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
     none = [one for one in fine if one.gain is not None and one.gain <= LEAST]
     if none:
         bounds = Counter(one.bound for one in none).most_common()
         reasons = listed([_doing(number, WHY_NOTHING[bound]) for bound, number in bounds])
-        yield f"**{len(none)}** {_have(len(none))} nothing to win by more occupancy: {reasons}."
-    capped = sum(one.gain is None and bool(one.bound) for one in fine)
-    if capped:
         yield (
-            f"What {capped} would win by a cap on registers only a compile tells, as it may spill:"
-            " `explain` compiles it."
+            f"{_are(len(none))} not estimated to gain by more occupancy: {reasons}. With a"
+            " launch's bytes `explain` may find a faster one."
+        )
+    bounded = [one for one in fine if one.gain is None and one.bound]
+    if capped := [one for one in bounded if not one.local_accesses]:
+        yield (
+            f"What {_those(capped, gpus)} would win by a cap on registers only a compile tells, as"
+            " it may spill: `explain` compiles it."
+        )
+    if spilling := [one for one in bounded if one.local_accesses]:
+        why = "it spills" if len(spilling) == 1 else "they spill"
+        yield (
+            f"What {_those(spilling, gpus)} would win by more programs is not known, as {why}"
+            " already."
         )
     unknown = sum(one.gain is None and not one.bound for one in fine)
     if unknown:
+        have, their = ("has", "its") if unknown == 1 else ("have", "their")
         yield (
-            f"What {unknown} {_have(unknown)} to win is not known, as the size or speed of their"
-            " GPU, or the encoding of their instructions, is not."
+            f"What {unknown} {have} to win is not known, as the size or speed of {their} GPU, or"
+            f" the encoding of {their} instructions, is not."
         )
-
-
-def _have(number: int) -> str:
-    return "has" if number == 1 else "have"
 
 
 def _doing(number: int, words: str) -> str:
     """Return "1 keeps it busy" or "2 keep it busy" of "keep it busy"."""
     verb, _, rest = words.partition(" ")
     return f"{number} {verb}{'s' if number == 1 else ''} {rest}"
+
+
+def _those(kernels: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> str:
+    """Return what tells the one kernel from its variants, or how many there are, with names."""
+    if len(kernels) == 1:
+        return _named(kernels[0], gpus)
+    return f"{len(kernels)} ({_names(kernels)})"
+
+
+def _names(kernels: Sequence[ScannedKernel]) -> str:
+    """Return the names of the first of *kernels*, each once, and how many more there are."""
+    names = [*dict.fromkeys(_short(one.kernel) for one in kernels)]
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return literal(listed([*names[:MOST_NAMES], *more]))
 
 
 def _named(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:
@@ -329,7 +351,8 @@ def _kernels_section(
     headers = ("gain", "kernel", "num_warps", "n_regs", "%", "limiter", "what to try: why")
     left = sum(list(groups.values())[top:])
     sentences = [
-        "gain is how many times faster it gets at most, on a full GPU; % is the occupancy.",
+        "gain estimates how many times faster it gets on a full GPU, without the launch's bytes.",
+        "% is the occupancy.",
     ]
     steps = [one.gain_by or one.next_step for one in kernels]
     asked = [cap for cap in CAPS if any(f"({cap}=" in step for step in steps)]
@@ -359,13 +382,11 @@ def _rest_section(rest: Sequence[ScannedKernel]) -> Section:
     for one in rest:
         reasons.setdefault((one.status, one.reason), []).append(one)
     most = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
-    rows = []
-    for (status, why), kernels in most[:MOST_REASONS]:
-        names = [*dict.fromkeys(_short(one.kernel) for one in kernels)]
-        more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-        named = listed([*names[:MOST_NAMES], *more])
-        rows.append((str(len(kernels)), status, literal(named), literal(why)))
+    rows = tuple(
+        (str(len(kernels)), status, _names(kernels), literal(why))
+        for (status, why), kernels in most[:MOST_REASONS]
+    )
     left = sum(len(kernels) for _, kernels in most[MOST_REASONS:])
     sentences = (f"{left} more: --where \"status != 'ok'\" --csv has all.",) if left else ()
-    table = Table(("", "status", "kernels", "why"), tuple(rows), prose=True)
+    table = Table(("", "status", "kernels", "why"), rows, prose=True)
     return Section("Not worked out", (table,), sentences)

@@ -6,17 +6,19 @@ import dataclasses
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.gpus import CudaArchitecture, usual_gpus
 from occupancy_lab.inputs import asked_gpus
 from occupancy_lab.occupancy.calculator import calculate, limiter_words
+from occupancy_lab.options import CAPS
 from occupancy_lab.scanning.cache import (
     CachedKernel,
     Unreadable,
     default_directories,
     find_entries,
+    has_loop,
     pipeline_bytes,
     read_entry,
     read_text,
@@ -29,12 +31,11 @@ from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.scanning.cache import Entry
     from occupancy_lab.table.view import Exports
     from occupancy_lab.text.document import Shown
     from occupancy_lab.values import NextStep, Target
@@ -65,7 +66,12 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     found = find_entries(folder for folder in folders if directories or Path(folder).is_dir())
     tuned = read_tuned(found.tuned)
     forget_sources()
-    kernels = borne_out([_scanned(entry, asked, tuned) for entry in found.entries])
+    read = [(kernel, _row(kernel, tuned)) for kernel in map(read_entry, found.entries)]
+    alike: dict[tuple[Any, ...], dict[Caps, int | None]] = {}
+    for _, row in read:
+        if row.program:
+            alike.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
+    kernels = [_placed(kernel, row, asked, alike.get(_code(row), {})) for kernel, row in read]
     kernels += [
         ScannedKernel(
             kernel=Path(folder).name,
@@ -89,52 +95,58 @@ def scan(*directories: str | os.PathLike[str], gpu: AskedGpus | None = None) -> 
     return Scan(tuple(kernels), folders, gpus, found.others)
 
 
-def borne_out(kernels: Sequence[ScannedKernel]) -> list[ScannedKernel]:
-    """Return *kernels* without the gain of leaving maxnreg out where an entry shows it is none."""
+Caps: TypeAlias = "tuple[int | None, ...]"
+"""The caps on registers of an entry, in the order of CAPS."""
 
-    def code(one: ScannedKernel) -> tuple[Any, ...]:
-        return one.program, one.target, one.num_warps, one.num_stages, one.num_ctas
 
-    free = {code(one): one for one in kernels if one.program and one.maxnreg is None}
-    found = []
-    for one in kernels:
-        other = None if one.maxnreg is None else free.get(code(one))
-        if other and one.local_bytes and (other.local_bytes or 0) >= one.local_bytes:
-            why = f"without maxnreg={one.maxnreg} it has {other.local_bytes} B of local memory"
-            found.append(dataclasses.replace(one, gain=1.0, gain_by=why))
-        else:
-            found.append(one)
-    return found
+def _code(row: ScannedKernel) -> tuple[Any, ...]:
+    """Return what entries have in common that differ in their caps on registers alone."""
+    return row.program, row.target, row.num_warps, row.num_stages, row.num_ctas
+
+
+def _caps(row: ScannedKernel, **others: int) -> Caps:
+    return tuple(others.get(name, getattr(row, name)) for name in CAPS)
 
 
 def _gpu_for(target: str, asked: Mapping[str, Gpu] | None) -> Gpu | None:
     return usual_gpus().get(target) if asked is None else asked.get(target)
 
 
-def _scanned(
-    entry: Entry, asked: Mapping[str, Gpu] | None, tuned: Mapping[str, Mapping[str, int]]
+def _row(
+    kernel: CachedKernel | Unreadable, tuned: Mapping[str, Mapping[str, int]]
 ) -> ScannedKernel:
-    kernel = read_entry(entry)
+    """Return the columns that do not depend on the GPU."""
+    folder = kernel.entry.folder
     if isinstance(kernel, Unreadable):
         return ScannedKernel(
             kernel=kernel.name,
             target=kernel.target or "",
             status=kernel.status,
             reason=kernel.reason,
-            entry=entry.folder,
+            entry=folder,
         )
     sources = (kernel, kernel.resources, _recorded(kernel, tuned))
     found = {name: getattr(one, name) for one in sources for name in COLUMNS if hasattr(one, name)}
-    found |= {"target": kernel.target.name, "entry": entry.folder}
+    found |= {"target": kernel.target.name, "entry": folder}
     found["triton_version"] = kernel.triton_version or ""
     if (mix := kernel.mix) is not None:
         found["local_accesses"] = mix.local_loads + mix.local_stores
         found["tensor_instructions"] = mix.tensor_instructions
-    read = ScannedKernel(kernel=kernel.name, **found)
+    return ScannedKernel(kernel=kernel.name, **found)
+
+
+def _placed(
+    kernel: CachedKernel | Unreadable,
+    row: ScannedKernel,
+    asked: Mapping[str, Gpu] | None,
+    alike: Mapping[Caps, int | None],
+) -> ScannedKernel:
+    if isinstance(kernel, Unreadable):
+        return row
     gpu = _gpu_for(kernel.target.name, asked)
     if gpu is None or gpu.target != kernel.target:
-        return dataclasses.replace(read, **_without_gpu(kernel.target, asked))
-    return dataclasses.replace(read, gpu=gpu.key, **_on_gpu(kernel, gpu))
+        return dataclasses.replace(row, **_without_gpu(kernel.target, asked))
+    return dataclasses.replace(row, gpu=gpu.key, **on_gpu(kernel, row, gpu, alike))
 
 
 def _recorded(kernel: CachedKernel, tuned: Mapping[str, Mapping[str, int]]) -> Any:
@@ -163,19 +175,28 @@ _calculated = cache(calculate)
 """Equal kernels are worked out once."""
 
 
-def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
-    """Return the columns that depend on the GPU."""
+def on_gpu(
+    kernel: CachedKernel, row: ScannedKernel, gpu: Gpu, alike: Mapping[Caps, int | None]
+) -> dict[str, Any]:
+    """Return the columns of *row* that depend on the GPU.
+
+    *alike* has the local memory of the entries of the same code by their caps.
+    """
     case = _calculated(kernel.resources, gpu)
     held, after = case.occupancy, case.next_programs
     steps = {one.resource: one for one in case.next_steps if one.resource in held.limiters}
-    fewer = {name: one.now - (one.most_for_one_more or 0) for name, one in steps.items() if after}
-    step = _step_words(kernel, case, steps, after)
+    against = ""
+    if after and held.programs_per_multiprocessor:
+        against = _against(row, steps.values(), alike)
+    named = None if against else after
+    fewer = {name: one.now - (one.most_for_one_more or 0) for name, one in steps.items() if named}
+    step = against or _step_words(kernel, case, steps, after)
     found = {
         "limiter": "+".join(held.limiters),
         "programs_per_multiprocessor": held.programs_per_multiprocessor,
         "occupancy": held.occupancy,
         "next_step": step,
-        "next_programs": after,
+        "next_programs": named,
         "fewer_registers": fewer.get("registers"),
         "fewer_shared": fewer.get("shared"),
     }
@@ -187,12 +208,35 @@ def _on_gpu(kernel: CachedKernel, gpu: Gpu) -> dict[str, Any]:
         kernel.resources,
         gpu,
         programs=held.programs_per_multiprocessor,
-        after=after,
+        after=after if row.local_accesses else named,
         step=step,
-        capped=any(one.option is not None for one in steps.values()),
+        capped=any(one.option and _caps(row, **_cap(one)) not in alike for one in steps.values()),
         spill_advice=_spill_advice(kernel, gpu),
     )
+    free = alike.get((None,) * len(CAPS))
+    if row.maxnreg is not None and row.local_bytes and (free or 0) >= row.local_bytes:
+        why = f"without maxnreg={row.maxnreg} it has {free} B of local memory"
+        gain = dataclasses.replace(gain, factor=1.0, by=why)
     return {**found, "gain": gain.factor, "gain_by": gain.by, "bound": gain.bound}
+
+
+def _cap(step: NextStep) -> dict[str, int]:
+    """Return the cap on registers that a step asks for: {"maxnreg": 128}."""
+    name, _, most = (step.option or "").partition("=")
+    return {name: int(most)} if most else {}
+
+
+def _against(
+    row: ScannedKernel, steps: Iterable[NextStep], alike: Mapping[Caps, int | None]
+) -> str:
+    """Say why a step is not named that would bring a further program; "" where nothing does."""
+    if row.local_accesses:
+        return "none, as it spills already"
+    for step in steps:
+        local = alike.get(_caps(row, **_cap(step))) if _cap(step) else None
+        if local is not None and local > (row.local_bytes or 0):
+            return f"none, as with {step.option} it has {local} B of local memory"
+    return ""
 
 
 def _step_words(
@@ -213,21 +257,23 @@ def _one_step(kernel: CachedKernel, gpu: Gpu, step: NextStep) -> str:
         return f"{unit} ({step.option})"
     if step.resource != "shared":
         return unit
-    stages = (kernel.num_stages or 1) > 1 and pipeline_bytes(kernel) > 0
-    return f"{unit} ({'fewer num_stages' if stages else 'a smaller block'})"
+    if (kernel.num_stages or 1) > 1 and pipeline_bytes(kernel) > 0:
+        return f"{unit} (fewer num_stages)"
+    return f"{unit} (a smaller block)" if has_loop(kernel) else unit
 
 
 def _spill_advice(kernel: CachedKernel, gpu: Gpu) -> str:
     """Return what gives a kernel that spills more registers, or fewer values to keep in them."""
     used, architecture = kernel.resources.n_regs, gpu.architecture
+    smaller = " or a smaller block" if has_loop(kernel) else ""
     if kernel.maxnreg is not None:
         return f"without maxnreg={kernel.maxnreg}"
     if isinstance(architecture, CudaArchitecture):
         threads = kernel.resources.num_warps * architecture.warp_size
         allowed = architecture.registers // threads // REGISTER_STEP * REGISTER_STEP
         if used >= allowed < architecture.max_registers_per_thread:
-            return "fewer num_warps, which allow more registers, or a smaller block"
-    return "a smaller block or more num_warps"
+            return f"fewer num_warps, which allow more registers{smaller and ','}{smaller}"
+    return f"more num_warps{smaller}"
 
 
 def scan_views(

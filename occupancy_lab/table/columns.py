@@ -228,7 +228,7 @@ _OTHERS = {
     ),
     **_like(
         AMOUNT,
-        gain="how many times faster at most",
+        gain="how many times faster by an estimate without the launch's bytes",
         least_us="the least time that the bytes allow, us",
         bandwidth_gbs="the data sheet's bandwidth, GB/s",
         tensor_size="multiply-adds of a warp per instruction of its tensor cores",

@@ -1,4 +1,4 @@
-"""What there is to win is a bound that follows from one formula, and says why."""
+"""What there is to win is an estimate that follows from one formula, and says why."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def gain_of(mix: Mix, programs: int, after: int | None, *, capped: bool = False)
 def test_no_step_gains_more_than_its_programs(mix: Mix, programs: int, more: int) -> None:
     """A gain is at least 1, and without spills at most the ratio of the programs."""
     found = gain_of(mix, programs, programs + more)
-    assert found.factor is not None
-    assert found.factor >= 1
+    assert found.factor is not None or mix.local_loads + mix.local_stores
+    assert (found.factor or 1) >= 1
     assert found.by
     if found.bound != "local memory":
-        assert found.factor <= (programs + more) / programs + 1e-9
+        assert (found.factor or 1) <= (programs + more) / programs + 1e-9
 
 
 @given(mix=MIXES, programs=st.integers(1, 31))
@@ -65,19 +65,19 @@ def test_nothing_is_named_that_cannot_be_had(mix: Mix, programs: int) -> None:
 
 
 @given(mix=MIXES, programs=st.integers(1, 16), more=st.integers(1, 16))
-def test_a_step_of_a_kernel_that_spills_is_no_gain(mix: Mix, programs: int, more: int) -> None:
+def test_a_step_of_a_kernel_that_spills_is_not_counted(mix: Mix, programs: int, more: int) -> None:
     """What a step adds to spills is not known: such a kernel gains by what spares them alone."""
     found = gain_of(mix, programs, programs + more)
     if mix.local_loads + mix.local_stores:
-        assert found.factor == 1 or found.by.startswith("the advice: ")
+        assert found.factor in {1, None} or found.by.startswith("the advice: ")
 
 
 def test_a_spill_that_costs_nothing_has_no_step_to_gain_by() -> None:
-    """A kernel short of programs that spills a little says why its next step is no gain."""
+    """What a kernel that spills a little would gain by more programs is not known."""
     little = dataclasses.replace(STREAMING, local_loads=1, local_stores=1)
     found = gain_of(little, 1, 2)
-    assert found.factor == 1
-    assert found.by.startswith("not known to help, as it spills already: the step: ")
+    assert (found.factor, found.bound) == (None, "programs")
+    assert found.by.startswith("the step: ")
 
 
 def test_a_cap_on_registers_is_no_gain_before_a_compile() -> None:

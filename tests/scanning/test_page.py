@@ -72,12 +72,24 @@ def test_each_vendor_has_its_own_words() -> None:
     assert "within 8 VGPRs or registers" in text
 
 
-def test_a_kernel_that_spills_is_near_nothing() -> None:
-    """The step of fewest registers is not that of a kernel that has too few already."""
-    text = page(near(local_accesses=40, local_bytes=432), near(kernel="other", gain=1.2))
-    assert "in other" in text
-    assert "**1** is within" in text
-    assert "is within" not in page(near(local_accesses=40, local_bytes=432))
+def test_a_step_that_gains_nothing_is_not_named() -> None:
+    """Kernels near a step are counted, and the step is named where it is worth something."""
+    text = page(near(gain=1.0, bound="memory"), near(kernel="other", gain=1.2))
+    assert "**2** are within" in text
+    assert "Most is freed by 8 VGPRs fewer in other (" in text
+    assert "program.\n" in page(near(gain=1.0, bound="memory"))
+    assert "Most is freed" not in page(near(gain=1.0, bound="memory"))
+
+
+@pytest.mark.parametrize(
+    ("spills", "words"), [(0, "by a cap on registers"), (8, "by more programs")]
+)
+def test_what_is_not_known_names_its_kernels(spills: int, words: str) -> None:
+    """One kernel is told from its variants, and of more some names are given."""
+    unknown = near(gain=None, bound="programs", local_accesses=spills)
+    one, several = page(unknown), page(*[unknown | {"kernel": f"k{n}"} for n in range(5)])
+    assert f"What scale (gfx942, num_warps 4, 176 VGPRs) would win {words}" in one
+    assert f"What 5 (k0, k1, k2 and 2 more) would win {words}" in several
 
 
 def test_what_does_not_fit_has_its_name() -> None:
@@ -95,7 +107,7 @@ def test_reasons_for_no_gain_read_as_one_sentence() -> None:
     bounds = ("programs", "programs", "memory")
     text = page(*(near(gain=1.0, bound=bound) for bound in bounds))
     assert (
-        "**3** have nothing to win by more occupancy: 2 need programs that no known step lets in"
-        " and 1 keeps the memory busy."
+        "**3** are not estimated to gain by more occupancy: 2 need programs that no known step"
+        " lets in and 1 keeps the memory busy."
     ) in text
     assert "What 1 has to win is not known" in page(near(gain=None, bound=""))

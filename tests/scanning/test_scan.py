@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -21,8 +20,9 @@ from occupancy_lab import InputError, find_gpu, scan
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.files import export
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.scanning.page import COLUMNS, ScannedKernel
-from occupancy_lab.scanning.scan import borne_out
+from occupancy_lab.scanning.cache import CachedKernel, find_entries, read_entry
+from occupancy_lab.scanning.page import COLUMNS
+from occupancy_lab.scanning.scan import on_gpu
 from occupancy_lab.table.view import View, to_csv
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_rows_are_what_explain_works_out(cache: Cache) -> None:
         assert row["programs_per_multiprocessor"] == found.occupancy.programs_per_multiprocessor
         assert row["occupancy"] == found.occupancy.occupancy
         assert row["limiter"] == "+".join(found.occupancy.limiters)
-        assert row["next_programs"] == found.next_programs
+        assert row["next_programs"] == (None if row["local_accesses"] else found.next_programs)
         steps = {step.resource: step for step in found.next_steps}
         if row["fewer_registers"] is not None:
             assert steps["registers"].most_for_one_more is not None
@@ -118,9 +118,9 @@ def test_nothing_is_won_where_nothing_is_short(cache: Cache) -> None:
 
 def test_rows_come_by_what_there_is_to_win(cache: Cache) -> None:
     """The kernel with most to win is first."""
-    gains = [row["gain"] for row in scan(cache.folder).rows()]
+    gains = [row["gain"] or 0.0 for row in scan(cache.folder).rows()]
     assert gains == sorted(gains, reverse=True)
-    assert gains[0] > gains[-1] == 1.0
+    assert gains[0] > gains[-2] == 1.0
 
 
 def test_constexprs_are_those_of_the_source(cache: Cache) -> None:
@@ -146,13 +146,55 @@ def test_caps_on_registers_are_columns(cache: Cache) -> None:
     assert {row["waves_per_eu"] for row in rows.values()} == {None}
 
 
-@pytest.mark.parametrize(("local_bytes", "gain"), [(4831, 5.8), (4832, 1.0), (4833, 1.0)])
-def test_what_an_entry_refutes_is_no_gain(local_bytes: int, gain: float) -> None:
+def beside(entry: Path, alike: dict[tuple[int | None, int | None], int]) -> dict[str, Any]:
+    """Return what an entry has on an H100 beside others of its code: local memory by their caps."""
+    (row,) = scan(entry, gpu="h100").kernels
+    (found,) = find_entries([entry]).entries
+    kernel = read_entry(found)
+    assert isinstance(kernel, CachedKernel)
+    return on_gpu(kernel, row, find_gpu("h100"), alike)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_what_an_entry_refutes_is_no_gain(cache: Cache, more: int) -> None:
     """Leaving maxnreg out gains nothing where the same code without it spills as much."""
-    free = ScannedKernel(kernel="f", program="a", num_warps=2, local_bytes=local_bytes)
-    capped = dataclasses.replace(free, maxnreg=168, local_bytes=4832, gain=5.8, gain_by="without")
-    other = dataclasses.replace(capped, num_warps=4)
-    assert [one.gain for one in borne_out([capped, free, other])] == [gain, None, 5.8]
+    entry = cache.entry("row_softmax")
+    (row,) = scan(entry, gpu="h100").rows()
+    found = beside(entry, {(None, None): row["local_bytes"] + more})
+    assert found["gain"] == (row["gain"] if more < 0 else 1)
+    assert found["gain_by"].startswith("without maxnreg=48" + (" it has" if more >= 0 else ":"))
+
+
+def test_an_entry_with_the_cap_tells_what_it_spills(cache: Cache) -> None:
+    """What a cap on registers brings is known where the same code was compiled with it."""
+    entry = cache.entry("row_softmax", 3)
+    alone, spills, fits = (beside(entry, one) for one in ({}, {(32, None): 8}, {(32, None): 0}))
+    assert (alone["gain"], alone["next_programs"], alone["bound"]) == (None, 2, "programs")
+    assert alone["gain_by"].startswith("not known before a compile, as it may spill: registers")
+    assert (fits["gain"], fits["next_programs"]) == (pytest.approx(1.49, abs=0.01), 2)
+    assert spills["next_step"] == "none, as with maxnreg=32 it has 8 B of local memory"
+    assert (spills["gain"], spills["next_programs"], spills["fewer_registers"]) == (1.0, None, None)
+
+
+def test_a_kernel_that_spills_has_no_next_step(cache: Cache) -> None:
+    """A cap, or anything else that brings programs, may add to what it spills: none is named."""
+    row = rows_by_entry(cache.folder)[cache.entry("row_softmax").name]
+    assert row["next_step"] == "none, as it spills already"
+    assert [row[one] for one in ("next_programs", "fewer_registers", "fewer_shared")] == [None] * 3
+
+
+def test_a_smaller_block_is_named_where_there_is_a_loop(cache: Cache, copied: Path) -> None:
+    """Without a loop a smaller block would leave a part of the row undone."""
+    rows = {}
+    for kernel in ("scale", "product", "row_softmax"):
+        file = copied / cache.entry(kernel).name / f"{kernel}.json"
+        metadata = json.loads(file.read_text(encoding="utf-8"))
+        metadata |= {"shared": 150_000, "num_stages": 1, "maxnreg": None}
+        file.write_text(json.dumps(metadata), encoding="utf-8")
+        (rows[kernel],) = scan(file.parent, gpu="h100").rows()
+    assert rows["scale"]["next_step"] == "shared memory 150000 to 115712"
+    assert rows["product"]["next_step"] == "shared memory 150000 to 115712 (a smaller block)"
+    assert rows["row_softmax"]["gain_by"].startswith("more num_warps: ")
 
 
 def test_a_changed_source_gives_no_constexprs(cache: Cache) -> None:
@@ -220,7 +262,7 @@ def test_the_usual_gpu_of_each_target_is_said(cache: Cache) -> None:
         "sm_90": "h100",
         "gfx942": "mi300x",
     }
-    assert "H100 SXM (4 for sm_90)" in str(found)
+    assert "H100 SXM (5 for sm_90)" in str(found)
 
 
 def test_kernels_for_another_target_say_so(cache: Cache) -> None:
