@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from recorded_binaries import BINARIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-RECORDED = Path(__file__).parents[1] / "compiling" / "recorded"
 METADATA: dict[str, Any] = {
     "name": "row_softmax",
     "target": {"backend": "cuda", "arch": 90, "warp_size": 32},
@@ -32,8 +31,7 @@ def put_entry() -> Callable[..., None]:
 
     def put(folder: Path, recording: str, **changes: Any) -> None:
         folder.mkdir(parents=True)
-        cubin = gzip.decompress((RECORDED / f"{recording}.cubin.gz").read_bytes())
-        (folder / "row_softmax.cubin").write_bytes(cubin)
+        (folder / "row_softmax.cubin").write_bytes(BINARIES[f"{recording}.cubin"])
         text = json.dumps(METADATA | changes)
         (folder / "row_softmax.json").write_text(text, encoding="utf-8")
 
