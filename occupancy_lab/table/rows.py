@@ -6,7 +6,6 @@ and what is expected.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import math
@@ -48,9 +47,13 @@ class Rows:
 
     def refuse(self, place: int, column: str, expected: str) -> NoReturn:
         """Raise InputError for the cell of a *column* in the row at *place*."""
-        value = self.rows[place].get(column)
-        found = "blank" if value is None else quoted(value)
-        refuse(f"{self.name}, {self.places[place]}: {shortened(column)} is {found}; {expected}")
+        where = f"{self.name}, {self.places[place]}"
+        _refuse(where, column, self.rows[place].get(column), expected)
+
+
+def _refuse(where: str, column: str, value: Any, expected: str) -> NoReturn:
+    found = "blank" if value is None else quoted(value)
+    refuse(f"{where}: {shortened(column)} is {found}; {expected}")
 
 
 def read_file(path: str | Path, columns: Mapping[str, Column] = OF_ANY_KERNEL) -> Rows:
@@ -72,18 +75,12 @@ def read_text(text: str, name: str, columns: Mapping[str, Column] = OF_ANY_KERNE
 
     Raises InputError where it is no table, or a value is none that its column holds.
     """
-    is_json = text.lstrip()[:1] in {"[", "{"}
-    found = _json_rows(name, read_json(text, name)) if is_json else _cells(name, text)
-    for column in found.columns:
-        known = columns.get(column)
-        if known is None and not is_json:
-            _guess(found.rows, column)
-        elif known is not None and not (is_json and known.holds_any_text):
-            _read(found, column, known)
-    return found
+    if text.lstrip()[:1] in {"[", "{"}:
+        return _json_rows(name, read_json(text, name), columns)
+    return _csv_rows(name, text, columns)
 
 
-def _json_rows(name: str, document: Any) -> Rows:
+def _json_rows(name: str, document: Any, columns: Mapping[str, Column]) -> Rows:
     if isinstance(document, dict):
         holders = [document, *_mappings(name, document.get("lines") or [])]
         document = [
@@ -93,6 +90,15 @@ def _json_rows(name: str, document: Any) -> Rows:
         ]
     rows = _mappings(name, document)
     places = [f"row {number}" for number in range(1, len(rows) + 1)]
+    for place, row in zip(places, rows, strict=True):
+        for column, cell in row.items():
+            known = columns.get(column, TEXT)
+            if cell is None or isinstance(cell, list | dict) or known.holds_any_text:
+                continue
+            try:
+                row[column] = known.read(cell)
+            except (ValueError, OverflowError):
+                _refuse(f"{name}, {place}", column, cell, known.words)
     return Rows(name, places, rows, [*dict.fromkeys(column for row in rows for column in row)])
 
 
@@ -102,8 +108,7 @@ def _mappings(name: str, found: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _cells(name: str, text: str) -> Rows:
-    """Return the cells of CSV as they stand."""
+def _csv_rows(name: str, text: str, columns: Mapping[str, Column]) -> Rows:
     try:
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         header = [read_cell(cell) for cell in next(reader, [])]
@@ -117,37 +122,33 @@ def _cells(name: str, text: str) -> Rows:
     for place, row in lines:
         if len(row) != len(header):
             refuse(f"{name}, {place}: found {len(row)} fields, expected {len(header)}")
-    rows = [dict(zip(header, row, strict=True)) for _, row in lines]
-    return Rows(name, [place for place, _ in lines], rows, header)
-
-
-def _read(found: Rows, name: str, column: Column) -> None:
-    """Replace the cells of a column by the values that it holds, None for what is not known."""
-    read: dict[tuple[type, Any], Any] = {}
-    for place, row in enumerate(found.rows):
-        cell = row.get(name)
-        if cell is None or isinstance(cell, list | dict):
+    places = [place for place, _ in lines]
+    values: list[Sequence[Any]] = []
+    for column, cells in zip(header, zip(*(row for _, row in lines), strict=True), strict=False):
+        known = columns.get(column)
+        if known is None:
+            values.append(_guessed(cells))
             continue
-        key = type(cell), cell
-        if key not in read:
+        read = {}
+        for cell in dict.fromkeys(cells):
             try:
-                read[key] = column.read(cell)
-            except (ValueError, OverflowError):
-                found.refuse(place, name, column.words)
-        row[name] = read[key]
+                read[cell] = known.read(cell)
+            except ValueError:
+                where = f"{name}, {places[cells.index(cell)]}"
+                _refuse(where, column, cell, known.words)
+        values.append([read[cell] for cell in cells])
+    rows = [dict(zip(header, row, strict=True)) for row in zip(*values, strict=True)]
+    return Rows(name, places, rows, header)
 
 
-def _guess(rows: Sequence[dict[str, Any]], name: str) -> None:
-    """Replace the cells of a column of CSV by numbers or flags where all of them are such."""
-    cells = [row[name] for row in rows]
-    values: list[Any] = [read_cell(cell) or None for cell in cells]
+def _guessed(cells: Sequence[str]) -> Sequence[Any]:
+    """Return the cells of a column as numbers or flags where all of them are such, else texts."""
     if all(cell in FLAGS for cell in cells if cell):
-        values = [FLAGS.get(cell) for cell in cells]
-    else:
-        with contextlib.suppress(ValueError):
-            values = [_number(cell) if cell else None for cell in cells]
-    for row, value in zip(rows, values, strict=True):
-        row[name] = value
+        return [FLAGS.get(cell) for cell in cells]
+    try:
+        return [_number(cell) if cell else None for cell in cells]
+    except ValueError:
+        return [read_cell(cell) or None for cell in cells]
 
 
 def _number(cell: str) -> float:

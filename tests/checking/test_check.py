@@ -303,7 +303,7 @@ def test_whatever_rows_hold_can_be_checked_and_written(rows: list[Any], others: 
             checked = check("kernel == 'x'", source)
         except InputError as error:
             assert source == "rows.json"
-            assert re.match(r"rows\.json, row \d: \w+ is '.*'; \w+", str(error), re.DOTALL)  # noqa: PT017
+            assert re.match(r"rows\.json, row \d: \w+ is (['\"]).*\1; \w+", str(error), re.DOTALL)  # noqa: PT017
             continue
         assert checked.status == 1 or {row["kernel"] for row in rows} == {"x"}
         for write in (to_github, to_junit, to_sarif, Checked.to_markdown, Checked.to_json):
