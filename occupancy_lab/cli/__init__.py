@@ -157,12 +157,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         context.exit()
 
 
-@main.command(
-    ignored=(
-        Ignored(("--full",), beside="--json"),
-        Ignored(beside="--words"),
-    )
-)
+@main.command(ignored=(Ignored(("--full",), beside="--json"),))
 @any_launch_options
 @matrix_options
 @kernel_option
@@ -179,7 +174,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     is_eager=True,
     expose_value=False,
     callback=_print_words,
-    help="Say what the terms mean, and nothing else.",
+    help="Say what the terms mean, and nothing else, whatever is asked beside it.",
 )
 @compile_timeout_option
 @retry_option

@@ -52,10 +52,14 @@ WORDS = {
     ),
     "occupancy": "warps that are resident over warps that the multiprocessor has slots for.",
     "limiter": "each resource that lets no further program in.",
+    "next step": (
+        "the registers per thread, or the bytes of shared memory, with which one program more fits."
+    ),
+    "launch line": "where a program launches a kernel: `kernel[grid](x, y, BLOCK=1024)`.",
     "registers": (
         "where a thread keeps its values, 32 bits each. An SM's file is four quarters, and a warp"
         " takes its registers from one of them. AMD has VGPRs, one per thread, and SGPRs, shared by"
-        " a wave."
+        " a wave; AGPRs are VGPRs that CDNA's matrix instructions compute in, or that keep a value."
     ),
     "trap handler": (
         "what a wave of AMD's runs where it meets an error or a debugger stops it; on gfx9 16 SGPRs"
@@ -71,6 +75,16 @@ WORDS = {
         "a thread's own part of the device memory, for what finds no register (is spilled)."
     ),
     "local B, shared B": "bytes of local memory per thread, and of shared memory per program.",
+    "for data under way": (
+        "of shared memory: the buffers into which num_stages loads ahead of the pass at work."
+    ),
+    "loads, stores of a thread": (
+        "the bytes of the widest one instruction moves: 16 B is the most (from sm_100 on 32 B), and"
+        " narrow ones take more instructions for as many bytes."
+    ),
+    "sector": (
+        "the 32 bytes that memory moves at once; rows that share one cost a part of the bandwidth."
+    ),
     "named barriers": "numbers at which an SM lets warps of a program wait for each other.",
     "tensor memory": "memory of an SM from Blackwell on that tensor cores compute in.",
     "masked lanes": (
@@ -79,7 +93,7 @@ WORDS = {
     ),
     "waves of programs": (
         "programs launched over programs that the GPU runs at once; 1.5 is one and a half times"
-        " full. They have nothing to do with AMD's waves."
+        " full, and the last wave, half full, is the tail. AMD's waves are something else."
     ),
     "GPU full": "the launch has as many programs as the GPU runs at once.",
     "piece": (
@@ -88,25 +102,30 @@ WORDS = {
     ),
     "pass": "what the body of a loop does once; of a persistent softmax, one row.",
     "round, tail": (
-        "a round gives each running program one row; the tail is the time at the beginning and at"
-        " the end when a part of the GPU has nothing to do."
+        "a round gives each running program one row; the tail is the last round or wave where it"
+        " does not fill the GPU. As a part of the time it is what that costs, with the first loads,"
+        " before which nothing can be computed."
     ),
     "parts of the time": (
         "launch (starting programs), latency (waiting for loads), issue (of instructions),"
         " bandwidth (of the device memory) and tail: what each is predicted to take if the others"
         " took no time. They overlap, so they add up to more than the whole."
     ),
-    "bound by": "the part that takes longest by itself.",
+    "bound by, bound": (
+        "the part that takes longest by itself; in a scan, what keeps a kernel from being faster:"
+        " memory, issue, local memory, programs (too few at once) or tensor cores."
+    ),
     "plain copy": (
         "a kernel that only reads the matrix and writes it elsewhere, recorded of torch's copy_."
         " A share above 100% is a launch that takes less time than that copy, which takes some"
         " 2.5 us longer where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
         " of a share are recorded, or both predicted; the time beside it is the copy's."
     ),
-    "floor time, least_us": (
-        "the bytes that have to be moved over the vendor's peak bandwidth; least_us in tables of"
-        " launches."
+    "floor time, least_us, us or more": (
+        "the bytes that have to be moved over the vendor's peak bandwidth: least_us in tables of"
+        ' launches, and the time "or more" where no other is predicted.'
     ),
+    "skipped": "said of a launch that cannot be asked for, so that nothing was compiled.",
     "gain, gain_by": (
         "in a scan, how many times faster a kernel gets on a full GPU by an estimate that does not"
         " know the launch's bytes, and by which step, or why by none."

@@ -53,9 +53,10 @@ def test_one_screen_by_default() -> None:
     assert {"short", "document"} < json_of(*asked).keys()
 
 
-def test_words_need_no_matrix() -> None:
-    """`explain --words` is the glossary by itself."""
-    done = run("explain", "--words")
+@pytest.mark.parametrize("beside", ["", "kernel.py:add --signature *fp32,4096", "--cols 781"])
+def test_words_are_printed_beside_anything(beside: str) -> None:
+    """`explain --words` is the glossary by itself, put behind any question too."""
+    done = run("explain", *beside.split(), "--words")
     assert done.returncode == 0, done.stderr
     assert "waves of programs" in done.stdout
 

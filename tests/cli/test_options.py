@@ -43,9 +43,6 @@ REFUSED = {
     "sweep --cols 781 --top 0": "--top",
     "evaluate --max-median nan": "'nan' is not a number",
     "evaluate --file /dev/zero": "'/dev/zero' is not a regular file",
-    "explain --words --json": "--json would be ignored beside --words",
-    "explain --words --cols 781": "--cols would be ignored beside --words",
-    "explain --words --retry-failed": "--retry-failed would be ignored beside --words",
     "sweep --cols 781 --triton 3.6.0 --scheduler tcp://host:1": "--triton would be ignored",
     "sweep --cols 781 --triton 3.6.0 --retry-failed": "--retry-failed would be ignored",
 }

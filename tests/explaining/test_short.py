@@ -221,9 +221,14 @@ def test_the_glossary_has_the_terms_of_the_page() -> None:
         *("persistent", "LDS", "local memory", "named barriers", "tensor memory", "masked lanes"),
         *("maxnreg", "estimated", "unconfirmed", "GCD", "trap handler", "floor time"),
         *("Liger", "quack", "GPU full", "local B", "shared B", "pass", "gain_by", "least_us"),
+        *("gain", "bound", "next step", "us or more", "skipped", "loads, stores of a thread"),
+        *("for data under way", "launch line", "sector"),
     ):
         assert any(term in name for name in WORDS)
         assert term in text
+    assert "AGPRs" in WORDS["registers"]
+    assert "is the tail" in WORDS["waves of programs"]
+    assert "the tail is the last round or wave" in WORDS["round, tail"]
 
 
 def test_a_copy_is_of_this_matrix(make_case: Callable[..., Case]) -> None:
