@@ -152,8 +152,10 @@ def _warp_size(part: Slice) -> Iterator[str]:
 
 def _threads(entry: Entry) -> str:
     elements = elements_per_thread(entry)
-    each = "" if elements is None else f" with {elements:g} elements each"
-    return f"{threads_words(entry)} threads{each}"
+    if elements is None:
+        return f"{threads_words(entry)} threads"
+    word = "element" if elements == 1 else "elements"
+    return f"{threads_words(entry)} threads with {elements:g} {word} each"
 
 
 def _register_file(entry: Entry) -> str:
