@@ -318,21 +318,26 @@ def _triton_functions(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if is_triton_function(value)]
 
 
+TRITON_FUNCTIONS = ("Autotuner", "Heuristics", "InterpretedFunction", "JITFunction")
+"""Triton's classes of what a launch line names; libraries have classes of their own of them."""
+
+
+def triton_class(found: object) -> str | None:
+    """Return which of TRITON_FUNCTIONS *found* is, or None."""
+    names = {one.__name__ for one in type(found).__mro__}
+    return next((name for name in TRITON_FUNCTIONS if name in names), None)
+
+
 def innermost(function: Any) -> Any:
     """Return the JITFunction that autotune and heuristics are around in *function*, or itself."""
-    while type(function).__name__ in {"Autotuner", "Heuristics"}:
+    while triton_class(function) in {"Autotuner", "Heuristics"}:
         function = function.fn
     return function
 
 
 def is_triton_function(found: object) -> bool:
     """Tell whether *found* is what `@triton.jit`, or autotune or heuristics around it, makes."""
-    return type(found).__name__ in {
-        "Autotuner",
-        "Heuristics",
-        "InterpretedFunction",
-        "JITFunction",
-    } and hasattr(found, "fn")
+    return triton_class(found) is not None and hasattr(found, "fn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +367,7 @@ def variants(
     Raises InputError where *kernel* is no function of Triton, or an argument is missing.
     """
     arguments, keywords = tuple(arguments), dict(keywords)
-    kind = type(kernel).__name__
+    kind = triton_class(kernel)
     check_triton_function(kernel)
     if kind == "Autotuner":
         for setting in _configurations(kernel, arguments, keywords, grid):

@@ -95,6 +95,8 @@ class Descriptor:
     block_shape: tuple[int, ...]
     padding: str = "zero"
     round_f32_to_tf32: bool = False
+    layout: str | None = None
+    """Of Gluon: how a block lies in shared memory, as Python text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,13 @@ def _stand_in_descriptor(descriptor: Descriptor) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     # Its __init__ wants a torch dtype, and what it checks was checked where the real one was made.
-    made = object.__new__(TensorDescriptor)
+    made: Any = object.__new__(TensorDescriptor)
+    if descriptor.layout is not None:
+        from triton.experimental.gluon.language import _layouts
+        from triton.experimental.gluon.nvidia import hopper
+
+        made = object.__new__(hopper.TensorDescriptor)
+        made.layout = eval(descriptor.layout, vars(_layouts))  # noqa: S307 - what repr made of it
     made.base = _StandIn(descriptor.base)
     made.shape = list(descriptor.shape)
     made.strides = list(descriptor.strides)
@@ -514,6 +522,7 @@ def _descriptor(value: Any) -> Descriptor:
         return tuple(map(operator.index, numbers))
 
     base = plain(value.base)
+    layout = getattr(value, "layout", None)
     return Descriptor(
         base,
         sizes(value.shape),
@@ -521,6 +530,7 @@ def _descriptor(value: Any) -> Descriptor:
         sizes(value.block_shape),
         value.padding,
         getattr(value, "round_f32_to_tf32", False),
+        None if layout is None else repr(layout),
     )
 
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
-from occupancy_lab.kernel import is_triton_function
+from occupancy_lab.kernel import is_triton_function, triton_class
 from occupancy_lab.launch import (
     ALIGNMENT,
     INT64_MAX,
@@ -301,7 +301,7 @@ class Parameters:
         setters: dict[str, str] = {}
         found = function
         while is_triton_function(found) and not hasattr(found, "params"):
-            if type(found).__name__ == "Autotuner":
+            if triton_class(found) == "Autotuner":
                 tuned = [set(configuration.all_kwargs()) for configuration in found.configs]
                 setters |= dict.fromkeys(set.intersection(*tuned), "autotuner")
             setters |= dict.fromkeys(getattr(found, "values", ()), "heuristics")

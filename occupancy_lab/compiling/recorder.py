@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.assumptions import Assumptions
 from occupancy_lab.compiling.compile import compile_launch, failure_of
 from occupancy_lab.compiling.dry_gpu import offline_torch
+from occupancy_lab.compiling.inductor import compiled_models
 from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, Unseen, read_notes
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.written import written_parameters
@@ -278,6 +279,24 @@ class Recorder:
         self._forget_written(found[0].function, args, kwargs)
         return _Compiled(self, found[0])
 
+    def _launched_compiled(
+        self,
+        function: Any,
+        configurations: list[tuple[dict[str, Any], tuple[int, ...]]],
+        args: tuple[Any, ...],
+    ) -> None:
+        """Stand for the launch of a kernel of torch.compile in one of its *configurations*."""
+        found = []
+        for keywords, grid in configurations:
+            names = [name for name in function.arg_names if name not in keywords]
+            named = dict(zip(names, args, strict=False))
+            with contextlib.suppress(EmptyGridError):
+                launch = launch_of(function, (), {**named, **keywords}, grid)
+                found.append(Variant(function, launch, keywords if len(configurations) > 1 else {}))
+        if found:
+            self.note(*found)
+            self._forget_written(function, (), named)
+
     @staticmethod
     def _forget_written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take it that nobody knows the values of what a launch writes."""
@@ -339,6 +358,7 @@ class Recorder:
             mock.patch.object(Autotuner, "run", note_tuned),
             mock.patch.object(Autotuner, "prune_configs", prune_once),
             offline_torch(self._device, assumptions, self.note_unseen),
+            compiled_models(self._launched_compiled),
         ):
             try:
                 yield

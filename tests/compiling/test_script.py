@@ -657,3 +657,66 @@ def test_programs_use_torch_as_on_a_gpu(tmp_path: Path) -> None:
     """Streams, graphs, autocast, GradScaler, optimizers, DataLoaders and FakeTensorMode work."""
     _, launches = run_source(tmp_path, ALIVE)
     assert launches == [((1,), 16), ((2,), 32)]
+
+
+COMPILED = """
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.LayerNorm(256)).cuda()
+step = torch.compile(lambda x: model(x).softmax(-1).sum())
+step(torch.randn(512, 256, device="cuda")).backward()
+assert model[0].weight.grad.shape == (256, 256)
+"""
+
+
+@pytest.mark.slow
+def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
+    """Inductor's kernels, forward and backward, are noted with their grids, and compile."""
+    path = tmp_path / "program.py"
+    path.write_text(f"import torch\n{COMPILED}", encoding="utf-8")
+    for gpu in ("h100", "mi300x"):
+        with Script(str(path), find_gpu(gpu), None, arguments=()) as script:
+            assert script.stopped is None, script.stopped
+            names = [one.bound.kernel for one in script.launches]
+            assert any("softmax" in name for name in names)
+            assert any("backward" in name for name in names)
+            assert all(script.resources(index).n_regs > 0 for index in range(len(names)))
+
+
+SUBCLASSES = """
+class Tuner(triton.runtime.Autotuner):
+    def run(self, *args, **kwargs):
+        return super().run(*args, **kwargs)
+
+
+tuner = Tuner(add, add.arg_names, [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})],
+              ["n"], None, None)
+x = torch.ones(64, device="cuda")
+tuner[(1,)](x, x, x, 64)
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+
+@gluon.jit
+def put(out, BLOCK: gl.constexpr):
+    block = gl.allocate_shared_memory(out.dtype, out.block_shape, out.layout)
+    tma.async_copy_shared_to_global(out, [0, 0], block)
+    tma.store_wait(0)
+
+
+y = torch.ones(64, 64, device="cuda", dtype=torch.half)
+layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+put[(1,)](TensorDescriptor.from_tensor(y, [64, 64], layout), 7)
+"""
+
+
+def test_subclasses_and_gluon_are_kernels(tmp_path: Path) -> None:
+    """A library's own Autotuner is one, and Gluon's tensor descriptors have their layouts."""
+    path = tmp_path / "program.py"
+    path.write_text(KERNELS + SUBCLASSES, encoding="utf-8")
+    with Script(str(path), find_gpu("h100"), None, arguments=()) as script:
+        assert script.stopped is None, script.stopped
+        blocks = [one.bound.arguments["BLOCK"] for one in script.launches]
+        assert blocks == [64, 128, 7]
+        assert script.resources(2).shared == 64 * 64 * 2

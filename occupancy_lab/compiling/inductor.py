@@ -1,0 +1,111 @@
+"""The kernels of torch.compile in a dry run: Inductor writes them, and launches none."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from importlib.machinery import ModuleSpec
+
+HELPERS = "torch._inductor.runtime.triton_helpers"
+HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""Has Inductor load its kernels here: its own processes would compile them for a GPU at hand."""
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Patches modules of Inductor as they are imported, which a program does late or never."""
+
+    def __init__(self, patches: dict[str, Callable[[Any], None]]) -> None:
+        self._patches = patches
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        patch = self._patches.get(name)
+        if patch is None:
+            return None
+        with _without(self):
+            spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def execute_patched(module: Any) -> None:
+            execute(module)
+            patch(module)
+
+        loader.exec_module = execute_patched
+        return spec
+
+
+@contextlib.contextmanager
+def _without(finder: _Finder) -> Iterator[None]:
+    sys.meta_path.remove(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.insert(0, finder)
+
+
+@contextlib.contextmanager
+def compiled_models(note: Callable[..., None]) -> Iterator[None]:
+    """Have Inductor's kernels given to *note* in the block where they would be launched.
+
+    It takes the JITFunction, each configuration's keywords and grid, and the arguments.
+    """
+    import torch
+
+    def launch(tuner: Any, *args: Any, **_: Any) -> None:
+        heuristics = sys.modules[HEURISTICS]
+        note(tuner.fn, list(_configurations(heuristics, tuner, args)), args)
+
+    def empty(size: Any, stride: Any, dtype: Any) -> Any:
+        return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+    with contextlib.ExitStack() as stack:
+
+        def patch_helpers(module: Any) -> None:
+            stack.enter_context(mock.patch.object(module, "set_driver_to_gpu"))
+
+        def patch_heuristics(module: Any) -> None:
+            kernel = module.CachingAutotuner
+            stack.enter_context(mock.patch.object(kernel, "precompile"))
+            stack.enter_context(mock.patch.object(kernel, "run", launch))
+
+        patches: dict[str, Callable[[Any], None]] = {
+            HELPERS: patch_helpers,
+            HEURISTICS: patch_heuristics,
+        }
+        for name, patch in patches.items():
+            if name in sys.modules:
+                patch(sys.modules[name])
+        finder = _Finder(patches)
+        sys.meta_path.insert(0, finder)
+        stack.callback(sys.meta_path.remove, finder)
+        guards: Any = torch._C._dynamo.guards  # noqa: SLF001 - where Inductor finds it
+        stack.enter_context(mock.patch.object(guards, "_empty_strided_cuda", empty, create=True))
+        stack.enter_context(mock.patch.dict(os.environ, ENVIRONMENT))
+        yield
+
+
+def _configurations(
+    heuristics: Any, tuner: Any, args: tuple[Any, ...]
+) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
+    """Return what each configuration of a kernel of Inductor sets, and its grid."""
+    constants = dict(tuner.triton_meta.get("constants", {}))
+    for config in tuner.configs:
+        set_by_it = heuristics.config_to_dict(config)
+        names = [
+            name for name in tuner.fn.arg_names if name not in set_by_it and name not in constants
+        ]
+        given = {**constants, **set_by_it, **dict(zip(names, args, strict=False))}
+        grid = heuristics.GridExpr.from_meta(tuner.inductor_meta, config).eval_slow(given)
+        keywords = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+        yield keywords, grid
