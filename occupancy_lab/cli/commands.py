@@ -373,7 +373,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     check_outputs({"--output": output})
     if dry_run:
-        found = dry_trace(program, gpu=gpu, assume=assume)
+        found = dry_trace(program, gpu=gpu, assume=assume, progress=show_status)
         write(found)
         end_as(0 if found.outcome is None else found.outcome.status)
     ended: list[int] = []

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import inspect
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -44,6 +45,7 @@ from occupancy_lab.files import read_bytes
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
 from occupancy_lab.values import Failure, Resources, Status
+from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import Child, captured, from_line, serve, to_line
 
 if TYPE_CHECKING:
@@ -51,6 +53,13 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
 
+
+class TimeUpError(BaseException):
+    """A script took longer than it may: no `except Exception` of its own catches it."""
+
+
+STOPPING = 20.0
+"""Seconds that a script may take to stop where its time is up, or where it is interrupted."""
 SCRIPT_TIMEOUT = 120.0
 """Seconds that the function of a script may take: nothing is computed in a dry run."""
 MOST_PRINTED = 1 << 20
@@ -96,6 +105,8 @@ class Run:
     """Where `script` is a file to be run as a program: its arguments. None for a function."""
     assume: Mapping[str, Value] = field(default_factory=dict)
     """What is assumed of values that only a GPU could tell, other than the usual."""
+    seconds: float | None = None
+    """What it may take; after that it is stopped where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +206,7 @@ class Script:
         """
         store = None if directory is None else str(directory)
         self._name, self.gpu = name, gpu
-        self._request = Run(name, device_of(gpu), store, arguments, assume or {})
+        self._request = Run(name, device_of(gpu), store, arguments, assume or {}, timeout)
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script", python=python)
@@ -205,6 +216,8 @@ class Script:
         """Why the script ended early, as a sentence; None where it did not."""
         self.status = 0
         """The exit status of the script as a program."""
+        self.interrupted: KeyboardInterrupt | None = None
+        """What interrupted the script, or a compile; nothing is compiled after that."""
         self.faults: tuple[str, ...] = ()
         """Why launches of its threads and of further processes may be missing."""
         self.missing: tuple[str, ...] = ()
@@ -230,7 +243,13 @@ class Script:
     def _run(self) -> tuple[ScriptLaunch, ...]:
         self._progress(f"running {self._name} for {self.gpu.key} ...")
         try:
-            line = self._child.ask(to_line(self._request), self._timeout)
+            line = self._child.ask(to_line(self._request), self._timeout + STOPPING)
+        except KeyboardInterrupt as error:
+            signals.arrived()
+            self.interrupted = error
+            line = self._child.interrupt(STOPPING)
+            if not line:
+                raise
         finally:
             self._progress("")
         if line is None:
@@ -256,11 +275,20 @@ class Script:
         for keywords that Triton does not take.
         """
         bound = self.launches[index].bound
-        self._progress(f"compiling {bound.kernel} for {self.gpu.target.name} ...")
+        which = f"{index + 1} of {len(self.launches)}"
+        self._progress(f"compiling {bound.kernel} for {self.gpu.target.name}, {which} ...")
         try:
+            if self.interrupted is not None:
+                msg = "interrupted before it was compiled"
+                raise CompileError(msg)
             line = self._child.ask(to_line(Compile(index, changes or {})), self._compile_timeout)
             if not line and not self._child.closed:  # the next compile needs the kernels again
                 self._again()
+        except KeyboardInterrupt as stop:
+            signals.arrived()
+            self.interrupted = stop
+            msg = "interrupted while it was compiled"
+            raise CompileError(msg) from stop
         finally:
             self._progress("")
         if line is None:
@@ -315,10 +343,11 @@ def _run(asked: Run) -> Ran:
     everywhere = recording_all(recorder, asked.device, asked.store, folder)
     with captured() as printed, everywhere, _ending(failed) as end:
         try:
-            if asked.arguments is None:
-                _function(load_file(kernel_file(asked.script)), asked.script, entry)()
-            else:
-                _run_program(path)
+            with _time_limit(asked.seconds):
+                if asked.arguments is None:
+                    _function(load_file(kernel_file(asked.script)), asked.script, entry)()
+                else:
+                    _run_program(path)
         except BaseException as raised:  # noqa: BLE001 - whatever a script raises, it raised it
             error = raised
         if os.getpid() != own:
@@ -333,6 +362,23 @@ def _run(asked: Run) -> Ran:
         reason = f"{asked.script} launches no kernel of Triton"
     status, said = _status(error), printed.text[-MOST_PRINTED:]
     return Ran(launches, said, reason, status, faults, recorder.missing, recorder.assumed)
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TimeUpError in the block after *seconds*."""
+
+    def stop(*_: object) -> None:
+        msg = f"it takes longer than {seconds:g} s"
+        raise TimeUpError(msg)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _run_program(path: Path) -> None:
@@ -462,6 +508,10 @@ def _sentence(error: BaseException, script: str, file: Path) -> str:
     where = f"{file}:{lines[-1]}" if lines else script
     if isinstance(error, SystemExit):
         return f"{where} ends the script with status {error.code}"
+    if isinstance(error, TimeUpError):
+        return f"{where}: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return f"{where}: it was interrupted"
     if isinstance(error, OccupancyLabError):
         return f"{where}: {error}" if lines else str(error)
     words = error.msg if isinstance(error, SyntaxError) else str(error)

@@ -499,8 +499,9 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
         options = {**usual, **bound.options}
         calculation, reason = None, None
         try:
-            calculation = calculate(script.resources(index), script.gpu)
-            check_fits(calculation)
+            found = calculate(script.resources(index), script.gpu)
+            check_fits(found)
+            calculation = found  # what does not fit has no waves
         except (CompileError, DoesNotFitError, InputError) as error:
             reason = str(error)
         grid = None if bound.launch.grid is None else _shortened(bound.launch.grid)

@@ -224,7 +224,11 @@ def trace_program(
 
 
 def dry_trace(
-    command: Sequence[str], *, gpu: str | Gpu | None = None, assume: Sequence[str] = ()
+    command: Sequence[str],
+    *,
+    gpu: str | Gpu | None = None,
+    assume: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:
     """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
 
@@ -233,7 +237,10 @@ def dry_trace(
     at hand, or the H100. *assume* is what values are taken to be that only a GPU could tell, each
     `bool=true`, `int=64`, `float=0.5` or, for a single line, `file.py:12=64`.
 
-    The outcome's status is the program's, or 1 where launches are missing or none compiles.
+    *progress* is told what is done, and "" when that is done.
+
+    The outcome's status is the program's, or 1 where launches are missing or none compiles. After
+    an interrupt what there is is returned, with the status of the interrupt.
 
     Raises InputError where *command* names no file, or no Python that has torch and Triton, or the
     file does not end in time.
@@ -247,12 +254,15 @@ def dry_trace(
     asked = _gpu(gpu) or chosen_gpus(None)[0][0]
     python = _python(command[0])
     how: dict[str, Any] = {"arguments": arguments, "python": python, "assume": given}
+    how["progress"] = progress
     with Script(file, asked, store_directory(), **how) as script:
         found = Traced(dry_kernels(script), ())
         nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
         outcome = Outcome(
             tuple(command),
-            script.status or int(bool(nothing_compiled or script.missing)),
+            signals.exit_status(script.interrupted)
+            if script.interrupted is not None
+            else script.status or int(bool(nothing_compiled or script.missing)),
             started=True,
             dry=True,
             stopped=script.stopped,

@@ -164,6 +164,11 @@ class Child:
                 self._forget(died=answer is not None)
             return answer
 
+    def interrupt(self, timeout: float) -> str:
+        """Interrupt what is being answered and return the answer; "" where none comes in time."""
+        process = self._process
+        return "" if process is None else process.interrupt(timeout) or ""
+
     def close(self) -> None:
         """End the process for good, from any thread and in the middle of an answer too."""
         self.closed = True
@@ -220,6 +225,11 @@ class _Process:
         if self._process.stdin is not None:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
+        return self._line(timeout)
+
+    def interrupt(self, timeout: float) -> str | None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGINT)
         return self._line(timeout)
 
     def _line(self, timeout: float | None) -> str | None:

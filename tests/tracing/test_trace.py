@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 from types import SimpleNamespace
@@ -512,6 +513,53 @@ def test_the_status_of_a_dry_run_is_the_programs(
     page = found.stdout.decode()
     assert said in page
     assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in page
+
+
+TOO_LARGE = """
+@triton.jit
+def multiply(a, b, N: tl.constexpr):
+    rows, cols = tl.arange(0, N)[:, None], tl.arange(0, N)[None]
+    one, other = tl.load(a + rows * N + cols), tl.load(a + cols * N + rows)
+    tl.store(b + rows * N + cols, tl.dot(one, other))
+
+
+x = torch.zeros(256 * 256, device="cuda", dtype=torch.half)
+multiply[(1,)](x, x.float(), N=256)
+launch(1)
+"""
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_costs_the_table_nothing(tmp_path: Path) -> None:
+    """A program that no SM holds has its reason in the table, and the others their numbers."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + TOO_LARGE, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    by_name = {one.kernel: one for one in found.kernels}
+    assert by_name["multiply"].reason is not None
+    assert by_name["add"].calculation is not None
+    assert "H100 SXM gives a program at most 232448 B of shared memory" in str(found)
+
+
+@pytest.mark.slow
+def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
+    """Ctrl-C stops the program where it is: its launches are listed, and the status is 130."""
+    script, begun = tmp_path / "train.py", tmp_path / "begun"
+    ending = (
+        f"launch(1)\nimport time, pathlib\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)\n"
+    )
+    script.write_text(KERNEL + ending, encoding="utf-8")
+    command = [sys.executable, "-m", "occupancy_lab", "trace", "--dry-run", "--gpu", "h100"]
+    words = [*command, "--json", "--", "python", str(script)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while not begun.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        told = json.loads(process.communicate(timeout=60)[0])
+        assert process.returncode == 130
+    assert [one["kernel"] for one in told["kernels"]] == ["add"]
+    assert "it was interrupted" in str(told["document"])
 
 
 MISSING = """
