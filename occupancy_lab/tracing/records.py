@@ -11,7 +11,7 @@ import dataclasses
 import json
 import operator
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
+from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan
 
@@ -99,6 +101,10 @@ class TracedKernel:
     """The launches of each process and device."""
     choices: int = 1
     """In a dry run, the autotuner's configurations of which this may be the one launched."""
+    tuned: frozenset[str] = frozenset()
+    """What those set, by name."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """In a dry run, what Triton distinguishes of each argument that is no constexpr."""
 
     @property
     def launches(self) -> int:
@@ -499,9 +505,8 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
         options = {**usual, **bound.options}
         calculation, reason = None, None
         try:
-            found = calculate(script.resources(index), script.gpu)
-            check_fits(found)
-            calculation = found  # what does not fit has no waves
+            calculation = calculate(script.resources(index), script.gpu)
+            check_fits(calculation)
         except (CompileError, DoesNotFitError, InputError) as error:
             reason = str(error)
         grid = None if bound.launch.grid is None else _shortened(bound.launch.grid)
@@ -518,6 +523,8 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
             grids=(GridLaunches(grid, one.times),),
             parts=(),
             choices=choices[one.call],
+            tuned=frozenset(one.tuned),
+            arguments=_classes(bound),
         )
         resources = None if calculation is None else calculation.resources
         same = (bound.kernel, repr(constexprs), repr(kernel.options), resources, kernel.choices)
@@ -526,3 +533,16 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
         dataclasses.replace(group[0], grids=merged(grid for one in group for grid in one.grids))
         for group in groups.values()
     )
+
+
+def _classes(bound: BoundLaunch) -> dict[str, str]:
+    """Return the dtype of each tensor, and of each integer whether it is 1 or a multiple of 16."""
+    found = {}
+    for name, value in bound.arguments.items():
+        if name in bound.constexprs:
+            continue
+        if isinstance(value, Pointer):
+            found[name] = f"{value.dtype}{'' if value.aligned else ' unaligned'}"
+        elif isinstance(value, int):
+            found[name] = "1" if value == 1 else "any" if value % 16 else "multiple of 16"
+    return found

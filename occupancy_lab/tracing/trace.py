@@ -395,16 +395,18 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
     total = sum(one.total_us or 0.0 for one in found.kernels) if timed else None
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
     times = () if total is None else ("us", "share")
-    numbered = [(str(number), one) for number, one in enumerate(found.kernels, 1)]
+    shown = _one_of_each_tuner(found.kernels)
+    numbered = [(str(number), one) for number, one in enumerate(shown, 1)]
     # What is wide is in a table of its own, as names are to be whole where 80 columns are all.
-    headers = ("kernel", "launches", *times, "waves", "%", "local B")
+    taken = () if timed else ("regs", "shared B")
+    headers = ("kernel", "launches", *times, "waves", "%", *taken, "local B")
     rows = tuple((f"{number} {_name(one)}", *_row(one, total)) for number, one in numbered)
     further = tuple(
         (
             number,
             _programs(one),
             "-" if one.calculation is None else limiter_words(one.calculation),
-            literal(configuration(one)),
+            literal(configuration(one)) + _distinction(one, shown),
         )
         for number, one in numbered
     )
@@ -421,13 +423,56 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         *whole,
         *_legend(gpus),
         *_tuning_sentences(found),
-        *_gpu_sentences(found),
+        *_gpu_sentences(shown),
         *_grid_sentences(found),
         *_dry_sentences(found, outcome),
         *_faults(found),
     )
     answer = (_summary(found), *_time_sentences(found, total))
     return Document(title, answer, (Section("", tables, sentences),))
+
+
+def _one_of_each_tuner(kernels: Sequence[TracedKernel]) -> list[TracedKernel]:
+    """Return *kernels* with one configuration of each autotuner, with the launches of all."""
+    groups: dict[Any, list[TracedKernel]] = {}
+    for one in kernels:
+        fixed = [
+            (name, value)
+            for name, value in {**one.options, **one.constexprs}.items()
+            if name not in one.tuned
+        ]
+        key = (
+            id(one) if one.choices == 1 else (one.kernel, one.choices, repr((fixed, one.arguments)))
+        )
+        groups.setdefault(key, []).append(one)
+    return [group[0] if len(group) == 1 else _first_of(group) for group in groups.values()]
+
+
+def _first_of(group: Sequence[TracedKernel]) -> TracedKernel:
+    """Return the configuration with least local memory, and of those with the most occupancy."""
+
+    def rank(one: TracedKernel) -> tuple[Any, ...]:
+        found = one.calculation
+        if found is None or one.reason is not None:
+            return (True,)
+        return False, found.resources.local_bytes or 0, -found.occupancy.occupancy
+
+    return min(group, key=rank)
+
+
+def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
+    """Return the arguments in which *kernel* differs from others of its configuration."""
+    alike = [
+        one
+        for one in shown
+        if (one.kernel, configuration(one)) == (kernel.kernel, configuration(kernel))
+    ]
+    words = [
+        f"{name} {said}"
+        for name, said in kernel.arguments.items()
+        if any(one.arguments.get(name) != said for one in alike)
+    ]
+    return f"; {literal(', '.join(words))}" if words else ""
 
 
 def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
@@ -477,12 +522,14 @@ def _row(kernel: TracedKernel, total: float | None) -> tuple[str, ...]:
         part = kernel.total_us
         times = [cell(kernel.us), "-" if part is None or not total else percent(part / total)]
     found = kernel.calculation
-    sits = ("-", "-")
+    sits = ("-",) * (4 if total is None else 2)
     if found is not None:
-        sits = (f"{100 * found.occupancy.occupancy:.0f}", formatted(found.resources.local_bytes))
+        resources = found.resources
+        shared = resources.shared + resources.static_shared
+        taken = () if total is not None else (formatted(resources.n_regs), formatted(shared))
+        local = formatted(resources.local_bytes)
+        sits = (f"{100 * found.occupancy.occupancy:.0f}", *taken, local)
     launches = f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
-    if kernel.choices > 1 and kernel.reason is not None:
-        launches = "does not compile" if found is None else "does not fit"
     plan = kernel.plan(kernel.usual_grid)
     waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
     return (launches, *times, waves, *sits)
@@ -550,17 +597,22 @@ def _time_sentences(found: Traced, total: float | None) -> Iterator[str]:
         )
 
 
-def _gpu_sentences(found: Traced) -> Iterator[str]:
+def _gpu_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
     """Say for which GPU occupancy is, and of which kernels it is not known."""
     said = {
         f"Occupancy on {one.calculation.title}, {one.gpu_source}."
-        for one in found.kernels
+        for one in shown
         if one.calculation is not None
     }
     yield from sorted(said)
-    for one in found.kernels:
+    reasons: dict[str, list[TracedKernel]] = {}
+    for one in shown:
         if one.reason is not None:
-            yield f"{literal(one.kernel)}, {literal(configuration(one))}: {literal(one.reason)}."
+            reasons.setdefault(one.reason, []).append(one)
+    for reason, those in reasons.items():
+        words = f"{literal(those[0].kernel)}, {literal(configuration(those[0]))}"
+        more = f" and {len(those) - 1} more" if len(those) > 1 else ""
+        yield f"{words}{more}: {literal(reason)}."
 
 
 def _grid_sentences(found: Traced) -> Iterator[str]:
@@ -576,7 +628,10 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
         return
     yield "Nothing was launched: tensors of the GPU had shapes, and only small ones values."
     if any(one.choices > 1 for one in found.kernels):
-        yield "Any one of an autotuner's configurations that are marked ? may be the one launched."
+        yield (
+            "Of an autotuned kernel, marked ?, the configuration with least local memory and then"
+            " most occupancy is shown; any of them may be launched, and --json has all."
+        )
     if outcome.stopped is not None:
         yield (
             f"The program went no further: {literal(outcome.stopped)}; launches after that are not"

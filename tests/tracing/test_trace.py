@@ -515,32 +515,6 @@ def test_the_status_of_a_dry_run_is_the_programs(
     assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in page
 
 
-TOO_LARGE = """
-@triton.jit
-def multiply(a, b, N: tl.constexpr):
-    rows, cols = tl.arange(0, N)[:, None], tl.arange(0, N)[None]
-    one, other = tl.load(a + rows * N + cols), tl.load(a + cols * N + rows)
-    tl.store(b + rows * N + cols, tl.dot(one, other))
-
-
-x = torch.zeros(256 * 256, device="cuda", dtype=torch.half)
-multiply[(1,)](x, x.float(), N=256)
-launch(1)
-"""
-
-
-@pytest.mark.slow
-def test_what_does_not_fit_costs_the_table_nothing(tmp_path: Path) -> None:
-    """A program that no SM holds has its reason in the table, and the others their numbers."""
-    script = tmp_path / "train.py"
-    script.write_text(KERNEL + TOO_LARGE, encoding="utf-8")
-    found = dry_trace(["python", str(script)], gpu="h100")
-    by_name = {one.kernel: one for one in found.kernels}
-    assert by_name["multiply"].reason is not None
-    assert by_name["add"].calculation is not None
-    assert "H100 SXM gives a program at most 232448 B of shared memory" in str(found)
-
-
 @pytest.mark.slow
 def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
     """Ctrl-C stops the program where it is: its launches are listed, and the status is 130."""
@@ -624,7 +598,7 @@ multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
 
 @pytest.mark.slow
 def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
-    """It is a row without waves that says why, and not marked as one that may be launched."""
+    """It is a row without waves that says why, and the page shows one that fits."""
     script = tmp_path / "train.py"
     script.write_text(KERNEL + TUNED, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
@@ -632,8 +606,30 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
     assert rows["64"]["waves"] == 8 / 528
     assert rows["1024"]["waves"] is None
     assert "shared memory" in rows["1024"]["reason"]
-    marks = [line.split("|")[2].strip() for line in found.to_markdown().splitlines()[6:8]]
-    assert sorted(marks) == ["1?", "does not fit"]
+    page = found.to_markdown()
+    assert page.count("1?") == 1
+    assert "BLOCK 64" in page
+    assert "BLOCK 1024" not in page
+
+
+ALIKE = """
+for n in (1024, 1000):
+    for dtype in (torch.half, torch.float):
+        add[(4,)](torch.zeros(1024, device="cuda", dtype=dtype), n, BLOCK=256)
+"""
+
+
+@pytest.mark.slow
+def test_rows_of_one_configuration_say_what_differs(tmp_path: Path) -> None:
+    """Rows of a kernel that differ in arguments alone have their dtypes and divisibility."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + ALIKE, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    page = found.to_markdown()
+    dtypes = {one.arguments["x"] for one in found.kernels}
+    assert dtypes == {"float16", "float32"}
+    assert all(f"BLOCK 256; x {dtype}" in page for dtype in dtypes)
+    assert "| regs |" in page.replace("  ", "").replace("|   ", "| ")
 
 
 @pytest.mark.slow
