@@ -23,7 +23,7 @@ from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, 
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.written import written_parameters
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import Variant, variants
+from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import (
     BoundLaunch,
     Launch,
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.store import Store
 
 USUAL: Mapping[str, Value] = MappingProxyType({})
+
+REFUSED = (str, bytes, list, dict, set, complex)
+"""Types of Python that Triton takes as constexprs alone; numpy's it takes no more than these."""
 
 
 class _Compiled:
@@ -256,7 +259,7 @@ class Recorder:
         grid = kwargs.pop("grid")
         if kwargs.pop("warmup"):
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        _check_reachable((*args, *kwargs.values()))
+        _check_arguments(function, args, kwargs)
         try:
             variant = Variant(function, launch_of(function, args, kwargs, grid))
         except EmptyGridError:  # Triton compiles the kernel, and launches nothing
@@ -269,7 +272,7 @@ class Recorder:
         """Stand for Autotuner.run."""
         grid = kwargs.pop("grid")
         kwargs.pop("warmup", None)
-        _check_reachable((*args, *kwargs.values()))
+        _check_arguments(innermost(tuner), args, kwargs)
         tuner.best_config = tuner.configs[0]
         try:
             found = list(variants(tuner, args, kwargs, grid))
@@ -381,6 +384,19 @@ def _check_reachable(arguments: Iterable[Any]) -> None:
         if getattr(tensor, "is_cpu", False) and tensor.data_ptr() and not tensor.is_pinned():
             msg = "Pointer argument cannot be accessed from Triton (cpu tensor?)"
             raise ValueError(msg)
+
+
+def _check_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what Triton raises where a launch is given what a kernel cannot take."""
+    _check_reachable((*args, *kwargs.values()))
+    constexprs = {one.name for one in function.params if one.is_constexpr}
+    named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
+    for name in function.arg_names:
+        value = named.get(name)
+        is_number_of_numpy = type(value).__module__ == "numpy" and not isinstance(value, float)
+        if name not in constexprs and (is_number_of_numpy or isinstance(value, REFUSED)):
+            msg = f"failed to specialize argument of type: {type(value).__name__}"
+            raise TypeError(msg)
 
 
 def _place() -> str:

@@ -222,6 +222,14 @@ FAILING = {
         "double[(1,)](torch.rand(512), 512)",
         "ValueError: Pointer argument cannot be accessed from Triton (cpu tensor?)",
     ),
+    "numpy": (
+        "add[(1,)](x, x, x, __import__('numpy').int64(3), BLOCK=128)",
+        "TypeError: failed to specialize argument of type: int64",
+    ),
+    "list": (
+        "add[(1,)](x, x, x, n=[3], BLOCK=128)",
+        "TypeError: failed to specialize argument of type: list",
+    ),
     "mixed": ("x + torch.rand(512)", "at least two devices, cuda:0 and cpu! (in add)"),
     "mixed list": ("torch.cat([torch.rand(5), x])", "be on the same device, but found at least"),
     "tuned": ("double[(1,)](x, 512, BLOCK=128)", "BLOCK is tuned, and given too"),
