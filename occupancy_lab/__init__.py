@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining import calculate_occupancy as calculate_occupancy
     from occupancy_lab.explaining import explain as explain
     from occupancy_lab.explaining import explain_matrix as explain_matrix
-    from occupancy_lab.explaining.dry_run import DryRun as DryRun
     from occupancy_lab.explaining.dry_run import dry_run as dry_run
     from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
     from occupancy_lab.explaining.launch_table import compare_launches as compare_launches

@@ -174,6 +174,13 @@ class Kernel:
             work=self.launched_work(problem, config),
         )
 
+    @property
+    def piece(self) -> str:
+        """What a program does one after the other: row, block, or the kernel's own pieces."""
+        if self.work is not None:
+            return "piece"
+        return "block" if self.grid is Grid.BLOCKS else "row"
+
     def pieces(self, problem: Problem, config: Config) -> int:
         """Return the pieces of work of a launch: its own, or blocks or rows of the matrix."""
         if self.work is not None:
@@ -197,6 +204,7 @@ class Kernel:
             together=None if self.together is None else self.together(problem, config),
             exchanges=self.exchanges,
             item_bytes=problem.item_bytes,
+            piece=self.piece,
         )
 
     def traffic(self, problem: Problem) -> Traffic | None:

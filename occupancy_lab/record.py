@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import kernel_launch
-from occupancy_lab.compiling.compile import failure_of
+from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.inputs import check_launch
+from occupancy_lab.inputs import check_launch, check_num_warps
 from occupancy_lab.launch import BoundLaunch, Dtype
 from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together
 from occupancy_lab.occupancy.planning import plan_launch
@@ -48,6 +49,10 @@ class Matrix:
     kernel: Kernel
     problem: Problem
     config: Config
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Compiler options that were asked for besides."""
+    asked: frozenset[str] = frozenset()
+    """The knobs that were asked for; the others are the kernel's own choice."""
 
     def named(self) -> dict[str, Any]:
         """Return the columns that name it in a table."""
@@ -59,6 +64,7 @@ class Matrix:
             "BLOCK_SIZE": self.config.block_size,
             "num_warps": self.config.num_warps,
             "num_stages": self.config.num_stages,
+            **self.options,
         }
 
 
@@ -81,21 +87,49 @@ class Asked:
         title = self.function.__name__ if self.matrix is None else self.matrix.kernel.name
         return Compilation(self.function, self.launch, self.gpu.target, self.name, title)
 
+    def asked_for(self, knobs: frozenset[str]) -> Asked:
+        """Return it as a launch of a matrix that *knobs* were asked for of."""
+        if self.matrix is None:
+            return self
+        return dataclasses.replace(self, matrix=dataclasses.replace(self.matrix, asked=knobs))
+
+    def check(self) -> None:
+        """Raise InputError where it cannot be launched, before it is compiled.
+
+        DoesNotFitError where a matrix's stages alone take more shared memory than there is.
+        """
+        if self.matrix is not None:
+            check_launch(self.matrix.kernel, self.matrix.problem, self.matrix.config, self.gpu)
+            return
+        num_warps = self.launch.options(self.function).get("num_warps")
+        if type(num_warps) is int:
+            check_num_warps(num_warps, self.gpu.architecture)
+
     def why_not(self) -> Failure | None:
         """Return why it need not be compiled, as it cannot be launched or does not fit; or None."""
-        if self.matrix is None:
-            return None
         try:
-            check_launch(self.matrix.kernel, self.matrix.problem, self.matrix.config, self.gpu)
+            self.check()
         except (InputError, DoesNotFitError) as error:
             return failure_of(error)
         return None
 
 
-def ask(named: NamedKernel, problem: Problem, config: Config, gpu: Gpu) -> Asked:
-    """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*."""
+def ask(
+    named: NamedKernel,
+    problem: Problem,
+    config: Config,
+    gpu: Gpu,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Asked:
+    """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*.
+
+    *options* are compiler options that are passed besides; InputError for one that there is not.
+    """
     launch = kernel_launch(named.kernel, problem, config, gpu.target)
-    matrix = Matrix(named.kernel, problem, config)
+    if options:
+        launch = dataclasses.replace(launch, keywords={**launch.keywords, **options})
+        check_options(named.kernel.function, launch, gpu.target)
+    matrix = Matrix(named.kernel, problem, config, options)
     return Asked(named.kernel.function, launch, gpu, named.name, matrix)
 
 
@@ -204,6 +238,13 @@ class Record(_Named):
         fits = self.occupancy.programs_per_multiprocessor
         return PlannedLaunch(self.launch.work, self.num_stages, self.resources, fits, plan)
 
+    def resident(self, programs: int) -> PlannedLaunch | None:
+        """Return what a prediction takes with so many *programs* resident on a multiprocessor."""
+        launch = self.launch
+        return PlannedLaunch.of(
+            launch.grid, launch.work, self.num_stages, self.resources, programs, self.gpu
+        )
+
     def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
         """Return how it would be spread with so many programs resident on a multiprocessor."""
         resident = None
@@ -214,6 +255,44 @@ class Record(_Named):
     def prediction_of(self, plan: LaunchPlan | None) -> Prediction | None:
         """Return how long a launch by *plan* should take; None where that is left open."""
         return None if plan is None else predict([self.planned(plan)], self.gpu)[0]
+
+    @property
+    def tutorial_plan(self) -> LaunchPlan | None:
+        """The launch as the tutorial's formula would have it; None where the grid is not known."""
+        return self.plan_with(self.tutorial.programs_per_multiprocessor)
+
+    @property
+    def miscount(self) -> int | None:
+        """The tutorial's num_programs where its formula is wrong, and another number is launched.
+
+        None where it is right, gives no number, or the GPU's size is not known.
+        """
+        tutorial, plan = self.tutorial_plan, self.plan
+        if tutorial is None or plan is None or tutorial.num_programs == plan.num_programs:
+            return None
+        return tutorial.num_programs
+
+    @property
+    def tutorial_prediction(self) -> Prediction | None:
+        """How long a launch with the tutorial's num_programs should take, where that is another.
+
+        None where it is not, where that launch is refused, and where the GPU or the binary leaves
+        it open.
+        """
+        if self.miscount is None or not self.runs(self.miscount):
+            return None
+        return self.prediction_of(self.tutorial_plan)
+
+    def runs(self, num_programs: int) -> bool:
+        """Tell whether *num_programs* can be launched: where programs wait for each other, not any.
+
+        They have to be all that share a row, and no more than the GPU holds at once.
+        """
+        together = self.launch.work.together
+        resident = None if self.plan is None else self.plan.resident_programs
+        if together is None or resident is None:
+            return True
+        return together <= num_programs <= resident
 
     def with_measurement(self, measurement: Measurement) -> Record:
         """Return a copy that holds *measurement*."""
@@ -229,10 +308,9 @@ class Record(_Named):
         prediction, measurement = self.prediction, self.measurement
         tutorial: dict[str, Any] = {}
         if self.matrix is not None:
-            programs = self.tutorial.programs_per_multiprocessor
-            launched = self.plan_with(programs)
+            launched = self.tutorial_plan
             tutorial = {
-                "tutorial_programs": programs,
+                "tutorial_programs": self.tutorial.programs_per_multiprocessor,
                 "tutorial_num_programs": None if launched is None else launched.num_programs,
             }
         times = ("us", "us_low", "us_high")
@@ -260,7 +338,7 @@ class Record(_Named):
     def to_dict(self) -> dict[str, Any]:
         """Return everything of the record as nested plain values, for JSON."""
         grid, plan, work = self.launch.grid, self.plan, self.launch.work
-        measurement = self.measurement
+        measurement, tutorial = self.measurement, self.tutorial_prediction
         return {
             **{name: _json_value(value) for name, value in self.row().items()},
             "arguments": {
@@ -275,6 +353,7 @@ class Record(_Named):
             "read_bytes": work.read_bytes,
             "written_bytes": work.written_bytes,
             "prediction": None if self.prediction is None else self.prediction.to_dict(),
+            "tutorial_prediction": None if tutorial is None else tutorial.to_dict(),
             "measurement": None if measurement is None else measurement.to_dict(),
         }
 
@@ -300,44 +379,6 @@ class MatrixRecord(Record):
     def tutorial_plan(self) -> LaunchPlan:
         """The launch as the tutorial's formula would have it."""
         return self.plan_with(self.tutorial.programs_per_multiprocessor) or self.plan
-
-    @property
-    def miscount(self) -> int | None:
-        """The tutorial's num_programs where its formula is wrong, and another number is launched.
-
-        None where it is right, gives no number, or the GPU's size is not known.
-        """
-        tutorial = self.tutorial_plan.num_programs
-        return None if tutorial == self.plan.num_programs else tutorial
-
-    @property
-    def tutorial_prediction(self) -> Prediction | None:
-        """How long a launch with the tutorial's num_programs should take, where that is another.
-
-        None where it is not, where that launch is refused, and where the GPU or the binary leaves
-        it open.
-        """
-        if self.miscount is None or not self.runs(self.miscount):
-            return None
-        return self.prediction_of(self.tutorial_plan)
-
-    def runs(self, num_programs: int) -> bool:
-        """Tell whether *num_programs* can be launched: where programs wait for each other, not any.
-
-        They have to be all that share a row, and no more than the GPU holds at once.
-        """
-        together, resident = self.launch.work.together, self.plan.resident_programs
-        if together is None or resident is None:
-            return True
-        return together <= num_programs <= resident
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything of the record as nested plain values, for JSON."""
-        tutorial = self.tutorial_prediction
-        return {
-            **Record.to_dict(self),  # `super()` is not the class that slots make
-            "tutorial_prediction": None if tutorial is None else tutorial.to_dict(),
-        }
 
 
 def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:

@@ -219,6 +219,22 @@ def _settings(
     return found
 
 
+def read_options(options: Words) -> dict[str, Any]:
+    """Return the value of each compiler option; InputError where one is no option or has several.
+
+    *options* are NAME=VALUE, or values by name.
+    """
+    found = {}
+    for option, name, given in _pairs("--option", options, "maxnreg=128"):
+        if name in KNOBS:
+            refuse(f"{option} {name} has an option of its own; give --{name.replace('_', '-')}")
+        values = _several(name, given)
+        if len(values) > 1 or name in found:
+            refuse(f"{option} {shortened(name)} has several values; give one of a matrix's launch")
+        (found[name],) = values
+    return found
+
+
 def _pairs(option: str, given: Words, example: str) -> Iterator[tuple[str, str, Any]]:
     if isinstance(given, Mapping):
         for name, value in given.items():

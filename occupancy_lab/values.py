@@ -76,6 +76,8 @@ class Work:
     """How often in each pass a program waits for what the others of `together` write."""
     item_bytes: int = 4
     """Bytes of an element: how wide an access is where the binary does not tell."""
+    piece: str = "program"
+    """What a piece of work is called: row, block."""
 
     @property
     def traffic(self) -> Traffic | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.comparing.entries import (
     between_gpus,
@@ -19,14 +18,14 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
-from occupancy_lab.explaining.case import with_times
-from occupancy_lab.explaining.compiled import resource_rows, stage_sentences
-from occupancy_lab.explaining.duration import predicted_words, recorded_words
-from occupancy_lab.explaining.explanation import Explanation, compile_cases
-from occupancy_lab.explaining.formula import tutorial_programs, tutorial_sentences
-from occupancy_lab.explaining.launch import num_programs_words, plan_sentence, waves_words
-from occupancy_lab.explaining.limits import answer_in_short, occupancy_words
-from occupancy_lab.explaining.short import bound_words
+from occupancy_lab.explaining.case import Case, with_times
+from occupancy_lab.explaining.compiled import stage_sentences
+from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.facts import compared_facts, told
+from occupancy_lab.explaining.formula import tutorial_sentences
+from occupancy_lab.explaining.launch import plan_sentence
+from occupancy_lab.explaining.limits import answer_in_short
+from occupancy_lab.explaining.neighbours import changed
 from occupancy_lab.explaining.timing import unseen_stages
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -40,20 +39,15 @@ from occupancy_lab.inputs import (
     several,
     whole_numbers,
 )
-from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.record import ask, compile_record
+from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.words import (
-    compared,
-    listed,
-    said_apart,
-    said_of_each,
-)
+from occupancy_lab.text.words import listed, said_apart, said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from occupancy_lab.comparing.entries import Entry, Slice
-    from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import (
         AskedDtype,
@@ -63,7 +57,9 @@ if TYPE_CHECKING:
         Integers,
         NamedKernel,
     )
-    from occupancy_lab.values import Config, Problem
+    from occupancy_lab.record import Asked
+    from occupancy_lab.signature import Words
+    from occupancy_lab.values import Problem
 
 LEAST, MOST = 2, 6
 """Entries of one comparison: fewer compare nothing, more are a sweep."""
@@ -71,19 +67,6 @@ LEAST, MOST = 2, 6
 
 class Comparison(Explanation):
     """The records that are compared, and what differs between them in words."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """What is to be compiled for one entry."""
-
-    kernel: NamedKernel
-    problem: Problem
-    config: Config
-    gpu: Gpu
-    asked_stages: int | None
 
 
 def compare(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
@@ -97,6 +80,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     block_size: Integer | None = None,
     num_warps: Integer | None = None,
     num_stages: Integers | None = None,
+    options: Words = (),
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     retry_failed: bool = False,
@@ -117,6 +101,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         block_size: BLOCK_SIZE; None takes each kernel's default, as for the next two.
         num_warps: Warps per program.
         num_stages: Stages of the loop over rows, one number or several.
+        options: Further compiler options: "maxnreg=64".
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
             waits.
@@ -150,23 +135,46 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
             for one in tritons
         ]
         kernels = chosen_kernels(kernel, compilers[0].check_file)
-        cells = list(_cells(problems, kernels, [one for one, _ in gpus], stages, chosen))
-        _check_number(len(cells) * len(tritons))
+        asked = [
+            _asked(one, found, problem, {**chosen, "num_stages": number}, read_options(options))
+            for (one, _), found, problem, number in itertools.product(
+                gpus, kernels, problems, stages
+            )
+        ]
+        _check_number(len(asked) * len(tritons))
         _check_environments(compilers, tritons)
         other_triton = not all(one.environment.is_running for one in compilers)
         for named in kernels:
             check_elsewhere(named, other_triton=other_triton)
-        entries = make_entries(
-            [
-                (
-                    _case(cell, compiler),
-                    cell.kernel.name or cell.kernel.kernel.name,
-                    cell.asked_stages,
-                )
-                for cell, compiler in itertools.product(cells, compilers)
-            ]
-        )
-    return Comparison(entries, write_comparison(entries))
+        cases = [_case(one, compiler) for one, compiler in itertools.product(asked, compilers)]
+    return comparison_of(cases, compilers[0])
+
+
+def comparison_of(cases: Sequence[Case], compiler: Compiler) -> Comparison:
+    """Return what differs between the launches of *cases*."""
+    entries = make_entries(cases)
+    runs = tuple(case.record for case in cases)
+    return Comparison(runs, (), compiler, page=write_comparison(entries))
+
+
+def _asked(
+    gpu: Gpu, named: NamedKernel, problem: Problem, knobs: dict[str, int | None], options: Any
+) -> Asked:
+    config = chosen_config(named.kernel, problem, gpu, knobs)
+    check_launch(named.kernel, problem, config, gpu)
+    made = ask(named, problem, config, gpu, options)
+    given = frozenset(name for name, value in knobs.items() if value is not None)
+    return made if made.matrix is None else made.asked_for(given)
+
+
+def _case(asked: Asked, compiler: Compiler) -> Case:
+    """Return the case of *asked*: its record, the same in one stage, and what was recorded."""
+    single = changed(asked, "num_stages", 1)
+    compiler.compile([one.compilation for one in (asked, single) if one is not None])
+    record = compile_record(asked, compiler)
+    one_stage = None if single is None else compile_record(single, compiler)
+    case = Case(record, one_stage, asked_kernel=asked.name)
+    return case if asked.matrix is None else with_times(case, measure=False)
 
 
 def _check_number(number: int) -> None:
@@ -182,20 +190,6 @@ def _check_number(number: int) -> None:
         )
 
 
-def _cells(
-    problems: tuple[Problem, ...],
-    kernels: tuple[NamedKernel, ...],
-    gpus: Sequence[Gpu],
-    stages: tuple[int | None, ...],
-    chosen: dict[str, int | None],
-) -> Iterator[_Cell]:
-    """Return what is to be compiled with each Triton, checked."""
-    for one, kernel, problem, number in itertools.product(gpus, kernels, problems, stages):
-        config = chosen_config(kernel.kernel, problem, one, {**chosen, "num_stages": number})
-        check_launch(kernel.kernel, problem, config, one)
-        yield _Cell(kernel, problem, config, one, number)
-
-
 def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | None]) -> None:
     """Raise InputError where two of *asked* are one Triton."""
     found: dict[str, str | None] = {}
@@ -206,11 +200,6 @@ def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | Non
                 f"{found[triton]} and {text} are both Triton {triton}; give versions that differ"
             )
         found[triton] = text
-
-
-def _case(cell: _Cell, compiler: Compiler) -> Case:
-    (case,) = compile_cases(cell.kernel, cell.problem, [(cell.config, cell.gpu)], compiler)
-    return with_times(case, measure=False)
 
 
 KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages", "num_stages"))
@@ -239,24 +228,7 @@ def _title(entries: tuple[Entry, ...]) -> str:
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
     """Return what differs in a table, and in a sentence what is alike."""
-    rows = compared(
-        entries,
-        (
-            ("target", lambda entry: entry.record.gpu.target.name),
-            ("kernel", lambda entry: entry.names["kernel"]),
-            *((name, partial(_knob, field=field)) for name, field in KNOBS),
-            *resource_rows(entries),
-            ("programs per multiprocessor", _programs),
-            ("limiter", lambda entry: limiter_words(entry.calculation)),
-            ("occupancy", lambda entry: occupancy_words(entry.calculation)),
-            ("num_programs", num_programs_words),
-            ("waves of programs", waves_words),
-            ("tutorial, programs", lambda entry: tutorial_programs(entry.calculation)),
-            ("predicted time", predicted_words),
-            ("bound by", bound_words),
-            ("recorded time", recorded_words),
-        ),
-    )
+    rows = told(entries, compared_facts(entries))
     alike = [(name, cells[0]) for name, *cells in rows if len(set(cells)) == 1]
     rows = tuple(row for row in rows if len(set(row[1:])) > 1)
     words = [
@@ -281,7 +253,7 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     tutorial: tuple[str, ...] = ()
     if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
         tutorial = said_apart(entries, lambda entry: tutorial_sentences(entry.calculation))
-    unseen = said_apart(entries, unseen_stages) if "num_stages" in differing else ()
+    unseen = said_apart(entries, unseen_stages) if "settings" in differing else ()
     return (*itertools.chain(*along), *stages, *plans, *tutorial, *unseen)
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.compiled import elements_per_thread, threads_words
-from occupancy_lab.explaining.launch import resident_words
+from occupancy_lab.explaining.facts import (
+    bound_words,
+    launched_words,
+    resident_words,
+    setting,
+    settings_of,
+)
 from occupancy_lab.explaining.limits import occupancy_words, programs_words
-from occupancy_lab.explaining.short import bound_words
+from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
 from occupancy_lab.text.document import literal
@@ -26,15 +32,15 @@ from occupancy_lab.text.words import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from occupancy_lab.values import NextStep, Problem
+    from occupancy_lab.values import NextStep
 
-DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "num_stages")
+DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "settings")
 """What entries can differ in, in the order in which it is spoken of."""
 PLACE = "{place}"
 PREPOSITIONS = dict.fromkeys(DIMENSIONS, "with") | {"gpu": "on", "kernel": "in", "matrix": "for"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Entry(Case):
     """One column of a comparison: a case, and what it is called in each dimension."""
 
@@ -53,38 +59,57 @@ class Entry(Case):
         return f"{PREPOSITIONS[dimension]} {self.names[dimension]}"
 
 
-def make_entries(cases: Sequence[tuple[Case, str, int | None]]) -> tuple[Entry, ...]:
-    """Return *cases* their names.
+def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
+    """Return *cases* with their names.
 
-    With each comes the text by which its kernel was asked for, which names it where two kernels
-    have one name, and the num_stages that was asked for, None for the kernel's own choice.
+    The text by which its kernel was asked for names it where two kernels have one name.
     """
-    texts = {(text, case.kernel.name) for case, text, _ in cases}
-    unique = len(texts) == len({name for _, name in texts})
+    kernels = {(case.kernel_name, case.record.kernel) for case in cases}
+    unique = len(kernels) == len({name for _, name in kernels})
+    knobs = varying([_asked(case) for case in cases])
     all_names = [
         {
             "gpu": case.record.gpu.title,
-            "kernel": case.kernel.name if unique else literal(text),
-            "matrix": _matrix(case.problem),
+            "kernel": literal(_called(case) if unique else str(case.kernel_name)),
+            "matrix": launched_words(case.record).partition(", ")[2],
             "triton": f"Triton {case.record.triton_version}",
-            "num_stages": "" if stages is None else f"num_stages {stages}",
+            "settings": ", ".join(
+                f"{literal(name)} {setting(_asked(case), name)}"
+                for name in knobs
+                if name in _asked(case)
+            ),
         }
-        for case, text, stages in cases
+        for case in cases
     ]
     differing = [name for name in DIMENSIONS if len({names[name] for names in all_names}) > 1]
     return tuple(
         Entry(
-            *(case.record, case.single_stage, names),
-            ", ".join(names[name] for name in differing),
+            record=case.record,
+            single_stage=case.single_stage,
             recorded=case.recorded,
             asked_kernel=case.asked_kernel,
+            names=names,
+            name=", ".join(names[name] for name in differing),
         )
-        for (case, _, _), names in zip(cases, all_names, strict=True)
+        for case, names in zip(cases, all_names, strict=True)
     )
 
 
-def _matrix(problem: Problem) -> str:
-    return f"{problem.rows} x {problem.cols} {problem.dtype}"
+def _called(case: Case) -> str:
+    return case.record.kernel if case.record.matrix is None else case.kernel.name
+
+
+def _asked(case: Case) -> dict[str, Any]:
+    """Return the settings that were asked for: of a matrix the others are the kernel's choice."""
+    matrix, settings = case.record.matrix, settings_of(case.record)
+    if matrix is None:
+        return settings
+    asked = {"BLOCK_SIZE": "block_size", "num_warps": "num_warps", "num_stages": "num_stages"}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in matrix.options or asked.get(name) in matrix.asked
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +176,7 @@ def _warp_size(part: Slice) -> Iterator[str]:
 
 
 def _threads(entry: Entry) -> str:
-    elements = elements_per_thread(entry)
+    elements = None if entry.record.matrix is None else elements_per_thread(entry)
     if elements is None:
         return f"{threads_words(entry)} threads"
     word = "element" if elements == 1 else "elements"
@@ -336,7 +361,9 @@ def _step(first: Entry, other: Entry) -> str:
 
 
 def _launched(first: Entry, other: Entry) -> str:
-    before, after = first.record.plan.num_programs, other.record.plan.num_programs
+    if first.record.plan is None or other.record.plan is None:
+        return ""
+    before, after = first.plan.num_programs, other.plan.num_programs
     return "" if before == after else f", and num_programs from {before} to {after}"
 
 

@@ -4,7 +4,7 @@ from occupancy_lab.explaining.explanation import (
     Explanation,
     explain,
     explain_matrix,
-    write_document,
+    write_full,
 )
 from occupancy_lab.explaining.limits import Calculations, calculate_occupancy, write_calculation
 from occupancy_lab.text.document import Document, Section, Table
@@ -19,5 +19,5 @@ __all__ = [
     "explain",
     "explain_matrix",
     "write_calculation",
-    "write_document",
+    "write_full",
 ]

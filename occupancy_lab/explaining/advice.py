@@ -5,34 +5,38 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
-from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS, elements_per_thread
-from occupancy_lab.explaining.launch import work_word
-from occupancy_lab.explaining.limits import LACKING
-from occupancy_lab.explaining.timing import (
-    STAGES_REASONS,
-    predicted_launches,
-    reason,
-    recorded_change,
-    sees_stages,
-    timing,
+from occupancy_lab.explaining.facts import number_headers, numbers
+from occupancy_lab.explaining.neighbours import (
+    best_of,
+    comparable,
+    have_times,
+    predicted_us,
+    rank,
 )
+from occupancy_lab.explaining.timing import recorded_change
 from occupancy_lab.inputs import DEFAULT_ROWS, SOFTMAXES, NamedKernel
-from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.occupancy import occupancy
+from occupancy_lab.kernel import load_kernel
 from occupancy_lab.record import ask
-from occupancy_lab.text.document import Section
-from occupancy_lab.text.words import change, count, microseconds, said_of_each
-from occupancy_lab.values import NOTICEABLE, Resources
+from occupancy_lab.text.document import Section, Table
+from occupancy_lab.text.words import (
+    change,
+    change_words,
+    listed,
+    microseconds,
+    percent,
+    said_of_each,
+)
+from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.timing import WantedLaunch
+    from occupancy_lab.explaining.neighbours import Neighbour
+    from occupancy_lab.record import Asked, Record
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config
 
@@ -41,8 +45,8 @@ if TYPE_CHECKING:
 
 MOST_PADDING = 1.1
 """Columns after padding over columns before it, up to which wider loads can be worth it."""
-TRIES = 3
-"""Suggestions of a short explanation."""
+PADDED = "padded"
+"""What the launch on a padded matrix is called among those that are compiled besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,46 +82,54 @@ class Advice:
         return self.change is None or self.change.is_faster
 
 
-def with_alternatives(case: Case, compiler: Compiler) -> Case:
-    """Return *case* with the launches that its advice names, whatever a store holds.
+def wanted_besides(case: Case) -> dict[Any, Asked]:
+    """Return what is compiled of other kernels, or other blocks, to know whether it is worth it.
 
-    They are the fastest that was recorded of the problem, and others that *compiler* compiles.
+    It is the launch of the matrix that was recorded to be the fastest, and of a persistent kernel
+    the one that does the same with one program per row.
     """
+    from occupancy_lab.sweeping.recorded import recorded_ranking
+
+    if case.record.matrix is None or case.record.prediction is None:
+        return {}
+    names: list[Name] = []
+    rows = ROW_KERNELS.get(case.kernel_name or "")
+    if rows is not None:
+        names.append((rows, _single(case)))
+    if case.kernel_name in SOFTMAXES:
+        ranking = recorded_ranking(case.record.gpu.key, case.problem, SOFTMAXES)
+        names += [(one.kernel, one.config) for one in ranking[:1]]
+    kernels = {name: load_kernel(str(name)) for name, _ in names}
+    return {
+        (name, config): ask(NamedKernel(name, kernels[name]), case.problem, config, case.record.gpu)
+        for name, config in names
+    }
+
+
+def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
+    """Return *case* with the launches that its advice names, as they compiled."""
     from occupancy_lab.sweeping.recorded import recorded_measurement, recorded_ranking
 
-    gpu, problem = case.record.gpu, case.problem
-    if case.record.prediction is None:
+    if case.record.matrix is None or case.record.prediction is None:
         return case
-    ranking = recorded_ranking(gpu.key, problem, SOFTMAXES) if case.kernel_name in SOFTMAXES else ()
-    wanted = [*_to_compile(case), *((one.kernel, one.config) for one in ranking[:1])]
-    names = list(dict.fromkeys(wanted))
-    kernels = [
-        case.kernel if name == case.kernel_name else load_kernel(str(name)) for name, _ in names
-    ]
-    asked = [
-        ask(NamedKernel(name, kernel), problem, config, gpu)
-        for (name, config), kernel in zip(names, kernels, strict=True)
-    ]
-    outcomes = compiler.compile([one.compilation for one in asked])
-    taken: dict[Name, WantedLaunch] = {
-        named: (one.launch, outcome, None)
-        for named, one, outcome in zip(names, asked, outcomes, strict=True)
-        if isinstance(outcome, Resources)
-    }
-    known: dict[Name, Alternative] = {}
-    for named, (plan, found) in zip(taken, predicted_launches(case, taken.values()), strict=True):
-        name, config = named
-        programs = None if plan is None else plan.num_programs
-        recorded = recorded_measurement(gpu.key, str(name), problem, config, programs)
+    key, problem = case.record.gpu.key, case.problem
+    ranking = recorded_ranking(key, problem, SOFTMAXES) if case.kernel_name in SOFTMAXES else ()
+    known = {}
+    for named, record in found.items():
+        if named == PADDED:
+            continue
+        programs = None if record.plan is None else record.plan.num_programs
+        recorded = recorded_measurement(key, str(named[0]), problem, named[1], programs)
+        seen = record.prediction is not None and comparable(case.record, record)
         known[named] = Alternative(
             *named,
-            us=found.us if found and _comparable(case, config, taken[named][1]) else None,
+            us=predicted_us(record) if seen else None,
             recorded_us=None if recorded is None else recorded.us,
         )
-    row_launch = taken.get((ROW_KERNELS.get(case.kernel_name or ""), _single(case)))
     return dataclasses.replace(
         case,
-        row_kernel=None if row_launch is None else row_launch[1],
+        padded=found.get(PADDED),
+        row_kernel=found.get((ROW_KERNELS.get(case.kernel_name or ""), _single(case))),
         alternatives=Alternatives(
             tuple(known.values()),
             _fastest(ranking[0], known) if ranking else None,
@@ -125,16 +137,6 @@ def with_alternatives(case: Case, compiler: Compiler) -> Case:
             0 if ranking else _tuned(case),
         ),
     )
-
-
-def _to_compile(case: Case) -> Iterator[Name]:
-    """Return what is compiled to know whether it is worth trying."""
-    for num_warps in (_wide_warps(case), _more_warps(case)):
-        if num_warps is not None:
-            yield case.kernel_name, dataclasses.replace(case.config, num_warps=num_warps)
-    rows = ROW_KERNELS.get(case.kernel_name or "")
-    if rows is not None:
-        yield rows, _single(case)
 
 
 def _fastest(fastest: RecordedLaunch, known: Mapping[Name, Alternative]) -> Alternative:
@@ -154,15 +156,6 @@ def _tuned(case: Case) -> int:
         kernels = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
     tasks = grid_tasks(kernels, case.problem, case.record.gpu)
     return sum(task.why_not() is None for task in tasks)
-
-
-def _comparable(case: Case, config: Config, resources: Resources) -> bool:
-    """Tell whether the prediction sees all that differs between *case* and another launch."""
-    own = case.config
-    loops = None not in {case.record.resources.loop_instructions, resources.loop_instructions}
-    if loops and own.num_stages == config.num_stages:
-        return True
-    return sees_stages(own, case.record.resources) and sees_stages(config, resources)
 
 
 def _single(case: Case) -> Config:
@@ -307,105 +300,23 @@ def _alternative(case: Case, one: Alternative) -> str:
     )
 
 
-def _fewer_stages(case: Case) -> Iterator[Advice]:
-    if case.config.num_stages == 1 or not case.record.plan.is_persistent:
-        return
-    single = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
-    now = case.record.occupancy.programs_per_multiprocessor
-    found, why, verb = _single_stage_change(case), "", "is faster"
-    timed = timing(case)
-    if found is not None and timed is not None and timed.single_stage is not None:
-        faster = found.share < 0
-        why = reason(timed, timed.single_stage, STAGES_REASONS, found.share) if faster else ""
-    elif single > now:
-        why = f"{single} programs fit instead of {now}, whose loads can hide what the stages hid"
-        verb = "may be faster"
-    else:
-        return
-    yield Advice(
-        f"num_stages 1 {verb}{_brings(found)}{why and f', as {why}'}:"
-        f" {explain_command(case, num_stages=1)}",
-        found,
-    )
-
-
-def _single_stage_change(case: Case) -> Change | None:
-    recorded, timed = recorded_change(case, "single_stage"), timing(case)
-    if recorded is not None:
-        return Change(recorded, "recorded")
-    if timed is None or timed.single_stage is None:
-        return None
-    return Change(timed.change(timed.single_stage), "predicted", timed.prediction.noticeable)
-
-
 def _brings(found: Change | None) -> str:
     return "" if found is None else f" ({found})"
 
 
-def _with_warps(case: Case, num_warps: int) -> Change | None:
-    """Return what a launch with *num_warps* changes; None where nothing is known of it."""
-    config = dataclasses.replace(case.config, num_warps=num_warps)
-    return _change(case, case.alternatives.find(case.kernel_name, config))
-
-
-def _wide_warps(case: Case) -> int | None:
-    """Return the fewer warps whose threads load as much as they can; None where that is so."""
-    elements, item_bytes = elements_per_thread(case), case.problem.item_bytes
-    config = case.config
-    if elements is None or elements * item_bytes >= WIDEST_ACCESS:
-        return None
-    if case.record.resources.local_bytes:
-        return None  # fewer threads would have to hold as much
-    threads = config.block_size * item_bytes // WIDEST_ACCESS
-    num_warps = max(1, threads // case.architecture.warp_size)
-    return num_warps if num_warps < config.num_warps else None
-
-
-def _fewer_warps(case: Case) -> Iterator[Advice]:
-    num_warps, architecture = _wide_warps(case), case.architecture
-    if num_warps is not None:
-        more = case.config.block_size / (num_warps * architecture.warp_size)
-        longer = _with_warps(case, num_warps)
-        if longer is None and LACKING.keys() & case.record.occupancy.limiters:
-            return  # as many programs of fewer warps leave more of the multiprocessor empty
-        yield Advice(
-            f"{count(num_warps, architecture.warp_word)} per program would give each thread"
-            f" {more:g} elements instead of {elements_per_thread(case):g}, and a reduction fewer"
-            f" {architecture.warp_word}s to cross{_brings(longer)}:"
-            f" {explain_command(case, num_warps=num_warps)}",
-            longer,
-        )
-
-
 def _wider_loads(case: Case) -> Iterator[Advice]:
-    problem, resources = case.problem, case.record.resources
-    narrow = resources.load_bytes is not None and resources.load_bytes < WIDEST_ACCESS
-    padded = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
-    worth_it = problem.cols < padded <= problem.cols * MOST_PADDING
-    kernel = case.kernel
-    if narrow and worth_it and kernel.grid is not Grid.BLOCKS and not kernel.rows_alike:
+    padded, own = case.padded, case.record.prediction
+    if padded is None or padded.prediction is None or own is None or padded.matrix is None:
+        return
+    found = Change(padded.prediction.us / own.us - 1, "predicted", own.noticeable)
+    more = (padded.resources.local_bytes or 0) > (case.record.resources.local_bytes or 0)
+    if found.is_faster and not more:
+        cols = padded.matrix.problem.cols
         yield Advice(
-            f"If the matrix can be padded with -inf to {padded} columns (stride and n_cols both:"
-            f" the mask counts too), loads get wider: {explain_command(case, cols=padded)}"
-        )
-
-
-def _more_warps(case: Case) -> int | None:
-    """Return twice the warps for a kernel that spills; None where none is, or they are too many."""
-    more = case.config.num_warps * 2
-    spills = case.record.resources.local_bytes
-    return more if spills and more <= case.architecture.max_warps_per_program else None
-
-
-def _spills(case: Case) -> Iterator[Advice]:
-    resources, more = case.record.resources, _more_warps(case)
-    if more is not None:
-        longer = _with_warps(case, more)
-        yield Advice(
-            f"{resources.local_bytes} B of local memory per thread: with more warps a"
-            f" {work_word(case)} takes fewer registers of each{_brings(longer)}:"
-            f" {explain_command(case, num_warps=more)}",
-            longer,
+            f"If the matrix can be padded with -inf to {cols} columns (stride and n_cols both:"
+            f" the mask counts too), loads get wider{_brings(found)}:"
+            f" {explain_command(case, cols=cols)}",
+            found,
         )
 
 
@@ -418,6 +329,8 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
     longer = _change(case, case.alternatives.find(rows, _single(case)))
     if recorded is not None:
         longer = Change(recorded, "recorded")
+    if longer is None:
+        return
     yield Advice(
         f"One program per row needs no loop and no num_programs{_brings(longer)}:"
         f" {explain_command(case, kernel=rows, num_stages=1)}",
@@ -427,7 +340,9 @@ def _row_kernel(case: Case) -> Iterator[Advice]:
 
 def advice(case: Case) -> tuple[Advice, ...]:
     """Return what is worth trying, what is known to bring most first."""
-    kinds = (_fewer_stages, _fewer_warps, _wider_loads, _spills, _row_kernel)
+    if case.record.matrix is None:
+        return ()
+    kinds = (_wider_loads, _row_kernel)
     found = [one for kind in kinds for one in kind(case) if one.worth_it]
     return tuple(sorted(found, key=lambda one: 0.0 if one.change is None else one.change.share))
 
@@ -446,32 +361,107 @@ def _others(case: Case) -> Iterator[Advice]:
     )
 
 
-def what_to_try(cases: tuple[Case, ...]) -> Section:
-    """Return what this kernel's own numbers suggest, each suggestion with its command."""
-
-    def sentences(case: Case) -> Iterator[str]:
-        if case.record.occupancy.occupancy >= 1:
-            yield (
-                f"Every {case.architecture.warp_word} slot is taken: more occupancy is not to be"
-                " had, and what is left to win is in the loads, the reduction and the tail."
-            )
-        yield from what_instead(case)
-        yield from (one.sentence for one in advice(case))
-
-    return Section("What to try", sentences=said_of_each(cases, sentences))
+def what_to_try(cases: Sequence[Case]) -> Section:
+    """Return what changes with another setting, and what else there is, each with its command."""
+    found = tuple(cases)
+    sentences = (
+        *said_of_each(found, _of_neighbours),
+        *said_of_each(found, lambda case: tuple(one.sentence for one in _others(case))),
+        "`--full` has the arithmetic, memory and stages; `--words` explains the terms.",
+    )
+    return Section("What to try", _neighbour_tables(cases), sentences)
 
 
-def three_to_try(cases: tuple[Case, ...]) -> tuple[str, ...]:
-    """Return at most TRIES suggestions, each GPU's first before any GPU's second.
+def _neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
+    """Return the predicted times beside each other where all have one, else each one's numbers."""
+    having = [case for case in cases if case.neighbours]
+    if having and all(map(_timed, cases)):
+        names = dict.fromkeys(one.words for case in having for one in case.neighbours)
+        rows = tuple((name, *(_time_of(case, name) for case in cases)) for name in names)
+        rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
+        headers = ("predicted with", *(case.title for case in cases))
+        return (Table(headers, rows, prose=True),) if rows else ()
+    return tuple(_numbers_table(case, title=len(cases) > 1) for case in having)
 
-    They are fewer by what else is said to be faster, so that all fits a screen.
-    """
-    lists = [[(case, one) for one in _others(case)] for case in cases]
-    longest = max(map(len, lists))
-    turns = [found[place] for place in range(longest) for found in lists if place < len(found)]
-    several = len(cases) > 1
-    most = max(TRIES - max(len(case.recorded.faster) for case in cases), 1)
-    return tuple(
-        f"**{case.title}**: {one.sentence}" if several else one.sentence
-        for case, one in turns[:most]
+
+def _timed(case: Case) -> bool:
+    return have_times([case.record, *(one.record for one in case.neighbours if one.record)])
+
+
+def _time_of(case: Case, words: str) -> str:
+    one = next((one for one in case.neighbours if one.words == words), None)
+    if one is None or one.reason:
+        return "-"
+    if one.record is None:
+        return one.status
+    own = predicted_us(case.record)
+    longer = predicted_us(one.record) / own - 1
+    prediction = case.record.prediction
+    error = None if prediction is None else prediction.error
+    return f"{microseconds(predicted_us(one.record))} ({change_words(longer, error)})"
+
+
+def _numbers_table(case: Case, *, title: bool) -> Table:
+    headers = number_headers((case.record.gpu,))
+    rows = [("as launched", *numbers(case.record))]
+    for one in case.neighbours:
+        if one.record is None:
+            rows.append((one.words, *["-"] * (len(headers) - 1), one.status))
+        elif not one.reason:
+            rows.append((one.words, *numbers(one.record)))
+    return Table(("", *headers), tuple(rows), f"**{case.title}**" if title else "")
+
+
+def _of_neighbours(case: Case) -> Iterator[str]:
+    yield from dict.fromkeys(one.reason for one in case.neighbours if one.reason)
+    best, own = best_of(case.record, case.neighbours), case.record.prediction
+    if best is not None and best.record is not None:
+        if _timed(case):
+            yield _faster(case, best, best.record)
+        else:
+            yield _better(case, best.record)
+        return
+    if _timed(case) and own is not None:
+        if case.neighbours:
+            yield f"None of these is predicted to be faster by {own.noticeable:.0%} or more."
+        return
+    warps = f"{case.architecture.warp_word}s"
+    shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
+    if any(resident > rank(case.record)[1] for _, resident in shown):
+        yield f"None of these spills less, and what keeps more {warps} resident spills more."
+    elif shown:
+        yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _faster(case: Case, best: Neighbour, record: Record) -> str:
+    own, other = predicted_us(case.record), predicted_us(record)
+    command = ""
+    if record.matrix is not None and not record.matrix.options:
+        config = dataclasses.asdict(record.matrix.config)
+        command = f": {explain_command(case, **config)}"
+    return (
+        f"{best.words} is predicted to be faster: {microseconds(other)} against"
+        f" {microseconds(own)} ({change(other / own - 1)}){command or '.'}"
+    )
+
+
+def _better(case: Case, record: Record) -> str:
+    most = rank(record)
+    alike = [one.words for one in case.neighbours if one.record and rank(one.record) == most]
+    own, other = case.calculation, record.calculation
+    spills, fewer = own.resources.local_bytes or 0, other.resources.local_bytes or 0
+    shares = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
+    gains = []
+    if fewer < spills:
+        gains.append(f"{fewer} B in local memory instead of {spills}")
+    if other.occupancy.occupancy > own.occupancy.occupancy:
+        gains.append(f"an occupancy of {shares[1]} instead of {shares[0]}")
+    loss = ""
+    if other.occupancy.occupancy < own.occupancy.occupancy:
+        loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
+    have = "has" if len(alike) == 1 else "have"
+    return (
+        f"{listed(alike)} {have} {listed(gains)}{loss}; whether it is faster, a measurement says:"
+        f" more resident {case.architecture.warp_word}s help where loads are waited for, not where"
+        " memory or the tensor cores are busy."
     )

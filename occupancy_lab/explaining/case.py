@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import kernel_names
-from occupancy_lab.occupancy import occupancy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import MatrixRecord
-    from occupancy_lab.values import Config, Measurement, Problem, Resources
+    from occupancy_lab.record import Matrix, Record
+    from occupancy_lab.values import Config, LaunchPlan, Measurement, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,41 +100,66 @@ class Alternatives:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A record, and the resources of the same kernel compiled with num_stages 1."""
+    """A record, and what it is compared with."""
 
-    record: MatrixRecord
-    single_stage: Resources
+    record: Record
+    single_stage: Record | None = None
+    """The same with num_stages 1; None where nobody compiled it."""
+    neighbours: tuple[Neighbour, ...] = field(default=(), kw_only=True)
+    """The same launch with one setting changed."""
     recorded: Recorded = field(default=Recorded(), kw_only=True)
-    row_kernel: Resources | None = field(default=None, kw_only=True)
-    """What one program per row takes with the same warps; None where it is not compiled."""
+    padded: Record | None = field(default=None, kw_only=True)
+    """The launch on a matrix padded for wider loads; None where that is no use."""
+    row_kernel: Record | None = field(default=None, kw_only=True)
+    """The launch with one program per row and the same warps; None where it is not compiled."""
     asked_kernel: str | None = field(default="", kw_only=True)
     """What the kernel was asked for by, a name or a path; "" is its own name, None a Kernel that
     nothing names."""
-    asked: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """The knobs that were asked for: block_size, num_warps, num_stages."""
     triton: str | None = field(default=None, kw_only=True)
     """What another Triton was asked for by; None is the Triton here."""
     alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
 
     @property
+    def matrix(self) -> Matrix:
+        """What a kernel of a matrix made the launch from; TypeError where none did."""
+        if self.record.matrix is None:
+            msg = f"the launch of {self.record.kernel} was not made from a matrix"
+            raise TypeError(msg)
+        return self.record.matrix
+
+    @property
     def kernel(self) -> Kernel:
-        """The kernel that made the launch."""
-        return self.record.matrix.kernel
+        """The kernel of a matrix that made the launch."""
+        return self.matrix.kernel
 
     @property
     def problem(self) -> Problem:
         """The matrix that it was made for."""
-        return self.record.problem
+        return self.matrix.problem
 
     @property
     def config(self) -> Config:
         """The knobs that it was made with."""
-        return self.record.config
+        return self.matrix.config
+
+    @property
+    def plan(self) -> LaunchPlan:
+        """How it is spread over the GPU; TypeError where the grid is not known."""
+        if self.record.plan is None:
+            msg = f"the grid of {self.record.kernel} is not known"
+            raise TypeError(msg)
+        return self.record.plan
+
+    @property
+    def piece(self) -> str:
+        """What a program does one after the other: a row, a block, a piece, or itself."""
+        return self.record.launch.work.piece
 
     @property
     def kernel_name(self) -> str | None:
-        """What `load_kernel` finds the kernel by; None for a Kernel that nothing names."""
-        return self.kernel.name if self.asked_kernel == "" else self.asked_kernel
+        """What `load_function` finds the kernel by; None for a Kernel that nothing names."""
+        own = None if self.record.matrix is None else self.kernel.name
+        return own if self.asked_kernel == "" else self.asked_kernel
 
     @property
     def calculation(self) -> Calculation:
@@ -154,7 +179,7 @@ class Case:
     @property
     def threads(self) -> int:
         """Threads per program."""
-        return self.config.num_warps * self.architecture.warp_size
+        return self.record.num_warps * self.architecture.warp_size
 
 
 ROW_KERNELS = {"softmax": "softmax_row"}
@@ -190,7 +215,7 @@ def with_times(case: Case, *, measure: bool) -> Case:
     from occupancy_lab.measuring.process import TimedLaunch
 
     record = case.record
-    launch = TimedLaunch(str(case.kernel_name), case.config, record.plan.num_programs or 1)
+    launch = TimedLaunch(str(case.kernel_name), case.config, case.plan.num_programs or 1)
     (measurement,) = measure_launches([(case.problem, launch)])
     return dataclasses.replace(case, record=dataclasses.replace(record, measurement=measurement))
 
@@ -205,7 +230,7 @@ def _recorded(case: Case) -> Recorded:
     )
 
     record = case.record
-    name, config, problem, plan = case.kernel.name, case.config, case.problem, record.plan
+    name, config, problem, plan = case.kernel.name, case.config, case.problem, case.plan
     key = record.gpu.key
 
     def find(kernel: str, config: Config, programs: int | None) -> Measurement | None:
@@ -218,13 +243,12 @@ def _recorded(case: Case) -> Recorded:
     if not plan.is_persistent:
         return Recorded(find(name, config, None), copy=copy, faster=faster)
     single = dataclasses.replace(config, num_stages=1)
-    fits = occupancy(case.single_stage, case.architecture).programs_per_multiprocessor
-    single_plan = record.plan_with(fits) or plan
+    single_plan = None if case.single_stage is None else case.single_stage.plan
     rows, tutorial = ROW_KERNELS.get(name), record.miscount
     launch = find(name, config, plan.num_programs)
     return Recorded(
         launch=launch,
-        single_stage=find(name, single, single_plan.num_programs),
+        single_stage=None if single_plan is None else find(name, single, single_plan.num_programs),
         row_programs=None if rows is None else find(rows, single, None),
         tutorial=None if tutorial is None else find(name, config, tutorial),
         as_compiled=None if launch else recorded_as_compiled(key, name, problem, config),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.launch import work_word
 from occupancy_lab.kernel import Grid
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import compared, count, known, said_of_each
@@ -190,10 +189,15 @@ def _local(case: Case) -> str:
 
 def stage_sentences(case: Case) -> Iterator[str]:
     """Say what num_stages costs here, against num_stages 1."""
-    record, single = case.record, case.single_stage
-    stages, resources = case.config.num_stages, record.resources
+    if case.single_stage is None:
+        return
+    single, resources, stages = (
+        case.single_stage.resources,
+        case.record.resources,
+        case.record.num_stages,
+    )
     registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
-    over_rows, word = record.plan.is_persistent, work_word(case)
+    over_rows, word = case.plan.is_persistent, case.piece
     counted = resources.instructions is not None
     looped = resources.loop_instructions is not None if counted else over_rows
     if not looped and not resources.pipeline_shared:
@@ -248,7 +252,7 @@ def _spill_sentences(case: Case) -> Iterator[str]:
 
 def resource_rows(cases: tuple[Case, ...]) -> list[tuple[str, Callable[[Case], str]]]:
     """Return the rows of a table of what the compiled kernels take."""
-    words = " or ".join(dict.fromkeys(f"{work_word(case)}s" for case in cases))
+    words = " or ".join(dict.fromkeys(f"{case.piece}s" for case in cases))
     rows: list[tuple[str, Callable[[Case], str]]] = [
         ("registers per thread", _registers),
         ("shared memory per program", _shared),

@@ -5,165 +5,49 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import (
-    CompileError,
-    DoesNotFitError,
-    InputError,
-    OccupancyLabError,
-)
-from occupancy_lab.explaining.any_launch import write_launch, write_variants
-from occupancy_lab.explaining.neighbours import try_neighbours
-from occupancy_lab.inputs import check_num_warps, chosen_gpus
+from occupancy_lab.errors import InputError, OccupancyLabError
+from occupancy_lab.explaining.explanation import Explanation, explain_asked
+from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
-from occupancy_lab.record import Asked, Failed, Record, compile_record, failed
+from occupancy_lab.record import Asked
 from occupancy_lab.signature import read_launches
-from occupancy_lab.text.document import Answer
 from occupancy_lab.values import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import pandas as pd
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import Launch
     from occupancy_lab.signature import LaunchLine, Words
-    from occupancy_lab.text.document import Document
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DryRun(Answer):
-    """What a launch line compiles to on each GPU, and how it would sit there."""
+def asked_of(found: Sequence[Variant], gpus: Sequence[Gpu], name: str | None = None) -> list[Asked]:
+    """Return the launches *found* on each of *gpus*; *name* is what `load_function` finds them by.
 
-    runs: tuple[Record | Failed, ...]
-    """Each configuration on each GPU, in the order in which they were asked for."""
-    launcher: Launcher = field(repr=False, compare=False)
-    """What compiles a neighbour of a launch."""
-    function: Any = field(repr=False, compare=False)
-    """The JITFunction that is launched."""
-
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """What compiled and fits."""
-        return tuple(run for run in self.runs if isinstance(run, Record))
-
-    @property
-    def failures(self) -> tuple[Failed, ...]:
-        """What does not, and why."""
-        return tuple(run for run in self.runs if isinstance(run, Failed))
-
-    def to_document(self, *, full: bool = False) -> Document:
-        """Return the explanation; the neighbours of a single launch are compiled for it."""
-        if len({run.gpu.key for run in self.runs}) < len(self.runs):
-            return write_variants(self.runs, full=full)
-        tried = try_neighbours(self.records, self.function, self.launcher)
-        return write_launch(tried, self.failures, full=full)
-
-    def table(self) -> pd.DataFrame:
-        """Return a row for each configuration on each GPU, with its constexprs and options."""
-        import pandas as pd
-
-        return pd.DataFrame([run.row() for run in self.runs]).convert_dtypes()
-
-    def to_markdown(self, *, full: bool = False) -> str:
-        """Return the explanation in GitHub's markdown, *full* with the arithmetic."""
-        return self.to_document(full=full).to_markdown()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return rows and words as plain values."""
-        return {
-            "rows": [run.to_dict() for run in self.runs],
-            "document": self.to_document(full=True).to_dict(),
-        }
-
-    def __repr__(self) -> str:
-        """Return a line that says what ran dry."""
-        gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))
-        fit = f"{len(self.records)} of {len(self.runs)} compile and fit"
-        return f"<DryRun of {self.runs[0].kernel} on {gpus}: {fit}>"
+    An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both are
+    asked for.
+    """
+    return [
+        Asked(variant.function, _own_options(variant, gpu, gpus), gpu, name)
+        for gpu, variant in itertools.product(gpus, found)
+    ]
 
 
-class Launcher:
-    """Makes the records of launches on *gpus*."""
-
-    def __init__(
-        self, gpus: Sequence[tuple[Gpu, bool]], compiler: Compiler, name: str | None = None
-    ) -> None:
-        """Take the GPUs, each with whether it is here, and what other processes find it by."""
-        self.gpus = [gpu for gpu, _ in gpus]
-        self._compiler = compiler
-        self._name = name
-
-    def run(self, found: Sequence[Variant]) -> DryRun:
-        """Return what becomes of *found* on each GPU.
-
-        An option of one vendor's compiler alone is passed to that vendor's only, where GPUs of both
-        are asked for. Raises what the first launch fails with where all fail.
-        """
-        wanted = [
-            (variant.function, self._own_options(variant, gpu), gpu)
-            for gpu, variant in itertools.product(self.gpus, found)
-        ]
-        refused: dict[int, InputError] = {}
-        for place, (function, launch, gpu) in enumerate(wanted):
-            try:
-                check_launched_options(function, launch, gpu)
-            except InputError as error:
-                refused[place] = error
-        self.prepare(one for place, one in enumerate(wanted) if place not in refused)
-        runs: list[Record | Failed] = []
-        errors: list[OccupancyLabError] = []
-        for place, (function, launch, gpu) in enumerate(wanted):
-            try:
-                if place in refused:
-                    raise refused[place]
-                runs.append(self.make(function, launch, gpu))
-            except (CompileError, DoesNotFitError, InputError) as error:
-                errors.append(error)
-                asked = Asked(function, launch, gpu)
-                runs.append(failed(asked, failure_of(error), self._compiler.environment.triton))
-        if len(errors) == len(runs):
-            raise errors[0]
-        return DryRun(tuple(runs), self, found[0].function)
-
-    def prepare(self, wanted: Iterable[tuple[Any, Launch, Gpu]]) -> None:
-        """Compile *wanted*, several at a time where that can be."""
-        with contextlib.closing(self._compiler):
-            self._compiler.compile([self._asked(*one).compilation for one in wanted])
-
-    def make(self, function: Any, launch: Launch, gpu: Gpu) -> Record:
-        """Return the record of *launch* on *gpu*; raises where it has none."""
-        with contextlib.closing(self._compiler):
-            return compile_record(self._asked(function, launch, gpu), self._compiler)
-
-    def _asked(self, function: Any, launch: Launch, gpu: Gpu) -> Asked:
-        return Asked(function, launch, gpu, self._name)
-
-    def _own_options(self, variant: Variant, gpu: Gpu) -> Launch:
-        own, launch = default_options(gpu.target), variant.launch
-        others = {name for other in self.gpus for name in default_options(other.target)}
-        foreign = (others - own.keys()) & launch.options(variant.function).keys()
-        if not foreign:
-            return launch
-        kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
-        return dataclasses.replace(launch, keywords=kept)
-
-
-def check_launched_options(function: Any, launch: Launch, gpu: Gpu) -> None:
-    """Raise InputError where *launch* passes an option that there is not, or too many warps."""
-    check_options(function, launch, gpu.target)
-    num_warps = launch.options(function).get("num_warps")
-    if type(num_warps) is int:
-        check_num_warps(num_warps, gpu.architecture)
+def _own_options(variant: Variant, gpu: Gpu, gpus: Sequence[Gpu]) -> Launch:
+    own, launch = default_options(gpu.target), variant.launch
+    others = {name for other in gpus for name in default_options(other.target)}
+    foreign = (others - own.keys()) & launch.options(variant.function).keys()
+    if not foreign:
+        return launch
+    kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
+    return dataclasses.replace(launch, keywords=kept)
 
 
 class DryKernel:
@@ -175,19 +59,20 @@ class DryKernel:
         self._kernel = kernel
         gpus = chosen_gpus(gpu)
         here = {found.target for found, present in gpus if present}
-        directory = store_directory() if cache else None
-        self._launcher = Launcher(gpus, Compiler(directory, here=here))
+        self._gpus = [found for found, _ in gpus]
+        self._compiler = Compiler(store_directory() if cache else None, here=here)
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Raise InputError: a launch has a grid."""
         msg = "give the grid before the arguments, as in dry_run(kernel)[grid](...)"
         raise InputError(msg)
 
-    def __getitem__(self, grid: Any) -> Callable[..., DryRun]:
-        """Return what is called as `kernel[grid]` is, and gives a DryRun."""
+    def __getitem__(self, grid: Any) -> Callable[..., Explanation]:
+        """Return what is called as `kernel[grid]` is, and gives an Explanation."""
 
-        def launch(*arguments: Any, **keywords: Any) -> DryRun:
-            return self._launcher.run(list(variants(self._kernel, arguments, keywords, grid)))
+        def launch(*arguments: Any, **keywords: Any) -> Explanation:
+            found = list(variants(self._kernel, arguments, keywords, grid))
+            return explain_asked(asked_of(found, self._gpus), self._compiler)
 
         return launch
 
@@ -225,7 +110,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     compile_timeout: float | None = COMPILE_TIMEOUT,
     retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
-) -> DryRun:
+) -> Explanation:
     """Compile launches of *kernel* that are described in words, and explain them.
 
     Args:
@@ -281,7 +166,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     if name is None and not compiler.environment.is_running:
         msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
         raise InputError(msg)
-    return Launcher(gpus, compiler, name).run(_variants_of(kernel, lines))
+    asked = asked_of(_variants_of(kernel, lines), [one for one, _ in gpus], name)
+    return explain_asked(asked, compiler)
 
 
 def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.facts import copy_words, predicted_words, recorded_words, time_words
 from occupancy_lab.explaining.timing import (
     bound_sentence,
     programs_sentences,
@@ -22,7 +23,6 @@ from occupancy_lab.text.words import (
     median_words,
     microseconds,
     place_words,
-    prediction_words,
     said_of_each,
 )
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.timing import Timing
+    from occupancy_lab.record import Record
     from occupancy_lab.values import Measurement
 
 ALTERNATIVES = {
@@ -52,30 +53,76 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
         timed = timings[case.title]
         if timed is not None:
             yield from _reasons(timed)
-        yield from tutorial_sentences(case, timed)
-        yield unknown_sentence(case) if timed is None else _basis_sentence(timed)
+        if case.record.matrix is not None:
+            yield from tutorial_sentences(case, timed)
+        yield time_sentence(case.record)
         yield from measured_sentences(case)
 
     tables = (*_time_tables(cases), *_part_tables(found), *_alternative_tables(found))
     return Section("How long it takes", tables, said_of_each(cases, sentences))
 
 
-def unknown_sentence(case: Case) -> str:
-    """Say why there is no prediction."""
-    gpu, resources = case.record.gpu, case.record.resources
-    if case.record.traffic is None:
-        return traffic_unknown(case.kernel)
+def time_sentence(record: Record) -> str:
+    """Return what the predicted time rests on, or what is missing for one."""
+    found = record.prediction
+    if found is not None:
+        return basis_sentence(
+            record.gpu, found.basis, calibrated=found.calibrated, error=found.error
+        )
+    why = why_no_time(record)
+    if record.least_us is not None:
+        gbs = record.gpu.bandwidth_gbs
+        why += f"; the least possible is that of the bytes at the {gbs:.0f} GB/s of the data sheet"
+    elif record.launch.work.known_bytes is None and _not_modelled(record):
+        why += "; `--bytes-read` and `--bytes-written` give the least possible"
+    return f"{why}."
+
+
+def why_no_time(record: Record) -> str:
+    """Say that a launch has no predicted time, and what would give it one, if anything would."""
+    work = record.launch.work
+    if why := _not_modelled(record):
+        return f"No time is predicted, as {why}"
+    if record.matrix is not None and work.traffic is None:
+        return traffic_unknown(record.matrix.kernel).rstrip(".")
+    if work.known_bytes is None:
+        return (
+            "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"
+            " and `--bytes-written` do"
+        )
+    if not work.known_bytes:
+        return "No time is predicted: a launch that moves no bytes is not modelled"
+    missing = (
+        (work.read_bytes is None, "`--bytes-read` is not given"),
+        (work.written_bytes is None, "`--bytes-written` is not given"),
+        (record.plan is None, "no grid is given"),
+    )
+    why = next((why for missed, why in missing if missed), _unknown(record))
+    return f"No time is predicted, as {why}"
+
+
+def _not_modelled(record: Record) -> str:
+    """Return why no option would give the launch a predicted time; "" where one may."""
+    resources = record.resources
+    if resources.tensor_instructions:
+        return "what its tensor cores take is not modelled"
+    if resources.num_ctas > 1:
+        return "clusters are not modelled"
+    looped = resources.loop_instructions is not None and record.launch.work.passes is None
+    return "what its loop takes is not modelled" if looped else ""
+
+
+def _unknown(record: Record) -> str:
+    gpu = record.gpu
     if gpu.multiprocessors is None:
-        why = f"{gpu.title} is an architecture, not a GPU; its size, clock and bandwidth are open"
-    elif gpu.boost_mhz is None:
-        why = f"the clock of {gpu.title} is not known"
-    elif gpu.bandwidth_gbs is None:
-        why = f"the bandwidth of {gpu.title} is not known"
-    elif resources.instructions is None:
-        why = "the instructions of its binary could not be counted"
-    else:
-        why = "no GPU has been calibrated"
-    return f"No time is predicted: {why}."
+        return f"{gpu.title} is an architecture, not a GPU; its size, clock and bandwidth are open"
+    if gpu.boost_mhz is None:
+        return f"the clock of {gpu.title} is not known"
+    if gpu.bandwidth_gbs is None:
+        return f"the bandwidth of {gpu.title} is not known"
+    if record.resources.instructions is None:
+        return "the instructions of its binary could not be counted"
+    return "no GPU has been calibrated"
 
 
 def _reasons(timed: Timing) -> Iterator[str]:
@@ -83,13 +130,6 @@ def _reasons(timed: Timing) -> Iterator[str]:
     yield from programs_sentences(timed)
     yield from rows_sentences(timed)
     yield from stages_sentences(timed)
-
-
-def _basis_sentence(timed: Timing) -> str:
-    prediction, gpu = timed.prediction, timed.case.record.gpu
-    return basis_sentence(
-        gpu, prediction.basis, calibrated=prediction.calibrated, error=prediction.error
-    )
 
 
 def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
@@ -105,37 +145,6 @@ def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
     )
     rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
     return (Table(("", *(case.title for case in cases)), rows),) if rows else ()
-
-
-def predicted_words(case: Case) -> str:
-    """Return the predicted time and its bandwidth, as `prediction_words` does; "-" for none."""
-    prediction = case.record.prediction
-    return "-" if prediction is None else prediction_words(prediction)
-
-
-def recorded_words(case: Case) -> str:
-    """Return the time that was recorded, and its Triton where that is another; "-" for none."""
-    found = case.recorded.launch
-    words = time_words(case, found)
-    if found is None or found.conditions is None or words == "-":
-        return words
-    triton = found.conditions.triton
-    return words if triton == case.record.triton_version else f"{words} (Triton {triton})"
-
-
-def copy_words(case: Case) -> str:
-    """Return the speed as a share of a copy of this matrix: "60%, both predicted (8.86 us)".
-
-    Both are recorded where both were, and else predicted. The time in it is the copy's.
-    """
-    prediction, recorded = case.record.prediction, case.recorded
-    copy, share = recorded.copy, recorded.share_of_copy
-    if share is not None and copy is not None and copy.us is not None:
-        return f"{share:.0%}, both recorded ({microseconds(copy.us)})"
-    if prediction is None:
-        return "-"
-    us = prediction.us * prediction.share_of_copy
-    return f"{prediction.share_of_copy:.0%}, both predicted ({microseconds(us)})"
 
 
 def _bound_words(case: Case) -> str:
@@ -206,7 +215,7 @@ def _as_compiled_sentences(case: Case) -> Iterator[str]:
     if case.recorded.as_compiled is None:
         return
     programs, found = case.recorded.as_compiled
-    taken, planned = found.conditions, case.record.plan.num_programs
+    taken, planned = found.conditions, case.plan.num_programs
     if taken is not None:
         yield (
             f"Recorded on {place_words(taken)} ({conditions_words(taken)}):"
@@ -239,11 +248,3 @@ def _against(case: Case, measurement: Measurement) -> str:
         return ""
     share = prediction.us / measurement.us - 1
     return f"; the prediction is {abs(share):.1%} {'above' if share > 0 else 'below'} it"
-
-
-def time_words(case: Case, measurement: Measurement | None) -> str:
-    """Return a measured time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
-    if measurement is None or measurement.us is None:
-        return "-"
-    gbs = measurement.gbs(case.record.traffic)
-    return microseconds(measurement.us) + ("" if gbs is None else f", {gbs:.0f} GB/s")

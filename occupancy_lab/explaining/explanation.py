@@ -1,29 +1,36 @@
-"""`explain`: from a kernel, a problem and GPUs to an explanation, in one call."""
+"""What becomes of launches on each GPU, and what it means: of a matrix's, or of any."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.advice import what_to_try, with_alternatives
+from occupancy_lab.explaining.advice import (
+    wanted_besides,
+    what_instead,
+    what_to_try,
+    with_alternatives,
+)
 from occupancy_lab.explaining.case import Case, gpu_to_measure, with_times
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
-from occupancy_lab.explaining.short import write_short
+from occupancy_lab.explaining.neighbours import Neighbour, changed, changes, comparable
+from occupancy_lab.explaining.short import launch_table, launch_title, write_short
+from occupancy_lab.explaining.variants import write_variants
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,
-    check_launch,
     chosen_config,
     chosen_gpus,
     chosen_kernel,
@@ -31,113 +38,232 @@ from occupancy_lab.inputs import (
     chosen_problem,
     found_kernel,
 )
-from occupancy_lab.record import ask, compile_matrix
-from occupancy_lab.text.document import Answer, Document
-from occupancy_lab.text.words import listed
+from occupancy_lab.record import Failed, Record, ask, compile_record, records_of
+from occupancy_lab.signature import read_options
+from occupancy_lab.text.document import Answer, Document, Section, literal
+from occupancy_lab.text.words import said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
 
     from occupancy_lab.explaining.case import Recorded
-    from occupancy_lab.explaining.dry_run import DryRun
     from occupancy_lab.explaining.script_runs import ScriptExplanation
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, NamedKernel
-    from occupancy_lab.record import MatrixRecord
-    from occupancy_lab.values import Config, Problem
+    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer
+    from occupancy_lab.record import Asked
+    from occupancy_lab.signature import Words
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Explanation(Answer):
-    """The records of one configuration on one or several GPUs, and what they mean in words."""
+    """What launches compile to on each GPU, and how they would sit there."""
 
-    cases: tuple[Case, ...]
+    runs: tuple[Record | Failed, ...]
+    """Each launch on each GPU, in the order in which they were asked for."""
+    asked: tuple[Asked, ...] = field(repr=False, compare=False)
+    compiler: Compiler = field(repr=False, compare=False)
+    """What compiles the launches that these are compared with."""
+    measured: tuple[str, ...] = ()
+    """The keys of the GPUs that are here and time their launch."""
+    triton: str | None = None
+    """What another Triton was asked for by; None is the Triton here."""
     page: Document | None = None
-    """All that there is to say, where that is not the explanation of `cases`."""
+    """All that there is to say, where nothing is compiled."""
 
     @property
-    def records(self) -> tuple[MatrixRecord, ...]:
-        """What is known of each launch."""
-        return tuple(case.record for case in self.cases)
+    def records(self) -> tuple[Record, ...]:
+        """What compiled and fits."""
+        return tuple(run for run in self.runs if isinstance(run, Record))
+
+    @property
+    def failures(self) -> tuple[Failed, ...]:
+        """What does not, and why."""
+        return tuple(run for run in self.runs if isinstance(run, Failed))
 
     @property
     def recorded(self) -> tuple[Recorded, ...]:
-        """What was recorded of each of `records`."""
+        """What was recorded of each of `records` elsewhere."""
         return tuple(case.recorded for case in self.cases)
 
     @property
-    def document(self) -> Document:
-        """All that there is to say."""
-        return self.page or write_document(self.cases)
+    def is_one_launch(self) -> bool:
+        """Whether each GPU has one launch."""
+        return len({run.gpu.key for run in self.runs}) == len(self.runs)
+
+    @functools.cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """Each of `records` with what it is compared with, which is compiled for it."""
+        asked = [
+            one for one, run in zip(self.asked, self.runs, strict=True) if isinstance(run, Record)
+        ]
+        return make_cases(
+            asked, self.records, self.compiler, triton=self.triton, measured=self.measured
+        )
 
     @property
     def short(self) -> Document | None:
         """What fits a screen; None where `document` does."""
-        return None if self.page else write_short(self.cases)
+        return None if self.page else self._document(full=False)
+
+    @property
+    def document(self) -> Document:
+        """All that there is to say."""
+        return self.page or self._document(full=True)
+
+    def _document(self, *, full: bool) -> Document:
+        if not self.is_one_launch:
+            return write_variants(self.runs, full=full)
+        return (write_full if full else write_short)(self.cases, self.failures)
 
     def to_document(self, *, full: bool = False) -> Document:
-        """Return the short explanation, or the *full* one."""
+        """Return the short explanation, or the *full* one with the arithmetic."""
         return self.document if full else self.short or self.document
 
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
         return self.to_document(full=full).to_markdown()
 
+    def table(self) -> pd.DataFrame:
+        """Return a row for each launch on each GPU, with its constexprs and options."""
+        import pandas as pd
+
+        return pd.DataFrame([run.row() for run in self.runs]).convert_dtypes()
+
     def to_dict(self) -> dict[str, Any]:
         """Return records and words, the short and the full, as plain values."""
         short = self.short
         return {
-            "records": [record.to_dict() for record in self.records],
-            "recorded": [recorded.to_dict() for recorded in self.recorded],
+            "records": [run.to_dict() for run in self.runs],
+            "recorded": [one.to_dict() for one in self.recorded] if self.is_one_launch else [],
             "short": None if short is None else short.to_dict(),
             "document": self.document.to_dict(),
         }
 
+    def __repr__(self) -> str:
+        """Return a line that says what was explained."""
+        if not self.runs:
+            return super().__repr__()
+        gpus = ", ".join(dict.fromkeys(run.gpu.key for run in self.runs))
+        fit = f"{len(self.records)} of {len(self.runs)} compile and fit"
+        return f"<{type(self).__name__} of {self.runs[0].kernel} on {gpus}: {fit}>"
 
-def compile_cases(
-    kernel: NamedKernel,
-    problem: Problem,
-    configs: Sequence[tuple[Config, Gpu]],
+
+def explain_asked(asked: Sequence[Asked], compiler: Compiler, **others: Any) -> Explanation:
+    """Return what becomes of *asked*; *others* are further fields of an Explanation.
+
+    Raises what the first launch fails with where all fail.
+    """
+    runs = compile_runs(asked, compiler)
+    if not any(isinstance(run, Record) for run in runs):
+        asked[0].check()
+        with closing(compiler):
+            compile_record(asked[0], compiler)
+    return Explanation(tuple(runs), tuple(asked), compiler, **others)
+
+
+def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
+    """Return what becomes of each of *asked*, compiled together."""
+    refused = [one.why_not() for one in asked]
+    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
+    with closing(compiler):
+        compiled = iter(compiler.compile([one.compilation for one in wanted]))
+    outcomes = [next(compiled) if failure is None else failure for failure in refused]
+    return records_of(asked, outcomes, triton=compiler.environment.triton)
+
+
+def make_cases(
+    asked: Sequence[Asked],
+    records: Sequence[Record],
     compiler: Compiler,
-) -> list[Case]:
-    """Return the case of each launch as *compiler* compiles it."""
-    for config, gpu in configs:
-        check_launch(kernel.kernel, problem, config, gpu)
-    asked = [ask(kernel, problem, config, gpu) for config, gpu in configs]
-    singles = [
-        ask(kernel, problem, dataclasses.replace(config, num_stages=1), gpu).compilation
-        for config, gpu in configs
+    *,
+    triton: str | None = None,
+    measured: Sequence[str] = (),
+) -> tuple[Case, ...]:
+    """Return the case of each of *records*: its neighbours, and of a matrix what was recorded.
+
+    All that they are compared with is compiled together.
+    """
+    made = [
+        Case(record, asked_kernel=one.name, triton=triton)
+        for one, record in zip(asked, records, strict=True)
     ]
-    compiler.compile([one.compilation for one in asked] + singles)
-    return [
-        Case(
-            compile_matrix(kernel, problem, config, gpu, compiler),
-            compiler.resources(single),
-            asked_kernel=kernel.name,
-        )
-        for (config, gpu), single in zip(configs, singles, strict=True)
-    ]
+    wanted: list[tuple[int, Any, Asked]] = []
+    for place, (one, case) in enumerate(zip(asked, made, strict=True)):
+        for name, value in changes(case.record):
+            other = changed(one, name, value)
+            if other is not None:
+                wanted.append((place, (name, value), other))
+        wanted += [(place, named, other) for named, other in wanted_besides(case).items()]
+    runs = compile_runs([other for *_, other in wanted], compiler)
+    found: list[dict[Any, Record | Failed]] = [{} for _ in made]
+    for (place, named, _), run in zip(wanted, runs, strict=True):
+        found[place][named] = run
+    return tuple(
+        _completed(case, one, measure=case.record.gpu.key in measured)
+        for case, one in zip(made, found, strict=True)
+    )
 
 
-def write_document(cases: tuple[Case, ...]) -> Document:
-    """Return the whole explanation of *cases*, which are one kernel and problem on several GPUs."""
-    kernel, problem = cases[0].kernel, cases[0].problem
-    titles = listed([case.title for case in cases])
-    calculations = tuple(case.calculation for case in cases)
+def _completed(case: Case, found: Mapping[Any, Record | Failed], *, measure: bool) -> Case:
+    settings = dict(changes(case.record))
+    neighbours = tuple(
+        Neighbour.of(case.record, *named, run)
+        for named, run in found.items()
+        if named[0] in settings and _told_apart(case.record, run)
+    )
+    single = found.get(("num_stages", 1))
+    if case.record.num_stages == 1:
+        single = case.record
+    case = dataclasses.replace(
+        case,
+        neighbours=neighbours,
+        single_stage=single if isinstance(single, Record) else None,
+    )
+    besides = {
+        named: run
+        for named, run in found.items()
+        if named[0] not in settings and isinstance(run, Record)
+    }
+    return with_alternatives(with_times(case, measure=measure), besides)
+
+
+def _told_apart(record: Record, other: Record | Failed) -> bool:
+    """Tell whether times, where there are any, tell two launches apart."""
+    timed = isinstance(other, Record) and record.prediction and other.prediction
+    return not timed or comparable(record, other)
+
+
+def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
+    """Return the whole explanation of one launch on several GPUs.
+
+    What a kernel of a matrix adds is there where one made the launch.
+    """
+    found, calculations = tuple(cases), tuple(case.calculation for case in cases)
+    of_matrix = all(case.record.matrix is not None for case in cases)
+    planned = all(case.record.plan is not None for case in cases)
+    moved = all(case.record.traffic is not None for case in cases)
+    instead = said_of_each(found, lambda case: tuple(what_instead(case)) if of_matrix else ())
+    tried = what_to_try(cases)
+    sections: tuple[tuple[bool, Callable[[], Section]], ...] = (
+        (True, lambda: Section("", (launch_table(cases),))),
+        (of_matrix, lambda: what_fits(found)),
+        (of_matrix, lambda: what_was_compiled(found)),
+        (True, lambda: the_limits(calculations)),
+        (True, lambda: the_next_step(calculations)),
+        (of_matrix, lambda: the_tutorial(calculations)),
+        (planned, lambda: the_launch(found)),
+        (moved or of_matrix, lambda: the_memory(found)),
+        (planned, lambda: the_duration(found)),
+        (True, lambda: dataclasses.replace(tried, sentences=(*instead, *tried.sentences[:-1]))),
+    )
     return Document(
-        f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on {titles}",
-        tuple(answer_in_short(case) for case in cases),
+        launch_title(cases),
         (
-            what_fits(cases),
-            what_was_compiled(cases),
-            the_limits(calculations),
-            the_next_step(calculations),
-            the_tutorial(calculations),
-            the_launch(cases),
-            the_memory(cases),
-            the_duration(cases),
-            what_to_try(cases),
+            *(answer_in_short(case) for case in cases),
+            *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),
+        tuple(section() for shown, section in sections if shown),
     )
 
 
@@ -146,10 +272,10 @@ def explain(cols: Integer, **asked: Any) -> Explanation: ...
 
 
 @overload
-def explain(cols: None = None, **asked: Any) -> DryRun | ScriptExplanation: ...
+def explain(cols: None = None, **asked: Any) -> Explanation | ScriptExplanation: ...
 
 
-def explain(cols: Integer | None = None, **asked: Any) -> Explanation | DryRun | ScriptExplanation:
+def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptExplanation:
     """Compile a kernel and explain how it sits on each GPU: a matrix's launch, or any.
 
     With *cols* the rest are `explain_matrix`'s arguments; without they are `explain_launch`'s, or
@@ -209,6 +335,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     block_size: Integer | None = None,
     num_warps: Integer | None = None,
     num_stages: Integer | None = None,
+    options: Words = (),
     cache: bool = True,
     measure: bool = False,
     compile_timeout: float | None = COMPILE_TIMEOUT,
@@ -232,6 +359,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
         num_warps: Warps per program.
         num_stages: Stages of the loop over rows.
+        options: Further compiler options: "maxnreg=64".
         cache: Whether to use the store of compiled resources.
         measure: Whether to launch the kernel and time it too, on the first GPU of this machine,
             which must be among those asked for.
@@ -249,29 +377,31 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
     gpus = chosen_gpus(gpu)
     here = gpu_to_measure([one for one, _ in gpus]) if measure else None
-    directory = store_directory() if cache else None
-    maker = Compiler(
-        directory,
+    compiler = Compiler(
+        store_directory() if cache else None,
         triton=triton,
         here={one.target for one, present in gpus if present},
         timeout=compile_timeout,
         retry_failed=retry_failed,
         progress=progress,
     )
-    cases = []
-    with closing(maker) as compiler:
+    with closing(compiler):
         found = found_kernel(kernel, compiler.check_file)
         none_chosen = set(chosen.values()) == {None}
         if found.kernel.function is None and none_chosen and not measure and triton is None:
-            return Explanation((), write_steps(found.kernel, problem, [one for one, _ in gpus]))
+            page = write_steps(found.kernel, problem, [one for one, _ in gpus])
+            return Explanation((), (), compiler, page=page)
         found = chosen_kernel(kernel)
         other_triton = not compiler.environment.is_running
         check_elsewhere(found, other_triton=other_triton, measure=measure)
-        asked = frozenset(knob for knob, value in chosen.items() if value is not None)
-        other = triton if other_triton else None
-        configs = [(chosen_config(found.kernel, problem, one, chosen), one) for one, _ in gpus]
-        for made in compile_cases(found, problem, configs, compiler):
-            case = dataclasses.replace(made, asked=asked, triton=other)
-            case = with_times(case, measure=case.record.gpu is here)
-            cases.append(with_alternatives(case, compiler))
-    return Explanation(tuple(cases))
+    knobs = frozenset(knob for knob, value in chosen.items() if value is not None)
+    asked = []
+    for one, _ in gpus:
+        config = chosen_config(found.kernel, problem, one, chosen)
+        asked.append(ask(found, problem, config, one, read_options(options)).asked_for(knobs))
+    return explain_asked(
+        asked,
+        compiler,
+        measured=() if here is None else (here.key,),
+        triton=triton if other_triton else None,
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from occupancy_lab.explaining.facts import resident_words, waves_words
 from occupancy_lab.inputs import traffic_unknown
-from occupancy_lab.kernel import Grid, load_kernel
+from occupancy_lab.kernel import load_kernel
 from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import compared, count, known, microseconds, said_of_each
 from occupancy_lab.values import Problem, Traffic
@@ -23,48 +24,19 @@ SHOWN_ELEMENTS = 64
 """Elements up to which a blocks launch is shown program by program."""
 
 
-def work_word(case: Case) -> str:
-    """Return what a program does one after the other: rows, blocks, or the kernel's own pieces."""
-    kernel = case.kernel
-    if kernel.work is not None:
-        return "piece"
-    return "block" if kernel.grid is Grid.BLOCKS else "row"
-
-
-def num_programs_words(case: Case) -> str:
-    """Return num_programs, where it is known."""
-    return known(case.record.plan.num_programs)
-
-
-def resident_words(case: Case) -> str:
-    """Return the programs that the GPU holds at once: "8 x 132 = 1056"."""
-    resident = case.record.plan.resident_programs
-    if resident is None:
-        return "not known"
-    programs = case.record.occupancy.programs_per_multiprocessor
-    multiprocessors = case.record.gpu.multiprocessors
-    return f"{programs} x {multiprocessors} = {resident}"
-
-
-def waves_words(case: Case) -> str:
-    """Return the programs launched over those that the GPU holds at once."""
-    waves = case.record.plan.waves
-    return "not known" if waves is None else f"{waves:.2f}"
-
-
 def _tail(case: Case) -> str:
-    plan = case.record.plan
+    plan = case.plan
     if plan.last_round is None or plan.at_once is None:
         return "not known"
     return f"{plan.last_round} of {plan.at_once} ({plan.last_round / plan.at_once:.0%})"
 
 
 def _rows_of_first(case: Case) -> str:
-    if case.record.plan.num_programs is None:
+    if case.plan.num_programs is None:
         return "not known"
     if _taken_in_turns(case):
         return "0 first"
-    work = case.record.plan.work_of(0)
+    work = case.plan.work_of(0)
     shown = ", ".join(str(row) for row in work[:SHOWN_ROWS])
     return f"{shown}, ..." if len(work) > SHOWN_ROWS else shown
 
@@ -72,19 +44,19 @@ def _rows_of_first(case: Case) -> str:
 def _taken_in_turns(case: Case) -> bool:
     """Tell whether the programs take the kernel's own pieces, in an order that it alone knows."""
     kernel = case.kernel
-    return case.record.plan.is_persistent and kernel.work is not None
+    return case.plan.is_persistent and kernel.work is not None
 
 
 def plan_sentence(case: Case) -> str:
     """Say how num_programs comes about."""
-    plan, gpu, word = case.record.plan, case.record.gpu, work_word(case)
+    plan, gpu, word = case.plan, case.record.gpu, case.piece
     multiprocessor = case.architecture.multiprocessor_word
     if plan.resident_programs is None or plan.num_programs is None:
         return (
             f"{gpu.title} is an architecture, not a GPU, so the number of its {multiprocessor}s is"
             " not known: name a GPU to get num_programs."
         )
-    if case.record.plan.is_persistent:
+    if case.plan.is_persistent:
         others = f"{word}s p, p + {plan.num_programs}, ... up to {plan.work - 1}"
         if _taken_in_turns(case):
             others = f"{word} p first, and the programs take the others in turns"
@@ -93,7 +65,7 @@ def plan_sentence(case: Case) -> str:
             f" {plan.num_programs}. Program p takes {others}."
         )
     return (
-        f"One program per {word}: num_programs = {plan.num_programs}, {waves_words(case)} times"
+        f"One program per {word}: num_programs = {plan.num_programs}, {plan.waves or 0:.2f} times"
         " what the GPU holds at once."
     )
 
@@ -105,11 +77,11 @@ def _sentences(case: Case) -> Iterator[str]:
 
 
 def _tutorial_sentence(case: Case) -> Iterator[str]:
-    launched, right = case.record.miscount, case.record.plan.num_programs
+    launched, right = case.record.miscount, case.plan.num_programs
     if launched is None or right is None:
         return
     if launched > right:
-        what = f"they wait until others have done all their {work_word(case)}s"
+        what = f"they wait until others have done all their {case.piece}s"
         if not case.record.runs(launched):
             what = "the driver refuses that, as programs that wait for each other must all fit"
         yield (
@@ -124,7 +96,7 @@ def _tutorial_sentence(case: Case) -> Iterator[str]:
 
 
 def _tail_sentence(case: Case) -> Iterator[str]:
-    plan, word = case.record.plan, work_word(case)
+    plan, word = case.plan, case.piece
     if plan.rounds is None or plan.last_round is None or plan.at_once is None:
         return
     if plan.rounds == 1:
@@ -163,12 +135,12 @@ def _program_tables(case: Case) -> tuple[Table, ...]:
 
 def the_launch(cases: tuple[Case, ...]) -> Section:
     """Explain how many programs are launched, in how many rounds, and who does which rows."""
-    word = work_word(cases[0])
+    word = cases[0].piece
     rows = compared(
         cases,
         (
             ("programs at once", resident_words),
-            ("num_programs", num_programs_words),
+            ("num_programs", lambda case: known(case.plan.num_programs)),
             ("waves of programs", waves_words),
             (f"{word}s in the last round", _tail),
             (f"{word}s of program 0", _rows_of_first),

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.any_launch import (
-    first_sentence,
-    launch_rows,
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.dry_run import explain_launch
+from occupancy_lab.explaining.duration import time_sentence, why_no_time
+from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.facts import (
+    compared_facts,
     number_headers,
     numbers,
     setting,
     settings_of,
-    time_sentence,
-    varying,
-    why_no_time,
-    write_variants,
+    told,
 )
-from occupancy_lab.explaining.dry_run import DryRun, explain_launch
 from occupancy_lab.explaining.neighbours import predicted_us
+from occupancy_lab.explaining.variants import first_sentence, varying, write_variants
 from occupancy_lab.sweeping.run import NOT_WRITTEN, Swept
 from occupancy_lab.table.columns import kinds_of
 from occupancy_lab.table.view import FORMS, columns_of
@@ -72,13 +72,11 @@ def compare_launches(**asked: Any) -> ComparedLaunches:
             f" {len(run.runs)}; `sweep` lists more"
         )
         raise InputError(msg)
-    return ComparedLaunches(run.runs, run.launcher, run.function)
+    return ComparedLaunches(run.runs, run.asked, run.compiler)
 
 
-class ComparedLaunches(DryRun):
+class ComparedLaunches(Explanation):
     """Launches side by side: what differs, and what is alike."""
-
-    __slots__ = ()
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return what differs; *full* changes nothing."""
@@ -87,7 +85,8 @@ class ComparedLaunches(DryRun):
         knobs = varying([{**settings_of(run), "GPU": run.gpu.key} for run in self.runs])
         settings = [{**settings_of(run), "GPU": run.gpu.title} for run in records]
         names = [", ".join(setting(one, knob) for knob in knobs) for one in settings]
-        rows = launch_rows(records)
+        cases = [Case(record) for record in records]
+        rows = told(cases, compared_facts(cases))
         differing = tuple(row for row in rows if len(records) == 1 or len(set(row[1:])) > 1)
         alike = [row[0] for row in rows if len(set(row[1:])) == 1 and row[1] != "-"]
         headers = ("", *names)
@@ -116,14 +115,14 @@ def tune_launches(top: int = 5, **asked: Any) -> RankedLaunches:
         msg = f"{why}; `sweep` lists these launches without a time"
         raise InputError(msg)
     others = [one for one in run.runs if getattr(one, "prediction", None) is None]
-    return RankedLaunches((*ranked, *others), run.launcher, run.function, top)
+    return RankedLaunches((*ranked, *others), run.asked, run.compiler, top=top)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankedLaunches(DryRun):
+@dataclass(frozen=True, repr=False)
+class RankedLaunches(Explanation):
     """Launches by their predicted time, and after them those without one."""
 
-    top: int
+    top: int = 5
     """The most that the ranking has of each GPU."""
 
     def to_document(self, *, full: bool = False) -> Document:

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
-from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.explaining.any_launch import NUMBERS, number_headers, numbers
-from occupancy_lab.explaining.dry_run import DryRun, Launcher
+from occupancy_lab.errors import CompileError, DoesNotFitError, InputError
+from occupancy_lab.explaining.dry_run import asked_of
+from occupancy_lab.explaining.explanation import Explanation, explain_asked
+from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
 from occupancy_lab.explaining.neighbours import first_of, have_times
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
@@ -30,14 +32,14 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch
-    from occupancy_lab.values import Resources
+    from occupancy_lab.values import Failure, Resources
 
     LaunchError = CompileError | DoesNotFitError
 
 
 def script_runs(
     script: Script,
-) -> Iterator[tuple[ScriptLaunch, DryRun | LaunchError]]:
+) -> Iterator[tuple[ScriptLaunch, Explanation | LaunchError]]:
     """Return the first launch of each launch line that *script* came by, and the line's dry run.
 
     The script must be open while an explanation is made: its process compiles the neighbours. Of a
@@ -50,9 +52,8 @@ def script_runs(
         function = _stand_in(first.bound)
         found = [Variant(function, one.bound.launch, one.tuned) for one in launches.values()]
         compiler: Any = _ScriptCompiler(script, launches)
-        launcher = Launcher([(script.gpu, False)], compiler)
         try:
-            yield first, launcher.run(found)
+            yield first, explain_asked(asked_of(found, [script.gpu]), compiler)
         except (CompileError, DoesNotFitError) as error:
             yield first, error
 
@@ -82,8 +83,15 @@ class _ScriptCompiler:
     def close(self) -> None:
         """Do nothing: the script ends its process."""
 
-    def compile(self, _wanted: Sequence[Compilation]) -> None:
-        """Do nothing: there is one process."""
+    def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
+        """Return what each of *wanted* takes, or why it does not compile."""
+        return [self._outcome(one) for one in wanted]
+
+    def _outcome(self, wanted: Compilation) -> Resources | Failure:
+        try:
+            return self.resources(wanted)
+        except (CompileError, InputError) as error:
+            return failure_of(error)
 
     def resources(self, wanted: Compilation) -> Resources:
         """Return what *wanted* takes: one of the script's, or one with other keywords."""
@@ -112,7 +120,7 @@ class ScriptLine:
 
     first: ScriptLaunch
     """Its first launch."""
-    run: DryRun | LaunchError
+    run: Explanation | LaunchError
     """What became of its launches."""
     gpu: Gpu
 
@@ -133,9 +141,9 @@ class ScriptExplanation(Answer):
     """Why launches of its threads and of further processes may be missing."""
 
     @property
-    def runs(self) -> tuple[DryRun, ...]:
+    def runs(self) -> tuple[Explanation, ...]:
         """What became of each launch line that compiles."""
-        return tuple(line.run for line in self.lines if isinstance(line.run, DryRun))
+        return tuple(line.run for line in self.lines if isinstance(line.run, Explanation))
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the table of all launch lines and, of few or with *full*, each explanation."""
@@ -195,8 +203,8 @@ class ScriptExplanation(Answer):
         }
 
 
-def _plain_run(run: DryRun | LaunchError, pages: Iterator[Document]) -> dict[str, Any]:
-    if isinstance(run, DryRun):
+def _plain_run(run: Explanation | LaunchError, pages: Iterator[Document]) -> dict[str, Any]:
+    if isinstance(run, Explanation):
         rows = [one.to_dict() for one in run.runs]
         return {"rows": rows, "reason": None, "document": next(pages).to_dict()}
     return {"rows": [], "reason": str(run), "document": None}
@@ -212,7 +220,7 @@ def _configurations(lines: Iterable[ScriptLine]) -> str:
     """Say which of a line's configurations its row shows on each GPU; "" where it has one only."""
     words = {}
     for line in lines:
-        if isinstance(line.run, DryRun) and len(line.run.runs) > 1:
+        if isinstance(line.run, Explanation) and len(line.run.runs) > 1:
             warps = f"{line.gpu.architecture.warp_word}s"
             which = f"with least local memory and then most {warps} resident"
             if have_times(line.run.records):
@@ -226,7 +234,7 @@ def _configurations(lines: Iterable[ScriptLine]) -> str:
 def _row(line: ScriptLine) -> tuple[str, ...]:
     """Return the row of a launch line, of several configurations that which comes first."""
     first, run = line.first, line.run
-    if not isinstance(run, DryRun):
+    if not isinstance(run, Explanation):
         return (line.gpu.key, str(first.times), *["-"] * (NUMBERS + 2))
     record = first_of(run.records)
     waves = None if record.plan is None else record.plan.waves
@@ -240,7 +248,7 @@ def _row(line: ScriptLine) -> tuple[str, ...]:
 
 
 def _failure(line: ScriptLine) -> str:
-    if isinstance(line.run, DryRun):
+    if isinstance(line.run, Explanation):
         return ""
     name, place = line.first.bound.kernel, line.first.place
     return f"{literal(name)}, {literal(place)}: {literal(str(line.run))}."
@@ -273,6 +281,6 @@ def explain_script(
             faults |= dict.fromkeys(script.faults)
             for first, run in script_runs(script):
                 lines.append(ScriptLine(first, run, one))
-                if isinstance(run, DryRun):
+                if isinstance(run, Explanation):
                     pages.append(run.to_document())
     return ScriptExplanation(name, tuple(lines), tuple(stopped), tuple(pages), tuple(faults))

@@ -1,40 +1,29 @@
-"""An explanation of one screen: the launch, its limits, and what to do; and a short glossary."""
+"""An explanation of one screen: the launch, its limits, and what to try; and a short glossary."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.advice import three_to_try, what_instead
-from occupancy_lab.explaining.duration import (
-    copy_words,
-    predicted_words,
-    recorded_words,
-    unknown_sentence,
-)
-from occupancy_lab.explaining.launch import resident_words, work_word
+from occupancy_lab.explaining.advice import what_instead, what_to_try
+from occupancy_lab.explaining.duration import time_sentence
+from occupancy_lab.explaining.facts import launch_facts, launched_words, told
 from occupancy_lab.explaining.limits import held_in_short, step_sentences
 from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.words import compared, listed, microseconds, resource_word, said_of_each
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.words import listed, resource_word, said_of_each
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.record import Failed
     from occupancy_lab.values import Limit
 
 FULL, EMPTY = "█", "░"
 """What a bar is made of; `printing` has what stands for them where an encoding lacks them."""
 BAR = 6
 """Characters of a bar."""
-BOUNDS = {
-    "launch": "launch (starting programs)",
-    "latency": "latency (of loads)",
-    "issue": "issue (of instructions)",
-    "bandwidth": "bandwidth (of memory)",
-    "tail": "tail (first and last {work}s)",
-}
-"""What takes longest by itself, by the name of the part."""
 WORDS = {
     "program": "what Triton launches: a thread block on NVIDIA, a workgroup on AMD.",
     "SM, CU, WGP": (
@@ -158,99 +147,47 @@ def glossary() -> Document:
     return Document("Words", tuple(f"**{term}**: {meaning}" for term, meaning in WORDS.items()), ())
 
 
-def write_short(cases: tuple[Case, ...]) -> Document:
-    """Return the explanation of *cases* that fits a screen."""
-    kernel, problem = cases[0].kernel, cases[0].problem
+def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
+    """Return the explanation that fits a screen of one launch on one or several GPUs.
+
+    *failures* are the GPUs on which it has no record.
+    """
+    found = tuple(cases)
     return Document(
-        f"{kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}, on"
-        f" {listed([case.title for case in cases])}",
-        tuple(f"{held_in_short(case.calculation, case.title)}." for case in cases),
+        launch_title(cases),
         (
-            Section("", (_launch_table(cases),), _instead(cases)),
+            *(f"{held_in_short(case.calculation, case.title)}." for case in cases),
+            *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
+        ),
+        (
+            Section("", (launch_table(cases),), said_of_each(found, _sentences)),
             limits_with_bars(tuple(case.calculation for case in cases)),
-            Section(
-                "What to try",
-                (),
-                (
-                    *three_to_try(cases),
-                    "`--full` has the arithmetic, memory and stages; `--words` explains the terms.",
-                ),
-            ),
+            what_to_try(cases),
         ),
     )
 
 
-def _instead(cases: tuple[Case, ...]) -> tuple[str, ...]:
-    def sentences(case: Case) -> tuple[str, ...]:
-        if case.record.prediction is None:
-            return (unknown_sentence(case),)
-        return tuple(what_instead(case))
-
-    return said_of_each(cases, sentences)
+def launch_title(cases: Sequence[Case]) -> str:
+    """Return what is explained: the launch and the GPUs."""
+    return f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}"
 
 
-def _origin(case: Case, knob: str) -> str:
-    if knob in case.asked:
-        return "asked"
-    return "the tutorial's" if case.kernel_name == TUTORIAL_KERNEL else "the kernel's default"
+def launch_table(cases: Sequence[Case]) -> Table:
+    """Return what there is to say of the launches side by side."""
+    headers = ("the launch", *(case.title for case in cases))
+    return Table(headers, told(cases, launch_facts(cases)), prose=True)
 
 
-def _knob(case: Case, knob: str) -> str:
-    return f"{getattr(case.config, knob)}, {_origin(case, knob)}"
-
-
-def _programs(case: Case) -> str:
-    plan = case.record.plan
-    if plan.num_programs is None:
-        return "not known"
-    if not case.record.plan.is_persistent:
-        return f"{plan.num_programs}, one per {work_word(case)}"
-    if plan.resident_programs == plan.num_programs:
-        return f"{resident_words(case)}, GPU full"
-    return f"{plan.num_programs}, one per {work_word(case)}"
-
-
-def _registers(case: Case) -> str:
-    resources = case.record.resources
-    spills = f", {resources.local_bytes} B in local memory" if resources.local_bytes else ""
-    return f"{resources.n_regs}{spills} (Triton {case.record.triton_version})"
-
-
-def bound_words(case: Case) -> str:
-    """Return what bounds the launch and its time, "tail (...), 9.62 us"; "-" where not known."""
-    prediction = case.record.prediction
-    if prediction is None:
-        return "-"
-    words = BOUNDS[prediction.bound].format(work=work_word(case))
-    return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
-
-
-def _measured_words(case: Case) -> str:
-    now = case.record.measurement
-    if now is None:
-        return "-"
-    return now.status if now.us is None else microseconds(now.us)
-
-
-def _launch_table(cases: tuple[Case, ...]) -> Table:
-    rows = compared(
-        cases,
-        (
-            ("BLOCK_SIZE", lambda case: _knob(case, "block_size")),
-            ("num_warps", lambda case: _knob(case, "num_warps")),
-            ("num_stages", lambda case: _knob(case, "num_stages")),
-            ("num_programs", _programs),
-            ("registers per thread", _registers),
-            ("shared memory", lambda case: f"{case.record.resources.shared} B per program"),
-            ("predicted time", predicted_words),
-            ("bound by", bound_words),
-            ("measured now", _measured_words),
-            ("recorded time", recorded_words),
-            ("of a plain copy's speed", copy_words),
-        ),
-    )
-    rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-    return Table(("the launch", *(case.title for case in cases)), rows, prose=True)
+def _sentences(case: Case) -> Iterator[str]:
+    if case.record.plan is None:
+        yield "How many programs are launched is not known: no grid is given."
+    found = case.calculation.clusters
+    if found is not None:
+        whole = "; ".join(found.steps) or found.source
+        yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
+    if case.record.matrix is not None and case.record.prediction is not None:
+        yield from what_instead(case)
+    yield time_sentence(case.record)
 
 
 def bar(share: float) -> str:

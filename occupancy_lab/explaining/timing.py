@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.case import ROW_KERNELS
-from occupancy_lab.explaining.launch import megabytes, work_word
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.explaining.launch import megabytes
+from occupancy_lab.explaining.neighbours import sees_stages
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.words import (
@@ -24,15 +22,10 @@ from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import TypeAlias
+    from collections.abc import Iterator, Mapping
 
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.launch import Launch
-    from occupancy_lab.values import Config, LaunchPlan, Prediction, Resources
-
-    WantedLaunch: TypeAlias = tuple[Launch, Resources, int | None]
-    """What is predicted, with so many programs per multiprocessor; None: as many as fit."""
+    from occupancy_lab.values import Prediction, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,60 +79,37 @@ def timing(case: Case) -> Timing | None:
         return None
     programs = case.record.occupancy.programs_per_multiprocessor
     more = case.calculation.next_programs
-    seen = sees_stages(case.config, case.record.resources)
-    wanted = {
-        "more_programs": None if more is None or all_at_once(case) else _with_programs(case, more),
-        "one_fewer": _with_programs(case, programs - 1) if programs > 1 else None,
-        "single_stage": _with_single_stage(case) if seen else None,
-        "row_programs": _with_row_programs(case) if seen else None,
+    seen = sees_stages(case.record)
+    single = case.single_stage if seen and case.record.num_stages > 1 else None
+    persistent = case.plan.is_persistent
+    estimated = _estimated_rows(case) if seen and case.row_kernel is None else None
+    planned = {
+        "more_programs": None if more is None or all_at_once(case) else case.record.resident(more),
+        "one_fewer": case.record.resident(programs - 1) if programs > 1 else None,
+        "row_programs": estimated,
     }
-    launches = {name: launch for name, launch in wanted.items() if launch is not None}
-    found = zip(launches, predicted_launches(case, launches.values()), strict=True)
-    predicted = dict.fromkeys(wanted) | {name: one for name, (_, one) in found}
-    return Timing(case, prediction, more, **predicted, tutorial=case.record.tutorial_prediction)
-
-
-def sees_stages(config: Config, resources: Resources) -> bool:
-    """Tell whether the prediction of a launch sees all that its stages load ahead."""
-    flat = config.num_stages == 1 or resources.loop_instructions is None
-    return flat or bool(resources.async_copies)
+    found = dict(zip(planned, predict([*planned.values()], case.record.gpu), strict=True))
+    if seen and case.row_kernel is not None:
+        found["row_programs"] = case.row_kernel.prediction
+    found["single_stage"] = single.prediction if single is not None and persistent else None
+    return Timing(case, prediction, more, **found, tutorial=case.record.tutorial_prediction)
 
 
 def all_at_once(case: Case) -> bool:
     """Tell whether every row (or block) has a program from the start."""
-    plan = case.record.plan
+    plan = case.plan
     return plan.resident_programs is not None and plan.resident_programs >= plan.work
 
 
-def _with_programs(case: Case, programs: int) -> WantedLaunch:
-    record = case.record
-    return record.launch, record.resources, programs
-
-
-def _with_single_stage(case: Case) -> WantedLaunch | None:
-    if not case.record.plan.is_persistent or case.config.num_stages == 1:
+def _estimated_rows(case: Case) -> PlannedLaunch | None:
+    """Return the launch with its loop opened, a program for each piece; None where it has none."""
+    single = case.single_stage
+    without_loop = None if single is None else opened(single.resources)
+    if not case.plan.is_persistent or case.piece == "piece" or without_loop is None:
         return None
-    return _single_stage(case.record.launch), case.single_stage, None
-
-
-def _single_stage(launch: Launch) -> Launch:
-    return dataclasses.replace(launch, keywords={**launch.keywords, "num_stages": 1})
-
-
-def _with_row_programs(case: Case) -> WantedLaunch | None:
-    kernel, without_loop = case.kernel, opened(case.single_stage)
-    launch = _single_stage(case.record.launch)
-    if case.row_kernel is not None:
-        return launch_of_rows(case), case.row_kernel, None
-    if not case.record.plan.is_persistent or kernel.work is not None or without_loop is None:
-        return None
-    return dataclasses.replace(launch, grid=(case.record.plan.work,)), without_loop, None
-
-
-def launch_of_rows(case: Case) -> Launch:
-    """Return the launch of the kernel that does the same with one program per row, in one stage."""
-    rows = load_kernel(ROW_KERNELS[str(case.kernel_name)])
-    return rows.launch(case.problem, dataclasses.replace(case.config, num_stages=1))
+    work, gpu = case.record.launch.work, case.record.gpu
+    fits = occupancy(without_loop, gpu.architecture).programs_per_multiprocessor
+    return PlannedLaunch.of((case.plan.work,), work, 1, without_loop, fits, gpu)
 
 
 def opened(resources: Resources) -> Resources | None:
@@ -151,28 +121,6 @@ def opened(resources: Resources) -> Resources | None:
     if around is None or in_loop is None:
         return None
     return resources.replace(instructions=in_loop + around // 2, loop_instructions=None)
-
-
-def predicted_launches(
-    case: Case, launches: Iterable[WantedLaunch]
-) -> list[tuple[LaunchPlan | None, Prediction | None]]:
-    """Return the plan and the prediction of launches on the GPU of *case*.
-
-    As many programs are resident as fit, or as a launch says.
-    """
-    gpu, planned = case.record.gpu, []
-    for launch, resources, given in launches:
-        fits = given
-        if fits is None:
-            fits = occupancy(resources, gpu.architecture).programs_per_multiprocessor
-        stages = int(str(launch.keywords.get("num_stages", 1)))
-        one = PlannedLaunch.of(launch.grid, launch.work, stages, resources, fits, gpu)
-        planned.append(one)
-    predicted = predict(planned, gpu)
-    return [
-        (None if one is None else one.plan, found)
-        for one, found in zip(planned, predicted, strict=True)
-    ]
 
 
 def bound_sentence(timing: Timing) -> str:
@@ -189,7 +137,7 @@ def bound_sentence(timing: Timing) -> str:
 
 
 def _launch_reason(timing: Timing, us: str) -> str:
-    programs = count(timing.case.record.plan.num_programs or 0, "program")
+    programs = count(timing.case.plan.num_programs or 0, "program")
     return (
         f"The launch bounds it: starting {programs}, setting them up and coming to an end takes"
         f" {us} by itself, whatever they do. The more work in one launch, the less that matters."
@@ -201,7 +149,7 @@ def _latency_reason(timing: Timing, us: str) -> str:
     mp, fits = case.architecture.multiprocessor_word, case.record.occupancy
     if all_at_once(case):
         return (
-            f"Latency bounds it: every {work_word(case)} is under way from the start, and what is"
+            f"Latency bounds it: every {case.piece} is under way from the start, and what is"
             f" left is one after the other, a load, the work on it and a store: {us} by itself."
         )
     programs = f"with {count(fits.programs_per_multiprocessor, 'program')} per {mp}"
@@ -216,12 +164,12 @@ def _latency_reason(timing: Timing, us: str) -> str:
 def _issue_reason(timing: Timing, us: str) -> str:
     case = timing.case
     record, mp = case.record, case.architecture.multiprocessor_word
-    resources, warps = record.resources, count(case.config.num_warps, case.architecture.warp_word)
-    looped = record.plan.is_persistent and resources.loop_instructions is not None
+    resources, warps = record.resources, count(record.num_warps, case.architecture.warp_word)
+    looped = case.plan.is_persistent and resources.loop_instructions is not None
     instructions = resources.loop_instructions if looped else resources.instructions
     return (
         f"Issue bounds it: {article(mp)} {mp} issues {instructions} instructions for each of"
-        f" {warps} a {work_word(case)}; that and moving their data inside the {mp} take {us}"
+        f" {warps} a {case.piece}; that and moving their data inside the {mp} take {us}"
         " by themselves."
     )
 
@@ -235,8 +183,8 @@ def _bandwidth_reason(timing: Timing, us: str) -> str:
 
 def _tail_reason(timing: Timing, us: str) -> str:
     case = timing.case
-    plan, mps = case.record.plan, case.record.gpu.multiprocessors
-    mp, word = case.architecture.multiprocessor_word, work_word(case)
+    plan, mps = case.plan, case.record.gpu.multiprocessors
+    mp, word = case.architecture.multiprocessor_word, case.piece
     return (
         f"The tail bounds it: with {count(plan.work, word)} on {mps} {mp}s, the first loads before"
         f" anything can be computed, the last {word}s while the memory is idle, and the {mp}s that"
@@ -258,7 +206,7 @@ def programs_sentences(timing: Timing) -> Iterator[str]:
     fits, word = case.record.occupancy, case.architecture.multiprocessor_word
     if all_at_once(case):
         yield (
-            f"More resident programs would not help: each {work_word(case)} has a program from the"
+            f"More resident programs would not help: each {case.piece} has a program from the"
             " start."
         )
     if timing.more is None and not all_at_once(case):
@@ -357,7 +305,7 @@ def reason(
         return ""
     _, _, part, changed = max(enough, key=lambda gain: (gain[1], gain[0]))
     against = f"{microseconds(changed.us)} against {microseconds(part.us)}"
-    because = reasons[part.name, sign].format(work=work_word(timing.case))
+    because = reasons[part.name, sign].format(work=timing.case.piece)
     return f"{because}: {part.name} {against}"
 
 
@@ -389,8 +337,8 @@ STAGES_REASONS = {
 
 def unseen_stages(case: Case) -> Iterator[str]:
     """Say where the prediction does not see what num_stages does."""
-    stages, shared = case.config.num_stages, case.architecture.shared_word
-    seen = sees_stages(case.config, case.record.resources)
+    stages, shared = case.record.num_stages, case.architecture.shared_word
+    seen = sees_stages(case.record)
     if case.record.prediction is not None and not seen:
         yield (
             f"The prediction does not see what num_stages {stages} loads ahead: the loop has no"
@@ -401,15 +349,15 @@ def unseen_stages(case: Case) -> Iterator[str]:
 def stages_sentences(timing: Timing) -> Iterator[str]:
     """Say what num_stages does to the time here."""
     case, single = timing.case, timing.single_stage
-    stages, shared = case.config.num_stages, case.architecture.shared_word
-    if not case.record.plan.is_persistent or stages == 1:
+    stages, shared = case.record.num_stages, case.architecture.shared_word
+    if not case.plan.is_persistent or stages == 1:
         return
-    if not sees_stages(case.config, case.record.resources):
+    if not sees_stages(case.record):
         yield from unseen_stages(case)
         return
     times = _times(case, timing, "single_stage")
     against = "" if single is None else f" With num_stages 1, {times}."
-    yield stages_words(stages, shared, work_word(case)) + against
+    yield stages_words(stages, shared, case.piece) + against
 
 
 def stages_words(stages: int, shared: str, word: str = "row") -> str:
@@ -435,5 +383,5 @@ def tutorial_sentences(case: Case, timing: Timing | None) -> Iterator[str]:
     if times:
         yield (
             f"With the tutorial's {case.record.miscount} programs instead of"
-            f" {case.record.plan.num_programs}, {times}."
+            f" {case.plan.num_programs}, {times}."
         )

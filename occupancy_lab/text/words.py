@@ -191,10 +191,8 @@ def basis_sentence(gpu: Gpu, words: str, *, calibrated: bool, error: float | Non
         return f"Predictions for {gpu.title} rest on {words}; no {gpu.title} was calibrated."
     unconfirmed = "AMD GPU" if gpu.vendor == "AMD" else gpu.title
     return (
-        f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them. Take"
-        f" each time as{error_words(error)} at the least, and do not rank launches that differ by"
-        " less: nine in ten predictions for an H100, not calibrated either, came so close, and nine"
-        " in ten ratios of two."
+        f"Predictions for {gpu.title} rest on {words}; no {unconfirmed} has confirmed them: take"
+        f" each time as{error_words(error)} at the least."
     )
 
 

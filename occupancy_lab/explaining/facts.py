@@ -1,0 +1,336 @@
+"""What a page says of a launch in one cell: each fact once, with its name and its form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.options import KNOBS, NAMES
+from occupancy_lab.text.document import literal
+from occupancy_lab.text.words import (
+    compared,
+    count,
+    known,
+    limiter_words,
+    microseconds,
+    percent,
+    prediction_words,
+    resource_word,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from occupancy_lab.explaining.case import Case
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.record import Failed, Record
+    from occupancy_lab.values import Measurement
+
+    Fact = tuple[str, Callable[[Case], str]]
+    """What it is called, and what is said of a launch; "-" where there is nothing to say."""
+
+BOUNDS = {
+    "launch": "launch (starting programs)",
+    "latency": "latency (of loads)",
+    "issue": "issue (of instructions)",
+    "bandwidth": "bandwidth (of memory)",
+    "tail": "tail (first and last {work}s)",
+}
+"""What takes longest by itself, by the name of the part."""
+
+
+def setting(settings: dict[str, Any], name: str) -> str:
+    """Return the value of a constexpr or an option as a cell; "-" where there is none."""
+    value = settings.get(name, "-")
+    return literal(repr(value) if value == "" else str(value))
+
+
+def settings_of(run: Record | Failed) -> dict[str, Any]:
+    """Return what a launch is set with, by name: a matrix's knobs, or constexprs and options."""
+    if run.matrix is not None:
+        config = run.matrix.config
+        knobs = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        return {"BLOCK_SIZE": config.block_size, **knobs, **run.matrix.options}
+    constexprs = {name: run.arguments[name] for name in run.arguments if name in run.constexprs}
+    return {**constexprs, **run.options}
+
+
+def launched_words(run: Record | Failed) -> str:
+    """Return what is launched: the kernel, and its matrix or its grid."""
+    if run.matrix is not None:
+        problem = run.matrix.problem
+        return f"{run.matrix.kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}"
+    grid = run.launch.grid
+    return literal(run.kernel) + ("" if grid is None else f", grid {' x '.join(map(str, grid))}")
+
+
+def resource_words(gpus: Iterable[Gpu], resource: str) -> str:
+    """Return what the vendors of *gpus* call a resource: "registers, VGPRs"."""
+    return ", ".join(dict.fromkeys(resource_word(gpu.vendor, resource) for gpu in gpus))
+
+
+def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
+    """Return what there is to say of the launches of *cases* side by side, in its order."""
+    gpus = [case.record.gpu for case in cases]
+    names = dict.fromkeys(
+        name for case in cases for name in settings_of(case.record) if name not in NAMES
+    )
+    return (
+        *((literal(name), _Setting(name)) for name in names),
+        ("num_warps", _warps),
+        ("num_stages", lambda case: _knob(case, "num_stages")),
+        ("compiler options", _options),
+        ("programs", _programs),
+        ("waves of programs", waves_words),
+        (f"{resource_words(gpus, 'registers')} per thread", _registers),
+        ("local memory", _local_memory),
+        (resource_words(gpus, "shared"), _shared),
+        ("loads, stores of a thread", _accesses),
+        ("tensor cores", _tensor_cores),
+        ("tensor memory", _tensor_memory),
+        ("predicted time", predicted_words),
+        ("bound by", bound_words),
+        ("measured now", _measured_words),
+        ("recorded time", recorded_words),
+        ("of a plain copy's speed", copy_words),
+    )
+
+
+def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
+    """Return what sets launches apart that are compared: `launch_facts`, and what fits."""
+    facts = launch_facts(cases)
+    place = [name for name, _ in facts].index("local memory")
+    return (
+        ("target", lambda case: case.record.gpu.target.name),
+        ("kernel", lambda case: literal(case.record.kernel)),
+        *facts[:place],
+        ("SGPRs per wave", lambda case: _or_dash(case.record.resources.sgprs)),
+        ("named barriers", lambda case: _or_dash(case.record.resources.barriers)),
+        *facts[place : place + 2],
+        ("programs at once", lambda case: programs_words(case.calculation)),
+        ("limiter", lambda case: limiter_words(case.calculation)),
+        ("occupancy", lambda case: occupancy_words(case.calculation)),
+        *facts[place + 2 :],
+    )
+
+
+def told(cases: Sequence[Case], facts: Iterable[Fact]) -> tuple[tuple[str, ...], ...]:
+    """Return the rows of a table of *facts* with a column per case, without those of no case."""
+    rows = compared(tuple(cases), tuple(facts))
+    return tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
+
+
+class _Setting:
+    """The value of one setting, and where it is from."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, case: Case) -> str:
+        value = setting(settings_of(case.record), self._name)
+        if case.record.matrix is None or self._name != "BLOCK_SIZE":
+            return value
+        return f"{value}, {_origin(case, 'block_size')}"
+
+
+def _origin(case: Case, knob: str) -> str:
+    if case.record.matrix is None:
+        return "asked" if knob in case.record.options else "Triton's default"
+    if knob in case.record.matrix.asked:
+        return "asked"
+    return "the tutorial's" if case.kernel_name == TUTORIAL_KERNEL else "the kernel's default"
+
+
+def _knob(case: Case, name: str) -> str:
+    record = case.record
+    if record.matrix is None and name not in {*record.options, *record.usual_options}:
+        return "-"
+    return f"{getattr(record, name)}, {_origin(case, name)}"
+
+
+def _warps(case: Case) -> str:
+    words, launched = _knob(case, "num_warps"), case.record.resources.num_warps
+    if words == "-" or case.record.num_warps == launched:
+        return words
+    return f"{words}; {launched} launched, as the kernel is specialized by warp"
+
+
+def _options(case: Case) -> str:
+    asked = case.record.options if case.record.matrix is None else case.record.matrix.options
+    others = {name: value for name, value in asked.items() if name not in KNOBS}
+    return ", ".join(f"{name} {literal(str(value))}" for name, value in others.items()) or "-"
+
+
+def _programs(case: Case) -> str:
+    plan = case.record.plan
+    if plan is None:
+        return "-"
+    if plan.num_programs is None:
+        return "not known"
+    if plan.is_persistent and plan.resident_programs == plan.num_programs:
+        return f"{resident_words(case)}, GPU full"
+    each = "" if case.piece == "program" else f", one per {case.piece}"
+    if plan.is_persistent or plan.resident_programs is None:
+        return f"{plan.num_programs}{each}"
+    return f"{plan.num_programs}{each}; {plan.resident_programs} run at once"
+
+
+def resident_words(case: Case) -> str:
+    """Return the programs that the GPU holds at once: "8 x 132 = 1056"."""
+    resident, calculation = case.calculation.resident_programs, case.calculation
+    if resident is None:
+        return "not known"
+    if calculation.clusters is not None:
+        return str(resident)
+    programs = calculation.occupancy.programs_per_multiprocessor
+    return f"{programs} x {case.record.gpu.multiprocessors} = {resident}"
+
+
+def waves_words(case: Case) -> str:
+    """Return the programs launched over those that the GPU holds at once, and the tail."""
+    plan = case.record.plan
+    if plan is None or plan.waves is None:
+        return "-"
+    whole, rest = divmod(plan.num_programs or 0, plan.resident_programs or 1)
+    if not whole:
+        return f"{plan.waves:.2f}: all {plan.num_programs} run at once, {percent(plan.waves)} full"
+    if not rest:
+        return f"{whole}, each full"
+    tail = percent(rest / (plan.resident_programs or 1))
+    return f"{plan.waves:.2f}: {whole} full, then a tail of {tail}"
+
+
+def _registers(case: Case) -> str:
+    resources = case.record.resources
+    parts = f", {resources.agprs} of them AGPRs" if resources.agprs else ""
+    return f"{resources.n_regs}{parts} (Triton {case.record.triton_version})"
+
+
+def _local_memory(case: Case) -> str:
+    found = case.record.resources.local_bytes
+    return "-" if found is None else f"{found} B per thread" if found else "none"
+
+
+def _shared(case: Case) -> str:
+    resources = case.record.resources
+    static = f" and {resources.static_shared} B static" if resources.static_shared else ""
+    pipeline = ""
+    if resources.pipeline_shared:
+        pipeline = f", {resources.pipeline_shared} B of it for data under way"
+    return f"{resources.shared} B{static} per program{pipeline}"
+
+
+def _accesses(case: Case) -> str:
+    resources = case.record.resources
+    widest = (resources.load_bytes, resources.store_bytes)
+    if resources.instructions is None and None in widest:
+        return "-"
+    return ", ".join("none" if width is None else f"{width} B at most" for width in widest)
+
+
+def _tensor_cores(case: Case) -> str:
+    number = case.record.resources.tensor_instructions
+    if not number:
+        return "-"
+    once = case.record.resources.loop_instructions is None
+    return f"{count(number, 'instruction')} per warp{'' if once else ' and pass of a loop'}"
+
+
+def _tensor_memory(case: Case) -> str:
+    columns = case.record.resources.tensor_memory
+    return f"{columns} columns per program" if columns else "-"
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def predicted_words(case: Case) -> str:
+    """Return what `predicted` does of the launch of *case*."""
+    return predicted(case.record)
+
+
+def predicted(record: Record) -> str:
+    """Return the predicted time and its bandwidth, or the least there can be; "-" for neither."""
+    prediction, least = record.prediction, record.least_us
+    if prediction is not None:
+        return prediction_words(prediction)
+    return "-" if least is None else f"{microseconds(least)} or more"
+
+
+def bound_words(case: Case) -> str:
+    """Return what bounds the launch and its time, "tail (...), 9.62 us"; "-" where not known."""
+    prediction = case.record.prediction
+    if prediction is None:
+        return "-"
+    words = BOUNDS[prediction.bound].format(work=case.piece)
+    return f"{words}, {microseconds(prediction.part(prediction.bound).us)}"
+
+
+def _measured_words(case: Case) -> str:
+    now = case.record.measurement
+    if now is None:
+        return "-"
+    return now.status if now.us is None else microseconds(now.us)
+
+
+def time_words(case: Case, measurement: Measurement | None) -> str:
+    """Return a measured time and its bandwidth, "12.4 us, 2065 GB/s"; "-" for none."""
+    if measurement is None or measurement.us is None:
+        return "-"
+    gbs = measurement.gbs(case.record.traffic)
+    return microseconds(measurement.us) + ("" if gbs is None else f", {gbs:.0f} GB/s")
+
+
+def recorded_words(case: Case) -> str:
+    """Return the time that was recorded, and its Triton where that is another; "-" for none."""
+    found = case.recorded.launch
+    words = time_words(case, found)
+    if found is None or found.conditions is None or words == "-":
+        return words
+    triton = found.conditions.triton
+    return words if triton == case.record.triton_version else f"{words} (Triton {triton})"
+
+
+def copy_words(case: Case) -> str:
+    """Return the speed as a share of a copy of as many bytes: "60%, both predicted (8.86 us)".
+
+    Both are recorded where both were, and else predicted. The time in it is the copy's.
+    """
+    prediction, recorded = case.record.prediction, case.recorded
+    copy, share = recorded.copy, recorded.share_of_copy
+    if share is not None and copy is not None and copy.us is not None:
+        return f"{share:.0%}, both recorded ({microseconds(copy.us)})"
+    if prediction is None:
+        return "-"
+    us = prediction.us * prediction.share_of_copy
+    return f"{prediction.share_of_copy:.0%}, both predicted ({microseconds(us)})"
+
+
+NUMBERS = 4
+"""What `numbers` has of a launch."""
+SHORT_HEADERS = ("registers", "local B", "shared B", "programs")
+"""The headers of `numbers` where a table has several GPUs."""
+
+
+def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return the headers of `numbers` in the words of the GPUs' vendors."""
+    words = dict.fromkeys(gpu.architecture.multiprocessor_word for gpu in gpus)
+    return (
+        resource_words(gpus, "registers"),
+        "local B",
+        f"{resource_words(gpus, 'shared').replace(' memory', '')} B",
+        f"programs per {' or '.join(words)}",
+    )
+
+
+def numbers(record: Record) -> tuple[str, ...]:
+    """Return what a table says of a launch under `number_headers`."""
+    resources, occupancy = record.resources, record.occupancy
+    return (
+        str(resources.n_regs),
+        known(resources.local_bytes),
+        str(resources.shared + resources.static_shared),
+        f"{occupancy.programs_per_multiprocessor} ({percent(occupancy.occupancy)})",
+    )

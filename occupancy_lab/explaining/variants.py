@@ -1,0 +1,150 @@
+"""The configurations of one launch line in one table: what each takes, and which comes first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.explaining.duration import time_sentence
+from occupancy_lab.explaining.facts import (
+    NUMBERS,
+    SHORT_HEADERS,
+    launched_words,
+    number_headers,
+    numbers,
+    predicted,
+    setting,
+    settings_of,
+)
+from occupancy_lab.explaining.limits import the_limits
+from occupancy_lab.explaining.neighbours import first_of, have_times, rank
+from occupancy_lab.record import Failed, Record
+from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.words import (
+    count,
+    error_words,
+    known,
+    limiter_words,
+    listed,
+    microseconds,
+    percent,
+    said_of_each,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MOST_REASONS = 3
+"""Reasons why configurations have no record that a page has."""
+
+
+def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Document:
+    """Return the configurations of one launch line on one or several GPUs as one table.
+
+    With *full* each limit of the first of them, as `first_of` chooses it, follows.
+    """
+    records = [run for run in runs if isinstance(run, Record)]
+    knobs = varying([settings_of(run) for run in runs])
+    several = len({run.gpu.key for run in runs}) > 1
+    timed = any(record.least_us is not None for record in records)
+    rows = tuple(
+        (
+            *((run.gpu.key,) if several else ()),
+            ", ".join(setting(settings_of(run), knob) for knob in knobs),
+            *_outcome(run, timed=timed),
+        )
+        for run in runs
+    )
+    headers = (
+        *(("GPU",) if several else ()),
+        literal(", ".join(knobs)),  # a column each is more than a terminal has room for
+        *(SHORT_HEADERS if several else number_headers([runs[0].gpu])),
+        *(("time",) if timed else ()),
+        "limited by",
+    )
+    keys = dict.fromkeys(record.gpu.key for record in records)
+    of_each = [[one for one in records if one.gpu.key == key] for key in keys]
+    chosen = tuple(map(first_of, of_each))
+    sentences = [first_sentence(found, knobs) for found in of_each]
+    sentences += said_of_each(chosen, lambda record: (time_sentence(record),)) if timed else ()
+    sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
+    if full and chosen:
+        sections.append(the_limits(tuple(record.calculation for record in chosen)))
+    launched = dict.fromkeys(map(launched_words, runs))
+    called = next(iter(launched)) if len(launched) == 1 else literal(runs[0].kernel)
+    titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
+    words = dict.fromkeys(run.gpu.architecture.multiprocessor_word for run in runs)
+    multiprocessors = " or ".join(words)
+    return Document(
+        f"{called}, on {titles}",
+        (
+            f"{len(records)} of {len(runs)} configurations compile and fit.",
+            f"Programs are per {multiprocessors}, with the occupancy beside them.",
+        ),
+        tuple(sections),
+    )
+
+
+def _reasons(runs: Sequence[Record | Failed]) -> Iterator[str]:
+    """Say why configurations have no record, those with one reason together."""
+    reasons = Counter(
+        (run.failure.status, run.failure.reason) for run in runs if isinstance(run, Failed)
+    )
+    for (status, reason), number in reasons.most_common(MOST_REASONS):
+        yield f"{count(number, 'configuration')}, {status}: {literal(reason)}."
+    if len(reasons) > MOST_REASONS:
+        yield f"{count(len(reasons) - MOST_REASONS, 'further reason')} in `--json`."
+
+
+def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names whose values differ between *settings*, in the order of their appearance."""
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
+
+
+def _outcome(run: Record | Failed, *, timed: bool) -> tuple[str, ...]:
+    if isinstance(run, Failed):
+        return (*["-"] * (NUMBERS + timed), run.failure.status)
+    return (*numbers(run), *((predicted(run),) if timed else ()), limiter_words(run.calculation))
+
+
+def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:
+    """Say which of *records*, all of one GPU, `first_of` chooses, and how many are not behind it.
+
+    It has the values of *knobs*.
+    """
+    first = first_of(records)
+    settings = settings_of(first)
+    words = ", ".join(
+        f"{literal(name)} {setting(settings, name)}" for name in knobs if name in settings
+    )
+    if have_times(records):
+        return f"**{first.title}**: {words or 'the launch'} {_takes_least(first, records)}."
+    resources, occupancy = first.resources, first.occupancy
+    alike = sum(rank(one) == rank(first) for one in records) - 1
+    others = f", and {count(alike, 'other')} as many" if alike else ""
+    local = f"{known(resources.local_bytes)} B of" if resources.local_bytes != 0 else "no"
+    return (
+        f"**{first.title}**: of those with least local memory, {words or 'the first'} keeps most"
+        f" {first.calculation.architecture.warp_word}s resident{others}:"
+        f" {percent(occupancy.occupancy)}, with {local} local memory; that alone does not make it"
+        " the fastest."
+    )
+
+
+def _takes_least(first: Record, records: Sequence[Record]) -> str:
+    least = first.prediction
+    if least is None:
+        return ""
+    close = [
+        one
+        for one in records
+        if one is not first
+        and one.prediction is not None
+        and one.prediction.us / least.us - 1 < least.noticeable
+    ]
+    others = ""
+    if close:
+        are = "is" if len(close) == 1 else "are"
+        others = f"; {count(len(close), 'other')} {are} within {least.noticeable:.0%} of that"
+    return f"is predicted to take least, {microseconds(least.us)}{error_words(least.error)}{others}"
