@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from occupancy_lab.checking.diff import diff as diff
     from occupancy_lab.comparing import Comparison as Comparison
     from occupancy_lab.comparing import compare as compare
+    from occupancy_lab.comparing.comparison import compare_launches as compare_launches
     from occupancy_lab.errors import BinaryError as BinaryError
     from occupancy_lab.errors import CompileError as CompileError
     from occupancy_lab.errors import DoesNotFitError as DoesNotFitError
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining import explain_matrix as explain_matrix
     from occupancy_lab.explaining.dry_run import dry_run as dry_run
     from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
-    from occupancy_lab.explaining.launch_table import compare_launches as compare_launches
     from occupancy_lab.explaining.launch_table import tune_launches as tune_launches
     from occupancy_lab.explaining.script_runs import ScriptExplanation as ScriptExplanation
     from occupancy_lab.explaining.script_runs import explain_script as explain_script

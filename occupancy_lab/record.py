@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import check_options, failure_of
@@ -68,6 +68,9 @@ class Matrix:
         }
 
 
+Run = TypeVar("Run", bound=BoundLaunch)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A launch that is asked about on a GPU."""
@@ -86,6 +89,12 @@ class Asked:
         """What is compiled."""
         title = self.function.__name__ if self.matrix is None else self.matrix.kernel.name
         return Compilation(self.function, self.launch, self.gpu.target, self.name, title)
+
+    def named(self, run: Run) -> Run:
+        """Return *run* of it with the name that a kernel of a matrix has."""
+        if self.matrix is None:
+            return run
+        return dataclasses.replace(run, kernel=self.matrix.kernel.name)
 
     def asked_for(self, knobs: frozenset[str]) -> Asked:
         """Return it as a launch of a matrix that *knobs* were asked for of."""
@@ -398,7 +407,7 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
         "triton_version": triton,
     }
     kind = Record if asked.matrix is None else MatrixRecord
-    record = kind.of(asked.function, launch, **found)
+    record = asked.named(kind.of(asked.function, launch, **found))
     check_fits(calculation, record.num_stages)
     check_together(launch.work.together, gpu, calculation.resident_programs)
     return record
@@ -426,7 +435,7 @@ def failed(
     """
     where = {"gpu": asked.gpu, "matrix": asked.matrix, "triton_version": triton}
     found = {"failure": failure, "resources": resources}
-    return Failed.of(asked.function, asked.launch, **found, **where)
+    return asked.named(Failed.of(asked.function, asked.launch, **found, **where))
 
 
 def records_of(

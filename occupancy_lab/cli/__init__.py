@@ -246,22 +246,25 @@ def sweep(
 
     Of FILE.py:FUNCTION the grid is every value of --constexpr, --num-warps and --num-stages.
     """
-    chosen = chosen_view(asked)
-    if launch is None:
-        from occupancy_lab.measuring.journal import Journal
-        from occupancy_lab.sweeping.run import run
+    from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.sweeping.run import run
 
+    view, exports = chosen_view(asked)
+    common: dict[str, Any] = {"gpu": gpus or None, "cache": not no_cache}
+    if launch is None:
         with Journal("sweep", keep=not no_cache, resume=not no_resume) as journal:
-            matrix = of_matrix(asked)
-            swept = run(*chosen, gpu=gpus or None, cache=not no_cache, journal=journal, **matrix)
+            matrix = common | of_matrix(asked)
+            swept = run(view, exports, journal=journal, **matrix)
             _print_swept(swept)
     else:
-        from occupancy_lab.explaining.launch_table import sweep_launches
-
-        given = of_launch(launch, asked, "form", *VIEWED)
-        if not asked["quiet"]:
-            given["progress"] = show_status
-        swept = sweep_launches(*chosen, **given, gpu=gpus or None, cache=not no_cache)
+        described = of_launch(launch, asked, "form", *VIEWED)
+        given: dict[str, Any] = {
+            "form": None,
+            "launch": described.pop("kernel"),
+            "quiet": asked["quiet"],
+            **described,
+        }
+        swept = run(view, exports, **common, **given)
         _print_swept(swept)
     sys.exit(swept.status)
 
@@ -306,7 +309,7 @@ def compare(
 
         comparison: Answer = compare_sides(**of_matrix(asked, ["num_warps"]), **common)
     else:
-        from occupancy_lab.explaining.launch_table import compare_launches
+        from occupancy_lab.comparing.comparison import compare_launches
 
         comparison = compare_launches(**of_launch(launch, asked), **common)
     print_answer(comparison, form)

@@ -332,7 +332,7 @@ DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_
 """What `described_options` give."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "quiet"}
-_USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages")
+_USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
 
 
 def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, Any]:
@@ -366,7 +366,7 @@ def of_matrix(asked: Mapping[str, Any], single: Collection[str] = ()) -> dict[st
     Raises InputError where its columns are missing, a launch is described too, or an option of
     *single* has several values.
     """
-    if described := first_given(DESCRIBED, asked):
+    if described := first_given([name for name in DESCRIBED if name != "options"], asked):
         refuse(
             f"{described} describes the launch of a function of Triton; give it as FILE.py:FUNCTION"
         )
@@ -375,7 +375,7 @@ def of_matrix(asked: Mapping[str, Any], single: Collection[str] = ()) -> dict[st
     given = {
         name: value
         for name, value in asked.items()
-        if name not in DESCRIBED and (name not in _USUAL or _is_given(value))
+        if (name not in DESCRIBED or name == "options") and (name not in _USUAL or _is_given(value))
     }
     for name in single:
         if name in given:

@@ -21,7 +21,7 @@ from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import Case, with_times
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.facts import compared_facts, told
+from occupancy_lab.explaining.facts import compared_facts, setting, settings_of, told
 from occupancy_lab.explaining.formula import tutorial_sentences
 from occupancy_lab.explaining.launch import plan_sentence
 from occupancy_lab.explaining.limits import answer_in_short
@@ -41,7 +41,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.record import ask, compile_record
 from occupancy_lab.signature import read_options
-from occupancy_lab.text.document import Document, Section, Table
+from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import listed, said_apart, said_of_each
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         Integers,
         NamedKernel,
     )
-    from occupancy_lab.record import Asked
+    from occupancy_lab.record import Asked, Failed, Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
 
@@ -150,11 +150,27 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     return comparison_of(cases, compilers[0])
 
 
-def comparison_of(cases: Sequence[Case], compiler: Compiler) -> Comparison:
-    """Return what differs between the launches of *cases*."""
+def compare_launches(**asked: Any) -> Comparison:
+    """Return what differs between the launches that are *asked*, as `explain_launch` takes them.
+
+    Raises InputError where there is one launch only, or more than a table has columns for.
+    """
+    from occupancy_lab.explaining.dry_run import explain_launch
+
+    found = explain_launch(**asked)
+    _check_number(len(found.runs))
+    name = asked["kernel"] if isinstance(asked["kernel"], str) else None
+    cases = [Case(record, asked_kernel=name) for record in found.records]
+    return comparison_of(cases, found.compiler, found.failures)
+
+
+def comparison_of(
+    cases: Sequence[Case], compiler: Compiler, failures: Sequence[Failed] = ()
+) -> Comparison:
+    """Return what differs between the launches of *cases*; *failures* have no record."""
     entries = make_entries(cases)
-    runs = tuple(case.record for case in cases)
-    return Comparison(runs, (), compiler, page=write_comparison(entries))
+    runs: tuple[Record | Failed, ...] = (*(case.record for case in cases), *failures)
+    return Comparison(runs, (), compiler, page=write_comparison(entries, failures))
 
 
 def _asked(
@@ -181,11 +197,11 @@ def _check_number(number: int) -> None:
     if number < LEAST:
         refuse(
             "one thing cannot be compared: give two or more GPUs, Triton versions, kernels, cols,"
-            " rows, dtypes or num_stages, with commas"
+            " rows, dtypes or settings, with commas"
         )
     if number > MOST:
         refuse(
-            f"these are {number} combinations of GPU, kernel, matrix, num_stages and Triton;"
+            f"these are {number} combinations of GPU, kernel, matrix, settings and Triton;"
             f" compare shows at most {MOST} side by side, and sweep any number"
         )
 
@@ -205,20 +221,31 @@ def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | Non
 KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages", "num_stages"))
 
 
-def write_comparison(entries: tuple[Entry, ...]) -> Document:
+def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()) -> Document:
     """Return the comparison of *entries*, which differ in some dimension."""
     differences = _differences(entries)
     why = (Section("What differs and why", sentences=differences),) if differences else ()
     return Document(
         _title(entries),
-        tuple(answer_in_short(entry) for entry in entries),
+        (
+            *(answer_in_short(entry) for entry in entries),
+            *(f"{launch_words(one)}: {literal(one.failure.reason)}." for one in failures),
+        ),
         (_side_by_side(entries), *why),
     )
+
+
+def launch_words(run: Record | Failed) -> str:
+    """Return what sets a launch apart: its GPU and its settings."""
+    settings = settings_of(run)
+    words = [f"{literal(name)} {setting(settings, name)}" for name in settings]
+    return f"**{run.title}**, {', '.join(words)}"
 
 
 def _title(entries: tuple[Entry, ...]) -> str:
     first, differing = entries[0], differing_dimensions(entries)
     same = [first.names[name] for name in ("kernel", "matrix") if name not in differing]
+    same = [name for name in same if name]
     if "gpu" not in differing:
         same.append(first.called("gpu"))
     names = [dict.fromkeys(entry.names[name] for entry in entries) for name in differing]
@@ -249,9 +276,11 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     stages = said_apart(entries, stage_sentences) if differing != ("triton",) else ()
     plans: tuple[str, ...] = ()
     if {"kernel", "matrix"} & {*differing}:
-        plans = said_apart(entries, lambda entry: (plan_sentence(entry),))
+        known = tuple(entry for entry in entries if entry.record.plan is not None)
+        plans = said_apart(known, lambda entry: (plan_sentence(entry),))
     tutorial: tuple[str, ...] = ()
-    if "gpu" in differing or any(_tutorial_errs(entry) for entry in entries):
+    of_matrix = all(entry.record.matrix is not None for entry in entries)
+    if of_matrix and ("gpu" in differing or any(_tutorial_errs(entry) for entry in entries)):
         tutorial = said_apart(entries, lambda entry: tutorial_sentences(entry.calculation))
     unseen = said_apart(entries, unseen_stages) if "settings" in differing else ()
     return (*itertools.chain(*along), *stages, *plans, *tutorial, *unseen)
@@ -281,6 +310,8 @@ def _knob(entry: Entry, field: str) -> str:
 
 def _choices(part: Slice) -> Iterator[str]:
     """Say where the kernel's own choice of a configuration differs."""
+    if any(entry.record.matrix is None for entry in part.entries):
+        return
     for name, field in KNOBS:
         values = part.said(partial(_knob, field=field))
         if values is not None:

@@ -70,7 +70,7 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
     all_names = [
         {
             "gpu": case.record.gpu.title,
-            "kernel": literal(_called(case) if unique else str(case.kernel_name)),
+            "kernel": literal(case.record.kernel if unique else str(case.kernel_name)),
             "matrix": launched_words(case.record).partition(", ")[2],
             "triton": f"Triton {case.record.triton_version}",
             "settings": ", ".join(
@@ -93,10 +93,6 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
         )
         for case, names in zip(cases, all_names, strict=True)
     )
-
-
-def _called(case: Case) -> str:
-    return case.record.kernel if case.record.matrix is None else case.kernel.name
 
 
 def _asked(case: Case) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
     """
     from occupancy_lab.sweeping.recorded import recorded_ranking
 
-    if case.record.matrix is None or case.record.prediction is None:
+    if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
         return {}
     names: list[Name] = []
     rows = ROW_KERNELS.get(case.kernel_name or "")
@@ -110,7 +110,7 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
     """Return *case* with the launches that its advice names, as they compiled."""
     from occupancy_lab.sweeping.recorded import recorded_measurement, recorded_ranking
 
-    if case.record.matrix is None or case.record.prediction is None:
+    if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
         return case
     key, problem = case.record.gpu.key, case.problem
     ranking = recorded_ranking(key, problem, SOFTMAXES) if case.kernel_name in SOFTMAXES else ()
@@ -121,8 +121,10 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
         programs = None if record.plan is None else record.plan.num_programs
         recorded = recorded_measurement(key, str(named[0]), problem, named[1], programs)
         seen = record.prediction is not None and comparable(case.record, record)
+        kernel, config = named
         known[named] = Alternative(
-            *named,
+            kernel,
+            config,
             us=predicted_us(record) if seen else None,
             recorded_us=None if recorded is None else recorded.us,
         )

@@ -207,7 +207,7 @@ def with_times(case: Case, *, measure: bool) -> Case:
 
     Only the lab's own kernels were recorded, and a kernel of a file may have the name of one.
     """
-    if case.kernel_name in kernel_names():
+    if case.kernel_name in kernel_names() and not case.matrix.options:
         case = dataclasses.replace(case, recorded=_recorded(case))
     if not measure:
         return case

@@ -152,7 +152,7 @@ def _elements(case: Case) -> str:
 def threads_words(case: Case) -> str:
     """Return the threads per program: "8 warps x 32 = 256"."""
     architecture = case.architecture
-    warps = count(case.config.num_warps, architecture.warp_word)
+    warps = count(case.record.num_warps, architecture.warp_word)
     return f"{warps} x {architecture.warp_size} = {case.threads}"
 
 

@@ -15,7 +15,6 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.advice import (
     wanted_besides,
-    what_instead,
     what_to_try,
     with_alternatives,
 )
@@ -26,7 +25,7 @@ from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory, write_steps
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
 from occupancy_lab.explaining.neighbours import Neighbour, changed, changes, comparable
-from occupancy_lab.explaining.short import launch_table, launch_title, write_short
+from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
 from occupancy_lab.explaining.variants import write_variants
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -41,7 +40,6 @@ from occupancy_lab.inputs import (
 from occupancy_lab.record import Failed, Record, ask, compile_record, records_of
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Answer, Document, Section, literal
-from occupancy_lab.text.words import said_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,17 +205,17 @@ def make_cases(
 
 def _completed(case: Case, found: Mapping[Any, Record | Failed], *, measure: bool) -> Case:
     settings = dict(changes(case.record))
-    neighbours = tuple(
-        Neighbour.of(case.record, *named, run)
-        for named, run in found.items()
-        if named[0] in settings and _told_apart(case.record, run)
-    )
+    neighbours = []
+    for named, run in found.items():
+        if named[0] in settings and _told_apart(case.record, run):
+            name, value = named
+            neighbours.append(Neighbour.of(case.record, name, value, run))
     single = found.get(("num_stages", 1))
     if case.record.num_stages == 1:
         single = case.record
     case = dataclasses.replace(
         case,
-        neighbours=neighbours,
+        neighbours=tuple(neighbours),
         single_stage=single if isinstance(single, Record) else None,
     )
     besides = {
@@ -230,8 +228,9 @@ def _completed(case: Case, found: Mapping[Any, Record | Failed], *, measure: boo
 
 def _told_apart(record: Record, other: Record | Failed) -> bool:
     """Tell whether times, where there are any, tell two launches apart."""
-    timed = isinstance(other, Record) and record.prediction and other.prediction
-    return not timed or comparable(record, other)
+    if isinstance(other, Failed) or None in {record.prediction, other.prediction}:
+        return True
+    return comparable(record, other)
 
 
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
@@ -243,10 +242,9 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
     of_matrix = all(case.record.matrix is not None for case in cases)
     planned = all(case.record.plan is not None for case in cases)
     moved = all(case.record.traffic is not None for case in cases)
-    instead = said_of_each(found, lambda case: tuple(what_instead(case)) if of_matrix else ())
     tried = what_to_try(cases)
     sections: tuple[tuple[bool, Callable[[], Section]], ...] = (
-        (True, lambda: Section("", (launch_table(cases),))),
+        (True, lambda: the_launch_in_short(cases)),
         (of_matrix, lambda: what_fits(found)),
         (of_matrix, lambda: what_was_compiled(found)),
         (True, lambda: the_limits(calculations)),
@@ -255,7 +253,7 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
         (planned, lambda: the_launch(found)),
         (moved or of_matrix, lambda: the_memory(found)),
         (planned, lambda: the_duration(found)),
-        (True, lambda: dataclasses.replace(tried, sentences=(*instead, *tried.sentences[:-1]))),
+        (True, lambda: dataclasses.replace(tried, sentences=tried.sentences[:-1])),
     )
     return Document(
         launch_title(cases),
@@ -394,11 +392,15 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         found = chosen_kernel(kernel)
         other_triton = not compiler.environment.is_running
         check_elsewhere(found, other_triton=other_triton, measure=measure)
+    given = read_options(options)
+    if measure and given:
+        msg = "--measure launches a kernel as it is, without further compiler options"
+        raise InputError(msg)
     knobs = frozenset(knob for knob, value in chosen.items() if value is not None)
     asked = []
     for one, _ in gpus:
         config = chosen_config(found.kernel, problem, one, chosen)
-        asked.append(ask(found, problem, config, one, read_options(options)).asked_for(knobs))
+        asked.append(ask(found, problem, config, one, given).asked_for(knobs))
     return explain_asked(
         asked,
         compiler,

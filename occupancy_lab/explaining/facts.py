@@ -60,7 +60,7 @@ def launched_words(run: Record | Failed) -> str:
     """Return what is launched: the kernel, and its matrix or its grid."""
     if run.matrix is not None:
         problem = run.matrix.problem
-        return f"{run.matrix.kernel.name}, {problem.rows} x {problem.cols} {problem.dtype}"
+        return f"{run.kernel}, {problem.rows} x {problem.cols} {problem.dtype}"
     grid = run.launch.grid
     return literal(run.kernel) + ("" if grid is None else f", grid {' x '.join(map(str, grid))}")
 

@@ -91,7 +91,8 @@ def held_in_short(calculation: Calculation, title: str | None = None) -> str:
 def answer_in_short(case: Case) -> str:
     """Return the answer as one sentence: what fits, and num_programs where it is known."""
     answer = held_in_short(case.calculation, case.title)
-    num_programs = case.plan.num_programs
+    plan = case.record.plan
+    num_programs = None if plan is None else plan.num_programs
     return f"{answer}." if num_programs is None else f"{answer}; num_programs = {num_programs}."
 
 

@@ -152,7 +152,6 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
 
     *failures* are the GPUs on which it has no record.
     """
-    found = tuple(cases)
     return Document(
         launch_title(cases),
         (
@@ -160,7 +159,7 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),
         (
-            Section("", (launch_table(cases),), said_of_each(found, _sentences)),
+            the_launch_in_short(cases),
             limits_with_bars(tuple(case.calculation for case in cases)),
             what_to_try(cases),
         ),
@@ -172,10 +171,11 @@ def launch_title(cases: Sequence[Case]) -> str:
     return f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}"
 
 
-def launch_table(cases: Sequence[Case]) -> Table:
+def the_launch_in_short(cases: Sequence[Case]) -> Section:
     """Return what there is to say of the launches side by side."""
     headers = ("the launch", *(case.title for case in cases))
-    return Table(headers, told(cases, launch_facts(cases)), prose=True)
+    table = Table(headers, told(cases, launch_facts(cases)), prose=True)
+    return Section("", (table,), said_of_each(tuple(cases), _sentences))
 
 
 def _sentences(case: Case) -> Iterator[str]:

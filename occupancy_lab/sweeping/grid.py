@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.errors import DoesNotFitError, InputError, refuse
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     NamedKernel,
@@ -30,13 +31,14 @@ from occupancy_lab.launch import Launch
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
 from occupancy_lab.record import Failed, Matrix, ask, records_of
+from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import make_table
 from occupancy_lab.values import Config, Failure, Resources
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.record import Asked, Record
+    from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
 
     Outcome = Resources | Failure
@@ -63,6 +66,8 @@ class Task:
     problem: Problem
     config: Config
     gpu: Gpu
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Further compiler options."""
 
     def why_not(self) -> Failure | None:
         """Return why it need not be compiled, as it cannot be launched or does not fit; or None."""
@@ -75,7 +80,7 @@ class Task:
     def asked(self) -> Asked:
         """Return its launch; InputError where the kernel cannot be launched so."""
         named = NamedKernel(self.kernel_name, self.kernel)
-        return ask(named, self.problem, self.config, self.gpu)
+        return ask(named, self.problem, self.config, self.gpu, self.options)
 
     def refused(self, failure: Failure, triton: str) -> Failed:
         """Return it as a launch that has no record because of *failure*."""
@@ -86,7 +91,7 @@ class Task:
             constexprs=(),
             options={},
             gpu=self.gpu,
-            matrix=Matrix(self.kernel, self.problem, self.config),
+            matrix=Matrix(self.kernel, self.problem, self.config, self.options),
             failure=failure,
             triton_version=triton,
         )
@@ -159,6 +164,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
     block_size: Integers = (),
     num_warps: Integers = (),
     num_stages: Integers = (),
+    options: Words = (),
     jobs: Integer | None = None,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     scheduler: str | None = None,
@@ -191,6 +197,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
             takes these where neither this nor one of the next two is given, as `tune` does.
         num_warps: Warps per program; none takes 1 to 32.
         num_stages: Stages of the loop over rows; none takes 1 to 4.
+        options: Further compiler options of every launch: "maxnreg=64".
         jobs: Compiling processes; None takes one per core.
         compile_timeout: Seconds a compile may take; None waits.
         scheduler: The address of a Dask scheduler whose workers compile instead.
@@ -226,8 +233,12 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
         check_elsewhere(found, other_triton=other_triton, measure=measure)
         if scheduler is not None:
             found.check_name("a Dask cluster")
-        tasks = list(
-            expand(
+        given = read_options(options)
+        if measure and given:
+            refuse("--measure launches a kernel as it is, without further compiler options")
+        tasks = [
+            dataclasses.replace(task, options=given)
+            for task in expand(
                 *found,
                 problems=problems,
                 gpus=gpus,
@@ -235,7 +246,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
                 num_warps=whole_numbers("num_warps", num_warps),
                 num_stages=whole_numbers("num_stages", num_stages),
             )
-        )
+        ]
         try:
             table = run_tasks(tasks, compiler)
         except UnfinishedError as interrupt:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import TUTORIAL_KERNEL, chosen_gpus, chosen_kernel, traffic_unknown
+from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
@@ -82,19 +82,29 @@ class Swept:
     """A sentence for each thing that went wrong after the rows were there."""
 
 
-def run(view: View, exports: Exports, *, form: str | None, plot: str | None, **grid: Any) -> Swept:
+def run(
+    view: View,
+    exports: Exports,
+    *,
+    launch: str | None = None,
+    form: str | None,
+    plot: str | None = None,
+    **grid: Any,
+) -> Swept:
     """Sweep the *grid*, write what is asked for, and give the text to print and the exit status.
 
-    Where a signal ended it, what was finished before is printed and written. Where one of the files
-    cannot be written, the others are.
+    The grid is of a matrix, or of *launch*, a FILE.py:FUNCTION. Where a signal ended it, what was
+    finished before is printed and written. Where one of the files cannot be written, the others
+    are.
 
     Raises InputError, before any work, for what cannot be asked, chosen or written.
     """
-    columns = [*SWEEP_COLUMNS, *(MEASURED_COLUMNS if grid.get("measure") else ())]
-    view.check({name: COLUMNS[name].kind for name in columns}, views.UNMEASURED)
+    if launch is None:
+        columns = [*SWEEP_COLUMNS, *(MEASURED_COLUMNS if grid.get("measure") else ())]
+        view.check({name: COLUMNS[name].kind for name in columns}, views.UNMEASURED)
     exports.check(inputs={"--kernel": grid.get("kernel")}, pictures={"--plot": plot})
     gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
-    table, signalled = _swept(**grid)
+    table, signalled = _swept(**grid) if launch is None else (_of_launch(launch, **grid), 0)
     chosen = views.choose(table, view)
     rows = plain_rows(chosen)
     complaints = [*exports.write([*chosen], rows)]
@@ -103,18 +113,22 @@ def run(view: View, exports: Exports, *, form: str | None, plot: str | None, **g
             _plot(chosen, Path(plot), gpus)
         except InputError as error:
             complaints.append(str(error))
-    shown: Shown
-    if form is None:
-        kernel = chosen_kernel(grid.get("kernel", TUTORIAL_KERNEL)).kernel
-        unknown = [traffic_unknown(kernel)] if kernel.memory_steps is None else []
-        shown = (*views.to_screen(chosen, gpus), *unknown)
-    else:
-        shown = FORMS[form]([*chosen], rows)
+    shown: Shown = FORMS[form]([*chosen], rows) if form else views.to_screen(chosen, gpus)
     if signalled:
         return Swept(shown, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:
         return Swept(shown, NOT_WRITTEN, tuple(complaints))
     return Swept(shown, 0 if (table["status"] == "ok").any() else 1)
+
+
+def _of_launch(launch: str, *, quiet: bool = False, **asked: Any) -> pd.DataFrame:
+    """Return the table of the launches of a function of Triton."""
+    from occupancy_lab.explaining.dry_run import explain_launch
+    from occupancy_lab.text.printing import show_status
+
+    if not quiet:
+        asked["progress"] = show_status
+    return explain_launch(launch, **asked).table()
 
 
 def _swept(*, quiet: bool = False, **grid: Any) -> tuple[pd.DataFrame, int]:

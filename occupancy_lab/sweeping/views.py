@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.files import plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.sweeping.measured import row_conditions
-from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS
+from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESULTS, kinds_of
 from occupancy_lab.table.view import to_table
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
@@ -33,29 +33,24 @@ if TYPE_CHECKING:
     from occupancy_lab.text.document import Block, Table
 
 SHOWN = {
-    "gpu": "gpu",
-    "rows": "rows",
-    "cols": "cols",
-    "dtype": "dtype",
-    "BLOCK_SIZE": "BLOCK_SIZE",
-    "num_warps": "num_warps",
-    "num_stages": "num_stages",
     "n_regs": "n_regs",
+    "local_bytes": "local",
     "shared": "shared",
     "programs_per_multiprocessor": "programs",
     "tutorial_programs": "tutorial",
     "occupancy": "%",
     "limiter": "limiter",
     "predicted_us": "predicted us",
+    "least_us": "least us",
     "bound": "bound",
     "us": "measured us",
     "difference": "off",
 }
 """The columns that a wide screen has room for, and their names there; exports have them all."""
-SPARED = ("shared", "tutorial_programs", "limiter", "n_regs")
+SPARED = ("tutorial_programs", "shared", "limiter", "n_regs")
 """The columns that a narrow screen goes without, the first one first."""
-GRID = ("gpu", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
-"""The columns that name a configuration; one that is the same in every row is said once."""
+_UNTOLD = ("target", "kernel", "status", "reason", "triton_version", "num_ctas")
+"""The naming columns that a screen leaves out."""
 
 
 UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
@@ -64,9 +59,11 @@ UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
 
 def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
     """Return the rows of a sweep that *view* shows; InputError where it makes no sense of them."""
-    kinds = {str(name): COLUMNS[str(name)].kind for name in table}
+    rows = plain_rows(table)
+    kinds = kinds_of(rows)
+    kinds |= {str(name): COLUMNS[str(name)].kind for name in table if str(name) in COLUMNS}
     view.check(kinds, UNMEASURED)
-    return table.iloc[view.places(plain_rows(table), kinds)]
+    return table.iloc[view.places(rows, kinds)]
 
 
 def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> tuple[Block, ...]:
@@ -75,22 +72,33 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> tup
     `predicted us` is always there, `measured us` and how far the prediction is off where launches
     were measured. *gpus* has by their keys GPUs that no table of devices has, such as one at hand.
     """
-    varying = [name for name in GRID if len(table[name].unique()) > 1]
+    grid = [str(name) for name in table if name not in RESULTS and name not in _UNTOLD]
+    varying = [name for name in grid if len(table[name].astype(str).unique()) > 1]
     shared = [
-        f"{name} {table[name].iloc[0]}" for name in GRID if name not in varying and len(table)
+        f"{literal(name)} {literal(str(table[name].iloc[0]))}"
+        for name in grid
+        if name not in varying and len(table)
     ]
     shared += [f"Triton {version}" for version in table["triton_version"].unique()]
     parts: list[Block] = [", ".join(shared)] if shared else []
     fine = table[table["status"] == "ok"]
     if len(fine):
         shown = _shown(fine, gpus or {})
-        columns = [name for name in SHOWN if name in shown]
-        columns = [name for name in columns if name in varying or name not in GRID]
-        shown = _narrowed(shown[columns].rename(columns=SHOWN))
+        columns = [name for name in SHOWN if name in shown and _says_something(shown, name)]
+        shown = _narrowed(shown[[*varying, *columns]].rename(columns=SHOWN))
         parts.append(_table(shown))
     parts += [_table(rows) for rows in _failures(table, varying) if len(rows)]
     parts.append(f"{_summary(table)}.{_legend(shown.columns if len(fine) else ())}")
     return (*parts, *_time_sentences(fine, gpus or {}))
+
+
+def _says_something(table: pd.DataFrame, name: str) -> bool:
+    """Tell whether a column of results has anything to say that another one has not said."""
+    if name == "local_bytes":
+        return bool(table[name].fillna(0).any())
+    if name == "least_us":
+        return bool(table[name].notna().any() and table["predicted_us"].isna().any())
+    return name == "predicted_us" or bool(table[name].notna().any())
 
 
 def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
@@ -101,6 +109,7 @@ def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
         occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
         limiter=[", ".join(limiter_list(vendors[key], names)) for key, names in limiters],
         predicted_us=fine["predicted_us"].map(cell, na_action="ignore"),
+        least_us=fine["least_us"].map(cell, na_action="ignore"),
     )
     if "us" not in fine:
         return shown
@@ -142,7 +151,8 @@ def _legend(columns: Iterable[str]) -> str:
 def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]:
     """Return what cannot be launched, and what was launched and has no time, with the reasons."""
     failed = table[table["status"] != "ok"]
-    yield failed[[*varying, "status", "reason"]].rename(columns=SHOWN)
+    if len(failed):
+        yield failed[[*varying, "status", "reason"]].rename(columns=SHOWN)
     if "measured" in table:
         timeless = table[table["measured"].notna() & table["us"].isna()]
         names = SHOWN | {"measured": "when launched", "why_not": "reason"}
@@ -156,8 +166,9 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         basis = calibration_for(gpu)
         if basis is not None:
             yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
-    yield from unseen_stages(fine)
-    yield from _stages_without_loop(fine)
+    if "num_stages" in fine:
+        yield from unseen_stages(fine)
+        yield from _stages_without_loop(fine)
     if "us" not in fine:
         return
     measured = fine[fine["us"].notna()]

@@ -148,7 +148,11 @@ _FOLLOWING = {
         tutorial_num_programs="num_programs by the tutorial's formula",
     ),
     **_like(TIME, predicted_us="predicted time of a launch, us"),
-    **_like(AMOUNT, predicted_gbs="bandwidth that the traffic comes to in that time, GB/s"),
+    **_like(
+        AMOUNT,
+        predicted_gbs="bandwidth that the traffic comes to in that time, GB/s",
+        least_us="the least time that the bytes allow, us",
+    ),
     **_like(
         TEXT,
         bound="what would take longest alone: launch, latency, issue, bandwidth, tail",
@@ -229,7 +233,6 @@ _OTHERS = {
     **_like(
         AMOUNT,
         gain="how many times faster by an estimate without the launch's bytes",
-        least_us="the least time that the bytes allow, us",
         bandwidth_gbs="the data sheet's bandwidth, GB/s",
         tensor_size="multiply-adds of a warp per instruction of its tensor cores",
     ),
