@@ -257,8 +257,8 @@ class Record(_Named):
     def plan_with(self, programs_per_multiprocessor: int | None) -> LaunchPlan | None:
         """Return how it would be spread with so many programs resident on a multiprocessor."""
         resident = None
-        if programs_per_multiprocessor is not None and self.gpu.multiprocessors is not None:
-            resident = programs_per_multiprocessor * self.gpu.multiprocessors
+        if programs_per_multiprocessor is not None:
+            resident = self.calculation.resident_with(programs_per_multiprocessor)
         return plan_launch(self.launch.grid, self.launch.work, resident)
 
     def prediction_of(self, plan: LaunchPlan | None) -> Prediction | None:

@@ -39,8 +39,8 @@ from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import OccupancyLabError
-from occupancy_lab.explaining.any_launch import write_launch
-from occupancy_lab.explaining.neighbours import Tried
+from occupancy_lab.explaining import write_full
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import HipArchitecture, find_gpu
 from occupancy_lab.launch import Launch, Pointer, constant_text, launch_of
 from occupancy_lab.measuring.driver import ask_function
@@ -386,7 +386,7 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
     }
     try:
         record = record_of(Asked(one.function, launch, gpu), resources, triton=triton_version())
-        explanation = write_launch((Tried(record),), full=True).to_markdown()
+        explanation = write_full((Case(record),)).to_markdown()
         calculation = record.calculation
         found["programs_per_multiprocessor"] = calculation.occupancy.programs_per_multiprocessor
         if name == "sm_90" and calculation.clusters is not None:

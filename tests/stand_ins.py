@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from guesses import calibration
 
+from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.environment import running_environment
-from occupancy_lab.errors import CompileError, CompileTimeoutError
-from occupancy_lab.explaining.dry_run import Launcher
+from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
+from occupancy_lab.explaining.dry_run import asked_of
+from occupancy_lab.explaining.explanation import explain_asked
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import variants
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
     import pytest
 
     from occupancy_lab.compiling.compiler import Compilation
-    from occupancy_lab.explaining.dry_run import DryRun
+    from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.process import TimedLaunch
-    from occupancy_lab.values import Problem, Resources, Target
+    from occupancy_lab.values import Failure, Problem, Resources, Target
 
 CONDITIONS = Conditions(
     device="NVIDIA H200",
@@ -138,11 +140,19 @@ class GivenCompiler:
     def check_file(self, name: str) -> None:
         """Import nothing."""
 
-    def compile(self, wanted: Sequence[Compilation]) -> None:
-        """Compile nothing."""
+    def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
+        """Return what was given for each launch's keywords."""
+        return [self._given(one) for one in wanted]
+
+    def _given(self, wanted: Compilation) -> Resources | Failure:
+        try:
+            return self.resources(wanted)
+        except (CompileError, InputError) as error:
+            return failure_of(error)
 
     def resources(self, wanted: Compilation) -> Resources:
         """Return what was given for the launch's keywords."""
+        check_options(wanted.function, wanted.launch, wanted.target)
         found = self._outcome(wanted.launch.keywords, wanted.target)
         if isinstance(found, str):
             error = CompileTimeoutError if "longer" in found else CompileError
@@ -159,12 +169,11 @@ def dry(  # noqa: PLR0913 - what a launch line has
     read: int | None = None,
     written: int | None = None,
     **keywords: Any,
-) -> DryRun:
+) -> Explanation:
     """Return the dry run of a launch line of which *outcome* says what is compiled."""
     compiler: Any = GivenCompiler(outcome)
-    launcher = Launcher([(find_gpu(name), False) for name in gpus.split(",")], compiler)
     found = [
         dataclasses.replace(one, launch=dataclasses.replace(one.launch, work=Work(read, written)))
         for one in variants(kernel, arguments, keywords, grid)
     ]
-    return launcher.run(found)
+    return explain_asked(asked_of(found, [find_gpu(name) for name in gpus.split(",")]), compiler)

@@ -177,6 +177,17 @@ def test_a_miscounted_launch_is_predicted_too() -> None:
     assert plain["tutorial_prediction"].keys() == plain["prediction"].keys()
 
 
+def test_clusters_are_no_miscount() -> None:
+    """The tutorial's programs are whole clusters too: one number per SM is one launch."""
+    found = given(CONFIG, Resources(32, 8, 12320, num_ctas=2))
+    programs = found.occupancy.programs_per_multiprocessor
+    assert found.tutorial.programs_per_multiprocessor == programs
+    assert found.plan is not None
+    assert found.plan.resident_programs != programs * 132
+    assert found.tutorial_plan == found.plan
+    assert found.miscount is None
+
+
 @pytest.mark.parametrize("num_warps", [1, 8])
 def test_nothing_is_said_of_a_launch_that_is_not_another(num_warps: int) -> None:
     """Where the tutorial's formula is right, or gives no number, it has no launch of its own."""

@@ -27,8 +27,10 @@ from occupancy_lab.values import Status
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.record import Asked
 
 PYPROJECT = "pyproject.toml"
 TOOL = "occupancy-lab"
@@ -348,10 +350,12 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
     else:
         checks = (condition,) if isinstance(condition, Check) else tuple(condition)
     rows: list[Row] = []
-    makers: dict[int, Any] = {}
+    makers: dict[int, tuple[Asked, Compiler]] = {}
     for source in sources:
-        found, dry = load(source, gpu=gpu, **launch)
-        makers.update((id(row), dry) for row in found if dry is not None)
+        found, explained = load(source, gpu=gpu, **launch)
+        if explained is not None:
+            made = zip(found, explained.asked, strict=False)
+            makers |= {id(row): (asked, explained.compiler) for row, asked in made}
         rows += found
     kernels = [row for row in rows if row.status != Status.NOT_COMPILED]
     passes = {"not known": unknown_ok, "failed": failures_ok, "empty": allow_empty}
@@ -367,7 +371,7 @@ def check(  # noqa: PLR0913 - one argument per option of the command line
 
 
 def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> tuple[list[Row], Any]:
-    """Return the rows of a source that `check` takes, and the DryRun of a function."""
+    """Return the rows of a source that `check` takes, and the Explanation of a function."""
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
@@ -396,12 +400,12 @@ def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
     return make_rows(scan(*folders, gpu=gpu).rows(), ", ".join(folders) or "the caches")
 
 
-def _of_runs(dry: Any) -> list[Row]:
-    source = _source(dry.function)
-    rows = make_rows([{"source": source, **run.to_dict()} for run in dry.runs], "the launch")
+def _of_runs(found: Any) -> list[Row]:
+    source = _source(found.asked[0].function) if found.asked else None
+    rows = make_rows([{"source": source, **run.to_dict()} for run in found.runs], "the launch")
     return [
         dataclasses.replace(row, record=run if hasattr(run, "calculation") else None)
-        for row, run in zip(rows, dry.runs, strict=True)
+        for row, run in zip(rows, found.runs, strict=True)
     ]
 
 
@@ -418,7 +422,10 @@ def _source(function: Any) -> str | None:
 
 
 def _checked(
-    checks: Sequence[Check], table: Table, makers: Mapping[int, Any], passes: Collection[str]
+    checks: Sequence[Check],
+    table: Table,
+    makers: Mapping[int, tuple[Asked, Compiler]],
+    passes: Collection[str],
 ) -> Checked:
     """Return what becomes of *checks*; *passes* are the kinds of findings that are let pass."""
     if not table.rows:
@@ -431,9 +438,9 @@ def _checked(
         return frozenset(held), frozenset(met)
 
     def tried(row: Row) -> Iterator[Row]:
-        dry = makers.get(id(row))
-        if dry is not None and next(left, None) is not None:
-            yield from compiled_neighbours(row, dry.function, dry.launcher)
+        maker = makers.get(id(row))
+        if maker is not None and next(left, None) is not None:
+            yield from compiled_neighbours(row, *maker)
 
     mender = Mender(table.rows, judge, tried)
     return Checked(tuple(_outcome(one, table, mender, passes) for one in checks))

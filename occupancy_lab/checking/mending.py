@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,13 +15,16 @@ from occupancy_lab.checking.rows import Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.occupancy import next_steps
 from occupancy_lab.options import CAPS, NAMES
+from occupancy_lab.record import compile_record
 from occupancy_lab.text.words import listed
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.expressions import Value
+    from occupancy_lab.record import Asked
 
     Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
     """A row, the checks that it is held to, and those whose conditions it meets."""
@@ -175,18 +179,17 @@ def _adds_local(row: Row, other: Row) -> bool:
     return not known or any(new > now for now, new in known)
 
 
-def compiled_neighbours(row: Row, function: Any, maker: Any) -> Iterator[Row]:
+def compiled_neighbours(row: Row, asked: Asked, compiler: Compiler) -> Iterator[Row]:
     """Return launches like that of *row* with one other option, each compiled when it is asked for.
 
     First comes the launch without its cap on registers, then more warps, which leave each thread
     less to hold, fewer, fewer stages, and caps on registers where none is spilled.
     """
     record = row.record
-    if record is None:
+    if record is None or asked.matrix is not None:
         return
     launch, most = record.launch, record.calculation.architecture.max_warps_per_program
-    asked = {**record.usual_options, **record.options}
-    warps, stages = int(asked.get("num_warps", 4)), int(asked.get("num_stages", 1))
+    warps, stages = record.num_warps, record.num_stages
     capped = [name for name in CAPS if record.options.get(name)]
     changes: list[dict[str, Any]] = [dict.fromkeys(capped)] if capped else []
     changes += [{"num_warps": 1 << place} for place in range(6) if warps < 1 << place <= most]
@@ -199,9 +202,10 @@ def compiled_neighbours(row: Row, function: Any, maker: Any) -> Iterator[Row]:
             continue
         keywords = {**launch.keywords, **change}
         keywords = {name: value for name, value in keywords.items() if value is not None}
-        tried = dataclasses.replace(launch, keywords=keywords)
+        tried = dataclasses.replace(asked, launch=dataclasses.replace(launch, keywords=keywords))
         try:
-            made = maker.make(function, tried, record.gpu)
+            with closing(compiler):
+                made = compile_record(tried, compiler)
         except (CompileError, DoesNotFitError):
             continue
         (one,) = make_rows([made.to_dict()], "compiled to see")

@@ -257,14 +257,17 @@ def sweep(
             swept = run(view, exports, journal=journal, **matrix)
             _print_swept(swept)
     else:
-        described = of_launch(launch, asked, "form", *VIEWED)
-        given: dict[str, Any] = {
-            "form": None,
-            "launch": described.pop("kernel"),
-            "quiet": asked["quiet"],
-            **described,
-        }
-        swept = run(view, exports, **common, **given)
+        from occupancy_lab.explaining.dry_run import explain_launch
+
+        given: dict[str, Any] = {"form": None, **of_launch(launch, asked, "form", *VIEWED)}
+        swept = run(
+            view,
+            exports,
+            launches=lambda **one: explain_launch(**one).table(),
+            quiet=asked["quiet"],
+            **common,
+            **given,
+        )
         _print_swept(swept)
     sys.exit(swept.status)
 

@@ -330,6 +330,7 @@ view_options = together(
 
 DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
 """What `described_options` give."""
+_OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
 _OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "quiet"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
@@ -360,13 +361,17 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     return {"kernel": launch, **given}
 
 
-def of_matrix(asked: Mapping[str, Any], single: Collection[str] = ()) -> dict[str, Any]:
+def of_matrix(
+    asked: Mapping[str, Any],
+    single: Collection[str] = (),
+    foreign: Collection[str] = _OF_LAUNCH,
+) -> dict[str, Any]:
     """Return what was *asked* of a matrix, without what was left to its default.
 
-    Raises InputError where its columns are missing, a launch is described too, or an option of
-    *single* has several values.
+    Raises InputError where its columns are missing, a launch is described too, by what is *foreign*
+    to a matrix, or an option of *single* has several values.
     """
-    if described := first_given([name for name in DESCRIBED if name != "options"], asked):
+    if described := first_given(foreign, asked):
         refuse(
             f"{described} describes the launch of a function of Triton; give it as FILE.py:FUNCTION"
         )
@@ -375,7 +380,8 @@ def of_matrix(asked: Mapping[str, Any], single: Collection[str] = ()) -> dict[st
     given = {
         name: value
         for name, value in asked.items()
-        if (name not in DESCRIBED or name == "options") and (name not in _USUAL or _is_given(value))
+        if name not in foreign
+        if name not in _USUAL or _is_given(value)
     }
     for name in single:
         if name in given:
@@ -391,7 +397,7 @@ def _only(name: str, values: Sequence[int]) -> int:
     return values[0]
 
 
-def first_given(names: Sequence[str], asked: Mapping[str, Any]) -> str | None:
+def first_given(names: Collection[str], asked: Mapping[str, Any]) -> str | None:
     """Return the first option of *names* that was given, as it is written; None for none."""
     given = next((name for name in names if _is_given(asked[name])), None)
     if given is None:

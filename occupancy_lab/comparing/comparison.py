@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
-from occupancy_lab.explaining.case import Case, with_times
+from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import compared_facts, setting, settings_of, told
@@ -65,8 +66,16 @@ LEAST, MOST = 2, 6
 """Entries of one comparison: fewer compare nothing, more are a sweep."""
 
 
+@dataclass(frozen=True, repr=False)
 class Comparison(Explanation):
     """The records that are compared, and what differs between them in words."""
+
+    compared: tuple[Case, ...] = ()
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Each of `records` with what was recorded of it."""
+        return self.compared
 
 
 def compare(  # noqa: PLR0913 - one argument per option of the command line, all but one by name
@@ -170,7 +179,8 @@ def comparison_of(
     """Return what differs between the launches of *cases*; *failures* have no record."""
     entries = make_entries(cases)
     runs: tuple[Record | Failed, ...] = (*(case.record for case in cases), *failures)
-    return Comparison(runs, (), compiler, page=write_comparison(entries, failures))
+    page = write_comparison(entries, failures)
+    return Comparison(runs, (), compiler, page=page, compared=tuple(cases))
 
 
 def _asked(
@@ -190,7 +200,7 @@ def _case(asked: Asked, compiler: Compiler) -> Case:
     record = compile_record(asked, compiler)
     one_stage = None if single is None else compile_record(single, compiler)
     case = Case(record, one_stage, asked_kernel=asked.name)
-    return case if asked.matrix is None else with_times(case, measure=False)
+    return case if asked.matrix is None else with_recorded(case)
 
 
 def _check_number(number: int) -> None:

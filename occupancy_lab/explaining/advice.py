@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
+from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.neighbours import (
     best_of,
@@ -18,7 +19,7 @@ from occupancy_lab.explaining.neighbours import (
 )
 from occupancy_lab.explaining.timing import recorded_change
 from occupancy_lab.inputs import DEFAULT_ROWS, SOFTMAXES, NamedKernel
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.record import ask
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.record import Asked, Record
     from occupancy_lab.sweeping.recorded import RecordedLaunch
-    from occupancy_lab.values import Config
+    from occupancy_lab.values import Config, Problem
 
     Name = tuple[str | None, Config]
     """A kernel, by what names it, and how it is launched."""
@@ -85,8 +86,9 @@ class Advice:
 def wanted_besides(case: Case) -> dict[Any, Asked]:
     """Return what is compiled of other kernels, or other blocks, to know whether it is worth it.
 
-    It is the launch of the matrix that was recorded to be the fastest, and of a persistent kernel
-    the one that does the same with one program per row.
+    It is the launch of the matrix that was recorded to be the fastest, of a persistent kernel the
+    one that does the same with one program per row, and where loads are narrow that of a matrix
+    that is padded for wider ones.
     """
     from occupancy_lab.sweeping.recorded import recorded_ranking
 
@@ -100,10 +102,27 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
         ranking = recorded_ranking(case.record.gpu.key, case.problem, SOFTMAXES)
         names += [(one.kernel, one.config) for one in ranking[:1]]
     kernels = {name: load_kernel(str(name)) for name, _ in names}
-    return {
-        (name, config): ask(NamedKernel(name, kernels[name]), case.problem, config, case.record.gpu)
+    gpu = case.record.gpu
+    wanted: dict[Any, Asked] = {
+        (name, config): ask(NamedKernel(name, kernels[name]), case.problem, config, gpu)
         for name, config in names
     }
+    padded = _padded(case)
+    if padded is not None:
+        named = NamedKernel(case.kernel_name, case.kernel)
+        wanted[PADDED] = ask(named, padded, case.config, gpu)
+    return wanted
+
+
+def _padded(case: Case) -> Problem | None:
+    """Return the matrix with columns added until loads get wider; None where that is no use."""
+    problem, load_bytes = case.problem, case.record.resources.load_bytes
+    cols = -(-problem.cols // DIVISIBILITY) * DIVISIBILITY
+    few = problem.cols < cols <= problem.cols * MOST_PADDING
+    narrow = load_bytes is not None and load_bytes < WIDEST_ACCESS
+    if not (few and narrow) or case.kernel.grid is Grid.BLOCKS or case.kernel.rows_alike:
+        return None
+    return dataclasses.replace(problem, cols=cols)
 
 
 def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:

@@ -202,22 +202,25 @@ def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
     raise InputError(msg)
 
 
-def with_times(case: Case, *, measure: bool) -> Case:
-    """Return *case* with what was recorded of its launch, and with *measure* timed on the GPU here.
+def with_recorded(case: Case) -> Case:
+    """Return *case* with what was recorded of its launch.
 
     Only the lab's own kernels were recorded, and a kernel of a file may have the name of one.
     """
     if case.kernel_name in kernel_names() and not case.matrix.options:
-        case = dataclasses.replace(case, recorded=_recorded(case))
-    if not measure:
-        return case
+        return dataclasses.replace(case, recorded=_recorded(case))
+    return case
+
+
+def timed(record: Record, kernel: str) -> Record:
+    """Return *record*, of a launch of *kernel* on a matrix, with its time on the GPU here."""
     from occupancy_lab.measuring.journal import measure_launches
     from occupancy_lab.measuring.process import TimedLaunch
 
-    record = case.record
-    launch = TimedLaunch(str(case.kernel_name), case.config, case.plan.num_programs or 1)
+    case = Case(record)
+    launch = TimedLaunch(kernel, case.config, case.plan.num_programs or 1)
     (measurement,) = measure_launches([(case.problem, launch)])
-    return dataclasses.replace(case, record=dataclasses.replace(record, measurement=measurement))
+    return record.with_measurement(measurement)
 
 
 def _recorded(case: Case) -> Recorded:

@@ -55,6 +55,9 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
             yield from _reasons(timed)
         if case.record.matrix is not None:
             yield from tutorial_sentences(case, timed)
+        prediction = case.record.prediction
+        if prediction is not None and prediction.calibrated:
+            yield time_sentence(case.record)
         yield from measured_sentences(case)
 
     tables = (*_time_tables(cases), *_part_tables(found), *_alternative_tables(found))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.limits import occupancy_words, programs_words
+from occupancy_lab.explaining.limits import occupancy_words
 from occupancy_lab.inputs import TUTORIAL_KERNEL
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import KNOBS, NAMES
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     compared,
     count,
     known,
-    limiter_words,
     microseconds,
     percent,
     prediction_words,
@@ -38,6 +38,10 @@ BOUNDS = {
     "tail": "tail (first and last {work}s)",
 }
 """What takes longest by itself, by the name of the part."""
+
+
+UNTOLD = {"-", "0 B per thread"}
+"""What is left out where it is so of every launch."""
 
 
 def setting(settings: dict[str, Any], name: str) -> str:
@@ -83,10 +87,10 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("compiler options", _options),
         ("programs", _programs),
         ("waves of programs", waves_words),
-        (f"{resource_words(gpus, 'registers')} per thread", _registers),
+        (resource_words(gpus, "registers"), _registers),
         ("local memory", _local_memory),
         (resource_words(gpus, "shared"), _shared),
-        ("loads, stores of a thread", _accesses),
+        ("loads, stores", _accesses),
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
         ("predicted time", predicted_words),
@@ -108,7 +112,10 @@ def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("SGPRs per wave", lambda case: _or_dash(case.record.resources.sgprs)),
         ("named barriers", lambda case: _or_dash(case.record.resources.barriers)),
         *facts[place : place + 2],
-        ("programs at once", lambda case: programs_words(case.calculation)),
+        (
+            "programs per multiprocessor",
+            lambda case: str(case.record.occupancy.programs_per_multiprocessor),
+        ),
         ("limiter", lambda case: limiter_words(case.calculation)),
         ("occupancy", lambda case: occupancy_words(case.calculation)),
         *facts[place + 2 :],
@@ -118,7 +125,7 @@ def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
 def told(cases: Sequence[Case], facts: Iterable[Fact]) -> tuple[tuple[str, ...], ...]:
     """Return the rows of a table of *facts* with a column per case, without those of no case."""
     rows = compared(tuple(cases), tuple(facts))
-    return tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
+    return tuple(row for row in rows if any(cell not in UNTOLD for cell in row[1:]))
 
 
 class _Setting:
@@ -188,9 +195,12 @@ def resident_words(case: Case) -> str:
 
 
 def waves_words(case: Case) -> str:
-    """Return the programs launched over those that the GPU holds at once, and the tail."""
+    """Return the programs launched over those that the GPU holds at once, and the tail.
+
+    It is "-" where that is not known, and of a persistent launch, which has one wave at most.
+    """
     plan = case.record.plan
-    if plan is None or plan.waves is None:
+    if plan is None or plan.waves is None or plan.is_persistent:
         return "-"
     whole, rest = divmod(plan.num_programs or 0, plan.resident_programs or 1)
     if not whole:
@@ -204,12 +214,12 @@ def waves_words(case: Case) -> str:
 def _registers(case: Case) -> str:
     resources = case.record.resources
     parts = f", {resources.agprs} of them AGPRs" if resources.agprs else ""
-    return f"{resources.n_regs}{parts} (Triton {case.record.triton_version})"
+    return f"{resources.n_regs} per thread{parts} (Triton {case.record.triton_version})"
 
 
 def _local_memory(case: Case) -> str:
     found = case.record.resources.local_bytes
-    return "-" if found is None else f"{found} B per thread" if found else "none"
+    return "-" if found is None else f"{found} B per thread"
 
 
 def _shared(case: Case) -> str:
@@ -226,7 +236,8 @@ def _accesses(case: Case) -> str:
     widest = (resources.load_bytes, resources.store_bytes)
     if resources.instructions is None and None in widest:
         return "-"
-    return ", ".join("none" if width is None else f"{width} B at most" for width in widest)
+    words = ("none" if width is None else f"{width} B" for width in widest)
+    return f"{', '.join(words)} a thread at most"
 
 
 def _tensor_cores(case: Case) -> str:

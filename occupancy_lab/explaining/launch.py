@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.facts import resident_words, waves_words
+from occupancy_lab.explaining.facts import resident_words
 from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.text.document import Document, Section, Table
@@ -22,6 +22,10 @@ SHOWN_ROWS = 3
 """Rows of one program that are listed before the dots."""
 SHOWN_ELEMENTS = 64
 """Elements up to which a blocks launch is shown program by program."""
+
+
+def _waves(case: Case) -> str:
+    return "not known" if case.plan.waves is None else f"{case.plan.waves:.2f}"
 
 
 def _tail(case: Case) -> str:
@@ -141,7 +145,7 @@ def the_launch(cases: tuple[Case, ...]) -> Section:
         (
             ("programs at once", resident_words),
             ("num_programs", lambda case: known(case.plan.num_programs)),
-            ("waves of programs", waves_words),
+            ("waves of programs", _waves),
             (f"{word}s in the last round", _tail),
             (f"{word}s of program 0", _rows_of_first),
         ),
@@ -160,7 +164,7 @@ def megabytes(number: int) -> str:
 
 
 def _baseline(case: Case) -> tuple[str, Traffic] | None:
-    name = case.kernel.compared_with
+    name = None if case.record.matrix is None else case.kernel.compared_with
     if name is None:
         return None
     kernel = load_kernel(name)
@@ -169,7 +173,7 @@ def _baseline(case: Case) -> tuple[str, Traffic] | None:
 
 
 def _traffic_table(case: Case, own: Traffic) -> Table:
-    moved = {case.kernel.name: own}
+    moved = {case.record.kernel: own}
     baseline = _baseline(case)
     if baseline is not None:
         moved[baseline[0]] = baseline[1]

@@ -187,7 +187,9 @@ def _sentences(case: Case) -> Iterator[str]:
         yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
     if case.record.matrix is not None and case.record.prediction is not None:
         yield from what_instead(case)
-    yield time_sentence(case.record)
+    prediction = case.record.prediction
+    if prediction is None or not prediction.calibrated:
+        yield time_sentence(case.record)
 
 
 def bar(share: float) -> str:

@@ -18,13 +18,13 @@ from occupancy_lab.explaining.facts import (
 )
 from occupancy_lab.explaining.limits import the_limits
 from occupancy_lab.explaining.neighbours import first_of, have_times, rank
+from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
     count,
     error_words,
     known,
-    limiter_words,
     listed,
     microseconds,
     percent,

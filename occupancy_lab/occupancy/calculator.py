@@ -147,11 +147,17 @@ class Calculation:
 
         None where its multiprocessors, or the groups that clusters lie in, are not known.
         """
+        return self.resident_with(self.occupancy.programs_per_multiprocessor)
+
+    def resident_with(self, programs_per_multiprocessor: int) -> int | None:
+        """Return what `resident_programs` is where so many programs fit a multiprocessor."""
         if self.clusters is not None:
-            return self.clusters.resident
+            each, gpu = self.clusters.num_ctas, self.gpu
+            resident: int | None = whole_clusters(each, programs_per_multiprocessor, gpu)
+            return resident
         if self.gpu.multiprocessors is None:
             return None
-        return self.occupancy.programs_per_multiprocessor * self.gpu.multiprocessors
+        return programs_per_multiprocessor * self.gpu.multiprocessors
 
     @property
     def next_programs(self) -> int | None:

@@ -20,6 +20,6 @@ def make_table(runs: Iterable[Record | Failed]) -> pd.DataFrame:
 
     rows = [run.row() for run in runs]
     table = pd.DataFrame(rows, columns=list(SWEEP_COLUMNS))
-    texts = [name for name in SWEEP_COLUMNS if name not in pandas_types(SWEEP_COLUMNS)]
+    texts = ("bound", "basis")
     following = SWEEP_COLUMNS[SWEEP_COLUMNS.index("reason") + 1 :]
     return table.astype(dict.fromkeys(texts, object)).astype(pandas_types(following))

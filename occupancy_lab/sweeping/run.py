@@ -16,6 +16,7 @@ from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.view import FORMS
+from occupancy_lab.text.printing import show_status
 from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
@@ -86,25 +87,25 @@ def run(
     view: View,
     exports: Exports,
     *,
-    launch: str | None = None,
+    launches: Callable[..., pd.DataFrame] | None = None,
     form: str | None,
     plot: str | None = None,
     **grid: Any,
 ) -> Swept:
     """Sweep the *grid*, write what is asked for, and give the text to print and the exit status.
 
-    The grid is of a matrix, or of *launch*, a FILE.py:FUNCTION. Where a signal ended it, what was
-    finished before is printed and written. Where one of the files cannot be written, the others
-    are.
+    The grid is of a matrix, or of what *launches* takes, which gives the table of them. Where a
+    signal ended it, what was finished before is printed and written. Where one of the files cannot
+    be written, the others are.
 
     Raises InputError, before any work, for what cannot be asked, chosen or written.
     """
-    if launch is None:
+    if launches is None:
         columns = [*SWEEP_COLUMNS, *(MEASURED_COLUMNS if grid.get("measure") else ())]
         view.check({name: COLUMNS[name].kind for name in columns}, views.UNMEASURED)
     exports.check(inputs={"--kernel": grid.get("kernel")}, pictures={"--plot": plot})
     gpus = {gpu.key: gpu for gpu, _ in chosen_gpus(grid.get("gpu"))}
-    table, signalled = _swept(**grid) if launch is None else (_of_launch(launch, **grid), 0)
+    table, signalled = _swept(**grid) if launches is None else (_of(launches, **grid), 0)
     chosen = views.choose(table, view)
     rows = plain_rows(chosen)
     complaints = [*exports.write([*chosen], rows)]
@@ -121,14 +122,13 @@ def run(
     return Swept(shown, 0 if (table["status"] == "ok").any() else 1)
 
 
-def _of_launch(launch: str, *, quiet: bool = False, **asked: Any) -> pd.DataFrame:
-    """Return the table of the launches of a function of Triton."""
-    from occupancy_lab.explaining.dry_run import explain_launch
-    from occupancy_lab.text.printing import show_status
-
+def _of(
+    launches: Callable[..., pd.DataFrame], *, quiet: bool = False, **asked: Any
+) -> pd.DataFrame:
+    """Return the table of *launches* as *asked*, and say meanwhile what takes long."""
     if not quiet:
         asked["progress"] = show_status
-    return explain_launch(launch, **asked).table()
+    return launches(**asked)
 
 
 def _swept(*, quiet: bool = False, **grid: Any) -> tuple[pd.DataFrame, int]:

@@ -49,7 +49,7 @@ SHOWN = {
 """The columns that a wide screen has room for, and their names there; exports have them all."""
 SPARED = ("tutorial_programs", "shared", "limiter", "n_regs")
 """The columns that a narrow screen goes without, the first one first."""
-_UNTOLD = ("target", "kernel", "status", "reason", "triton_version", "num_ctas")
+_UNTOLD = ("target", "status", "reason", "triton_version", "num_ctas")
 """The naming columns that a screen leaves out."""
 
 
@@ -85,10 +85,13 @@ def to_screen(table: pd.DataFrame, gpus: Mapping[str, Gpu] | None = None) -> tup
     if len(fine):
         shown = _shown(fine, gpus or {})
         columns = [name for name in SHOWN if name in shown and _says_something(shown, name)]
-        shown = _narrowed(shown[[*varying, *columns]].rename(columns=SHOWN))
+        wide = shown[[*varying, *columns]].rename(columns=SHOWN)
+        shown = _narrowed(wide)
+        spared = [str(name) for name in wide if name not in shown]
         parts.append(_table(shown))
     parts += [_table(rows) for rows in _failures(table, varying) if len(rows)]
-    parts.append(f"{_summary(table)}.{_legend(shown.columns if len(fine) else ())}")
+    legend = _legend(shown.columns, spared) if len(fine) else ""
+    parts.append(f"{_summary(table)}.{legend}")
     return (*parts, *_time_sentences(fine, gpus or {}))
 
 
@@ -126,7 +129,7 @@ def _narrowed(shown: pd.DataFrame) -> pd.DataFrame:
     for name in SPARED:
         if sum(2 + _longest_word(column) for _, column in shown.items()) <= room:
             break
-        shown = shown.drop(columns=SHOWN[name])
+        shown = shown.drop(columns=SHOWN[name], errors="ignore")
     return shown
 
 
@@ -135,7 +138,7 @@ def _longest_word(column: pd.Series[Any]) -> int:
     return max(len(word) for text in texts for word in text.split())
 
 
-def _legend(columns: Iterable[str]) -> str:
+def _legend(columns: Iterable[str], spared: list[str]) -> str:
     """Say what the columns mean whose names do not say it, and which there was no room for."""
     meanings = {
         "%": "the occupancy",
@@ -143,8 +146,7 @@ def _legend(columns: Iterable[str]) -> str:
         "off": "how far the predicted time is off the measured one",
     }
     told = [f"{name} is {meaning}" for name, meaning in meanings.items() if name in columns]
-    missing = [SHOWN[name] for name in SPARED if SHOWN[name] not in columns]
-    words = [", ".join(told), f"a wider terminal shows {listed(missing)}" if missing else ""]
+    words = [", ".join(told), f"a wider terminal shows {listed(spared)}" if spared else ""]
     return "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in words if sentence)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,15 +33,19 @@ def _case(  # noqa: PLR0913 - what a record is made of
     stages: int | None = None,
     single: dict[str, Any] | None = None,
     **changes: Any,
-) -> tuple[Case, str, int | None]:
+) -> Case:
     found, chosen, problem = load_kernel(kernel), find_gpu(gpu), Problem(4096, 781)
     config = config or found.default_config(problem, chosen.architecture.max_shared)
     if stages is not None:
-        config = Config(config.block_size, config.num_warps, stages)
+        config = dataclasses.replace(config, num_stages=stages)
     resources, single_stage = GIVEN["mi300x" if chosen.vendor == "AMD" else "h100"]
     resources = resources.replace(**{"num_warps": config.num_warps, **changes})
     record = record_of(found, problem, config, chosen, resources, triton=triton)
-    return Case(record, single_stage.replace(**(single or {}))), kernel, stages
+    asked = frozenset() if stages is None else frozenset({"num_stages"})
+    record = dataclasses.replace(record, matrix=dataclasses.replace(record.matrix, asked=asked))
+    in_one = dataclasses.replace(config, num_stages=1)
+    taken = single_stage.replace(**{"num_warps": config.num_warps, **(single or {})})
+    return Case(record, record_of(found, problem, in_one, chosen, taken, triton=triton))
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ def test_two_gpus_are_compared() -> None:
     assert [record["n_regs"] for record in values["records"]] == [
         record.resources.n_regs for record in comparison.records
     ]
+    assert [record["launch"] for record in values["recorded"]] == [None, None]
     assert comparison._repr_markdown_() == comparison.to_markdown()
     assert comparison.to_markdown().startswith("# softmax, 4096 x 781 float32: H100 SXM and MI300X")
 
@@ -51,6 +52,7 @@ def test_gpus_of_one_architecture_differ_in_speed() -> None:
 def test_dimensions_multiply() -> None:
     """Two kernels by two num_stages are four entries, in that order, each named by both."""
     comparison = compare(781, gpu="sm_90", kernel=["softmax", "softmax_row"], num_stages=[1, 2])
+    assert repr(comparison).startswith("<Comparison: 4096 x 781 float32, on sm_90: softmax and")
     entries = [
         (record.matrix.kernel.name, record.config.num_stages) for record in comparison.records
     ]

@@ -90,6 +90,8 @@ def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
         check_launch(found, problem, config, chosen)
         made = record_of(found, problem, config, chosen, resources)
         made = dataclasses.replace(made, measurement=measurement)
-        return Case(made, single_stage or resources, recorded=recorded)
+        one_stage = dataclasses.replace(config, num_stages=1)
+        single = record_of(found, problem, one_stage, chosen, single_stage or resources)
+        return Case(made, single, recorded=recorded)
 
     return make

@@ -19,7 +19,7 @@ from occupancy_lab.values import Resources
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from occupancy_lab.explaining.dry_run import DryRun
+    from occupancy_lab.explaining import Explanation
     from occupancy_lab.values import Target
 
 X = tensor((4096, 2048), "float16")
@@ -86,32 +86,32 @@ def plain_resources(keywords: Mapping[str, Any], target: Target) -> Resources:
     return found if target.backend == "cuda" else found.replace(sgprs=20, agprs=0)
 
 
-def norm(gpus: str, **asked: Any) -> DryRun:
+def norm(gpus: str, **asked: Any) -> Explanation:
     """Return the dry run of layer_norm."""
     launched = {"BLOCK_SIZE": 2048, "num_warps": 8, "grid": (4096,)}
     return dry(launched_kernels.layer_norm, gpus, norm_resources, *NORM, **{**launched, **asked})
 
 
-def matmul(gpus: str, **asked: Any) -> DryRun:
+def matmul(gpus: str, **asked: Any) -> Explanation:
     """Return the dry run of a matmul in clusters."""
     launched = {**BLOCKS, "ACTIVATION": "", "num_warps": 8, "num_stages": 3, "num_ctas": 2}
     return dry(launched_kernels.matmul, gpus, matmul_resources, *MATMUL, **launched, **asked)
 
 
-def transpose(gpus: str, **asked: Any) -> DryRun:
+def transpose(gpus: str, **asked: Any) -> Explanation:
     """Return the dry run of a kernel without a loop over a grid of two dimensions."""
     asked = {"grid": (64, 32), **asked}
     arguments = (X, X, 4096, 2048)
     return dry(launched_kernels.transpose, gpus, plain_resources, *arguments, BLOCK=64, **asked)
 
 
-def spilling(gpus: str, **asked: Any) -> DryRun:
+def spilling(gpus: str, **asked: Any) -> Explanation:
     """Return the dry run of a launch that spills."""
     launched = {"BLOCK_SIZE": 16384, "grid": (4096,), **asked}
     return dry(launched_kernels.layer_norm, gpus, spilling_resources, *NORM, **launched)
 
 
-def tuned(gpus: str, **asked: Any) -> DryRun:
+def tuned(gpus: str, **asked: Any) -> Explanation:
     """Return the dry run of an autotuned kernel."""
     grid = lambda named: (-(-named["n"] // named["BLOCK"]),)  # noqa: E731 - a launch line's
     arguments = (ROWS, ROWS, 100_000)
@@ -119,7 +119,7 @@ def tuned(gpus: str, **asked: Any) -> DryRun:
 
 
 MIB = 2**20
-PAGES: dict[str, Callable[[], DryRun]] = {
+PAGES: dict[str, Callable[[], Explanation]] = {
     "layer_norm_h100_mi300x": lambda: norm("h100,mi300x"),
     "layer_norm_mi300x_or_more": lambda: norm("mi300x", read=16 * MIB, written=16 * MIB),
     "layer_norm_no_grid": lambda: norm("sm_90", grid=None),
@@ -187,7 +187,7 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
     [(norm, "what its loop takes"), (matmul, "what its tensor cores take")],
 )
 def test_what_would_give_no_time_is_not_asked_for(
-    launched: Callable[..., DryRun], why: str
+    launched: Callable[..., Explanation], why: str
 ) -> None:
     """What is not modelled is said at once, with what the bytes would give all the same."""
     words = f"No time is predicted, as {why} is not modelled; "
@@ -200,7 +200,7 @@ def test_what_would_give_no_time_is_not_asked_for(
 def test_a_gpu_of_no_size_has_no_time() -> None:
     """A bare architecture has no time, and the page says what is not known of it."""
     page = transpose("sm_90", read=MIB, written=MIB).to_markdown()
-    assert "the GPU's bandwidth is not known" in page
+    assert "sm_90 is an architecture, not a GPU" in page
     assert " us" not in page
 
 

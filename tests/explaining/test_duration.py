@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +15,8 @@ from stand_ins import CONDITIONS
 from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
-from occupancy_lab.explaining.duration import the_duration, unknown_sentence
-from occupancy_lab.explaining.explanation import compile_cases
+from occupancy_lab.explaining.duration import the_duration, why_no_time
+from occupancy_lab.explaining.explanation import compile_runs, make_cases
 from occupancy_lab.explaining.timing import (
     ROWS_REASONS,
     Timing,
@@ -32,6 +31,7 @@ from occupancy_lab.explaining.timing import (
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.record import ask
 from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import NOTICEABLE, Config, Measurement, Part, Problem
 
@@ -336,10 +336,10 @@ def test_what_a_measurement_warns_of_is_told(make_case: Callable[..., Case]) -> 
 
 def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
     """Without a GPU's size, its clock or the binary's instructions, one sentence says so."""
-    assert "is an architecture" in unknown_sentence(make_case("sm_90", COUNTED))
-    assert "could not be counted" in unknown_sentence(make_case("h100", H100))
+    assert "is an architecture" in why_no_time(make_case("sm_90", COUNTED).record)
+    assert "could not be counted" in why_no_time(make_case("h100", H100).record)
     for key, gpu in devices().items():
-        sentence = unknown_sentence(make_case(key, COUNTED.replace(num_warps=4)))
+        sentence = why_no_time(make_case(key, COUNTED.replace(num_warps=4)).record)
         if gpu.multiprocessors is not None and gpu.boost_mhz is None:
             assert "clock" in sentence
 
@@ -347,11 +347,12 @@ def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
 def case_of(cols: int, num_warps: int, num_stages: int) -> Case:
     """Return a compiled case on an H200."""
     config = Config(1 << (cols - 1).bit_length(), num_warps, num_stages)
-    with closing(Compiler(None)) as compiler:
-        (case,) = compile_cases(
-            chosen_kernel("softmax"), Problem(4096, cols), [(config, find_gpu("h200"))], compiler
-        )
-        return case
+    problem, gpu = Problem(4096, cols), find_gpu("h200")
+    asked = ask(chosen_kernel("softmax"), problem, config, gpu)
+    compiler = Compiler(None)
+    records = compile_runs([asked], compiler)
+    (case,) = make_cases([asked], records, compiler)
+    return case
 
 
 def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:

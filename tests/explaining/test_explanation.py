@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
-from stand_ins import CONDITIONS, Launches, put_here
+from stand_ins import CONDITIONS, GivenCompiler, Launches, put_here
 
 import occupancy_lab
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.explaining import write_document
+from occupancy_lab.explaining import write_full
+from occupancy_lab.explaining.advice import PADDED, wanted_besides
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.formula import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
@@ -121,7 +122,7 @@ def test_golden_side_by_side(
             MI300X_SINGLE.replace(**COUNTED_SINGLE),
         ),
     )
-    check_golden("h100_and_mi300x_781.md", write_document(cases).to_markdown())
+    check_golden("h100_and_mi300x_781.md", write_full(cases).to_markdown())
 
 
 def test_golden_shared_limit(
@@ -146,7 +147,7 @@ def test_golden_shared_limit(
             tutorial=dataclasses.replace(MEASURED, us=88.0),
         ),
     )
-    check_golden("h100_shared_limit.md", write_document((case,)).to_markdown())
+    check_golden("h100_shared_limit.md", write_full((case,)).to_markdown())
 
 
 def test_golden_spills_and_padding(
@@ -170,7 +171,7 @@ def test_golden_spills_and_padding(
         config=Config(32768, 4, 2),
         measurement=Measurement("launch failed", CONDITIONS, "RuntimeError: no luck"),
     )
-    check_golden("mi300x_spills.md", write_document((case,)).to_markdown())
+    check_golden("mi300x_spills.md", write_full((case,)).to_markdown())
 
 
 def test_golden_vector_add(
@@ -185,7 +186,7 @@ def test_golden_vector_add(
         problem=Problem(1, 10),
         config=Config(4, 4, 1),
     )
-    check_golden("sm_90_vector_add.md", write_document((case,)).to_markdown())
+    check_golden("sm_90_vector_add.md", write_full((case,)).to_markdown())
 
 
 GPUS = sorted({*devices(), *bare_gpus()})
@@ -247,15 +248,17 @@ def test_any_kernel_can_be_told(
         )
     except DoesNotFitError:
         return
-    text = write_document((case,)).to_markdown()
+    text = write_full((case,)).to_markdown()
     assert not re.search(r"\b(None|nan)\b|(?<!-)\binf\b|[{}]", text)
-    assert len(re.findall(r"^## ", text, re.MULTILINE)) == 9
+    assert len(re.findall(r"^## ", text, re.MULTILINE)) >= 8
+    assert not re.search(r"^## .*\n+(## |\Z)", text, re.MULTILINE)
 
 
 def test_limiter_of_table_is_limiter_of_sentence(make_case: Callable[..., Case]) -> None:
     """The limits table marks exactly the resources that the record calls limiters."""
     case = make_case("h100", H100, H100_SINGLE)
-    table = write_document((case,)).sections[2].tables[0]
+    sections = write_full((case,)).sections
+    (table,) = next(one.tables for one in sections if one.title.startswith("The limits"))
     marked = {row[0] for row in table.rows if "limiter" in row[1]}
     assert marked == set(case.record.occupancy.limiters)
 
@@ -278,6 +281,19 @@ def test_explain_takes_the_tutorials_choice() -> None:
     explanation = occupancy_lab.explain(cols=781, gpu=["h100", "mi300x", "rtx4090"])
     configs = [dataclasses.astuple(record.config) for record in explanation.records]
     assert configs == [(1024, 8, 4), (1024, 8, 2), (1024, 8, 2)]
+
+
+def test_a_gpu_that_does_not_fit_costs_no_other_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no record on one GPU is a sentence on the page of the other."""
+    given = GivenCompiler(lambda keywords, _: MI300X.replace(num_warps=keywords["num_warps"]))
+    monkeypatch.setattr("occupancy_lab.explaining.asked.Compiler", lambda *_, **__: given)
+    found = occupancy_lab.explain(50257, rows=512, gpu="h100,mi300x")
+    assert [record.gpu.key for record in found.records] == ["mi300x"]
+    assert [failed.gpu.key for failed in found.failures] == ["h100"]
+    for full in (False, True):
+        page = found.to_markdown(full=full)
+        assert "**MI300X**: 4 programs per CU" in page
+        assert "**H100 SXM**: H100 SXM gives a program at most 232448 B of shared memory" in page
 
 
 def test_explain_without_names_takes_both_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +368,8 @@ def test_recorded_launches_are_those_of_the_record(monkeypatch: pytest.MonkeyPat
         "occupancy_lab.sweeping.recorded.recorded_measurement", lambda *key: asked.append(key)
     )
     options = {"rows": 32768, "gpu": "h200", "num_warps": 4}
-    (record,) = occupancy_lab.explain(cols=4096, num_stages=3, **options).records
+    explanation = occupancy_lab.explain(cols=4096, num_stages=3, **options)
+    (record,), _ = explanation.records, explanation.recorded
     (single,) = occupancy_lab.explain(cols=4096, num_stages=1, **options).records
     kinds = {(kernel, config.num_stages, programs) for _, kernel, _, config, programs in asked[:4]}
     assert kinds == {
@@ -398,7 +415,7 @@ def test_programs_that_wait_for_each_other(make_case: Callable[..., Case]) -> No
     case = make_case("h100", taken, kernel="softmax_cooperative", problem=Problem(4096, 50257))
     assert case.record.tutorial_plan.num_programs == 7 * 132
     assert case.record.tutorial_prediction is None
-    text = write_document((case,)).to_markdown()
+    text = write_full((case,)).to_markdown()
     assert "would launch 924 programs, 132 more than fit: the driver refuses that" in text
     assert "the tutorial's num_programs" not in text
     assert "Program p takes piece p first, and the programs take the others in turns." in text
@@ -408,13 +425,12 @@ def test_programs_that_wait_for_each_other(make_case: Callable[..., Case]) -> No
 
 def test_aligned_chunks_need_no_padding(make_case: Callable[..., Case]) -> None:
     """A kernel that begins its loads at 16 bytes is not said to load less because of its rows."""
-    texts = {
-        kernel: write_document((make_case("h100", H100_SINGLE, kernel=kernel),)).to_markdown()
-        for kernel in ("softmax_row", "softmax_pieces")
-    }
-    for words in ("781 columns forbid 16-byte loads", "can be padded with -inf to 784 columns"):
-        assert words in texts["softmax_row"]
-        assert words not in texts["softmax_pieces"]
+    resources = H100_SINGLE.replace(**COUNTED_SINGLE)
+    for kernel, helps in (("softmax_row", True), ("softmax_pieces", False)):
+        case = make_case("h100", resources, kernel=kernel)
+        text = write_full((case,)).to_markdown()
+        assert ("781 columns forbid 16-byte loads" in text) is helps
+        assert (PADDED in wanted_besides(case)) is helps
 
 
 def test_every_missing_term_has_words() -> None:

@@ -9,10 +9,12 @@ import pytest
 from stand_ins import GivenCompiler
 
 from occupancy_lab.cli.options import VIEWED, chosen_view
+from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run
-from occupancy_lab.explaining.launch_table import compare_launches, tune_launches
-from occupancy_lab.explaining.launch_table import sweep_launches as swept_launches
+from occupancy_lab.explaining.dry_run import explain_launch
+from occupancy_lab.explaining.launch_table import tune_launches
+from occupancy_lab.sweeping.run import run
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Resources
 
@@ -52,7 +54,8 @@ def _given(monkeypatch: pytest.MonkeyPatch) -> None:
 def sweep_launches(**asked: Any) -> Swept:
     """Return what a sweep prints of launches that are *asked* as the command line asks."""
     shown = {name: asked.pop(name, None) for name in VIEWED}
-    return swept_launches(*chosen_view(shown), **asked)
+    given = {"form": None, "quiet": True, **asked}
+    return run(*chosen_view(shown), launches=lambda **one: explain_launch(**one).table(), **given)
 
 
 def test_a_sweep_of_launches(check_golden: Callable[[str, str], None]) -> None:
@@ -77,7 +80,7 @@ def test_a_sweep_is_filtered_sorted_and_exported(tmp_path: Path) -> None:
     assert first["num_programs"] is None
     assert first["predicted_us"] is None
     none = sweep_launches(**given, where="n_regs > 1000")
-    assert none.shown == ("No row meets the condition.",)
+    assert none.shown == ("0 configurations: none.",)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +107,18 @@ def test_launches_compared(check_golden: Callable[[str, str], None]) -> None:
 
 def test_a_failure_does_not_make_triton_differ() -> None:
     """Beside a launch that does not compile, only what was asked differs, and the rest stays."""
-    page = compare_launches(**TRANSPOSE, num_warps="4,16", gpu="h100").to_markdown()
-    assert "what differs by num_warps\n" in page
-    assert "1 of 2 compile and fit" in page
-    assert "| registers per thread" in page
-    assert "no luck" in page
+    page = compare_launches(**TRANSPOSE, num_warps="4,8,16", gpu="h100").to_markdown()
+    assert "| num_warps" in page
+    assert "| registers" in page
+    assert "num_warps 16: no luck" in page
+    assert "Triton 3" not in page.partition("## Side")[0]
 
 
 def test_a_comparison_has_two_to_six_launches() -> None:
     """One launch has nothing beside it, and more than six have no room."""
-    with pytest.raises(InputError, match=r"2 to 6 launches side by side, and these are 1"):
+    with pytest.raises(InputError, match=r"one thing cannot be compared: give two or more"):
         compare_launches(**TRANSPOSE, gpu="h100")
-    with pytest.raises(InputError, match=r"these are 8; `sweep` lists more"):
+    with pytest.raises(InputError, match=r"these are 8 combinations .* and sweep any number"):
         compare_launches(**TRANSPOSE, num_warps="1,2,4,8", num_stages="1,2", gpu="h100")
 
 

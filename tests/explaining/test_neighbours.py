@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
-from occupancy_lab.explaining.neighbours import changes, predicted_us, rank, try_neighbours
+from occupancy_lab.explaining.neighbours import best_of, changes, predicted_us, rank
 from occupancy_lab.launch import tensor
 from occupancy_lab.text.words import listed
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR
@@ -20,7 +20,7 @@ from occupancy_lab.values import Resources
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from occupancy_lab.explaining.neighbours import Tried
+    from occupancy_lab.explaining.case import Case
     from occupancy_lab.values import Target
 
     Outcome = Callable[[Mapping[str, Any], Target], Resources | str]
@@ -33,10 +33,10 @@ def named_by_position(x_ptr, num_stages, n):  # noqa: ANN001, ANN201
     """Take what is called as a compiler option is, and is none."""
 
 
-def tried(outcome: Outcome, gpu: str = "h100", **asked: Any) -> Tried:
+def tried(outcome: Outcome, gpu: str = "h100", **asked: Any) -> Case:
     """Return a launch with its neighbours."""
     run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
-    (found,) = try_neighbours(run.records, run.function, run.launcher)
+    (found,) = run.cases
     return found
 
 
@@ -51,14 +51,21 @@ def constant(**changes: Any) -> Outcome:
 @pytest.mark.parametrize(
     ("gpu", "asked", "found"),
     [
-        ("h100", {}, [("num_warps", 2), ("num_warps", 8), ("num_stages", 2), ("num_stages", 4)]),
+        (
+            "h100",
+            {},
+            [
+                *(("num_warps", value) for value in (2, 8)),
+                *(("num_stages", value) for value in (1, 2, 4)),
+            ],
+        ),
         ("h100", {"num_warps": 1, "num_stages": 1}, [("num_warps", 2), ("num_stages", 2)]),
         ("h100", {"num_warps": 32, "num_stages": 1}, [("num_warps", 16), ("num_stages", 2)]),
         ("mi300x", {"num_warps": 16, "num_stages": 1}, [("num_warps", 8), ("num_stages", 2)]),
     ],
 )
 def test_what_is_tried(gpu: str, asked: dict[str, Any], found: list[tuple[str, int]]) -> None:
-    """Half and twice the warps that a program may have, and a stage fewer and more, are tried."""
+    """Half and twice the warps of a program, one stage, and a stage fewer and more are tried."""
     outcome = constant(n_regs=16)
     run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
     assert list(changes(run.records[0])) == found
@@ -78,7 +85,7 @@ def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
 def test_what_is_given_by_position_is_not_changed() -> None:
     """An argument by position that has the name of an option leaves that option alone."""
     run = dry(named_by_position, "h100", constant(), X, 3, 64)
-    (found,) = try_neighbours(run.records, run.function, run.launcher)
+    (found,) = run.cases
     assert {one.name for one in found.neighbours} == {"num_warps"}
     assert "# named_by_position" in run.to_markdown()
 
@@ -97,6 +104,7 @@ def test_what_has_no_record_says_why() -> None:
     assert status == {
         "num_warps 2": "timed out",
         "num_warps 8": "",
+        "num_stages 1": "",
         "num_stages 2": "compile failed",
         "num_stages 4": "does not fit",
     }
@@ -149,7 +157,8 @@ def test_times_are_advice_where_they_are_known(gpu: str, least: float, instructi
     own = predicted_us(found.record)
     times = {one.words: predicted_us(one.record) for one in found.neighbours if one.record}
     fastest = min(times, key=lambda words: times[words])
-    best = None if found.best is None else found.best.words
+    chosen = best_of(found.record, found.neighbours)
+    best = None if chosen is None else chosen.words
     assert best == (fastest if times[fastest] / own - 1 <= -least else None)
 
 
@@ -171,19 +180,20 @@ def test_the_advice_is_what_the_table_shows(
         return Resources(registers, warps, shared, local_bytes=spilled, binary=place)
 
     run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64)
-    (found,) = try_neighbours(run.records, run.function, run.launcher)
+    (found,) = run.cases
     page = run.to_markdown()
     own = rank(found.record)
     shown = {
         one.words: rank(one.record) for one in found.neighbours if one.record and not one.reason
     }
-    if found.best is None:
+    best = best_of(found.record, found.neighbours)
+    if best is None:
         assert all(other <= own for other in shown.values())
         more = any(resident > own[1] for _, resident in shown.values())
         assert ("None of these keeps more" in page) == (bool(shown) and not more)
         assert ("spills more." in page) == more
         return
-    spills, resident = shown[found.best.words]
+    spills, resident = shown[best.words]
     assert (spills, resident) == max(shown.values()) > own
     alike = [words for words, one in shown.items() if one == max(shown.values())]
     have = "has" if len(alike) == 1 else "have"

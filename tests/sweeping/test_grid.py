@@ -108,6 +108,14 @@ def test_a_row_is_what_a_record_says() -> None:
         assert told == record
 
 
+def test_texts_have_the_type_of_texts() -> None:
+    """A column of texts has the type that pandas gives texts, but for those that may be empty."""
+    types = sweep(781, rows=64, gpu="h100", num_warps=4, num_stages=1).dtypes
+    texts = {"gpu", "target", "kernel", "dtype", "status", "limiter", "triton_version"}
+    assert {types[name] for name in texts} == {pd.Series(["text"]).dtype}
+    assert (types["bound"].name, types["basis"].name) == ("object", "object")
+
+
 def test_bad_configurations_are_rows() -> None:
     """What cannot be asked, or does not fit, is a row with its reason beside the fine ones."""
     table = sweep(12672, gpu="rtx4090", num_warps=(3, 8), num_stages=(1, 4))

@@ -23,6 +23,7 @@ from occupancy_lab import (
     Verification,
     calculate_occupancy,
 )
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal, to_html
 
 DOCUMENT = Document(
@@ -103,8 +104,10 @@ def test_results_are_shown_by_their_markdown(shown: type) -> None:
     assert issubclass(shown, Answer)
     for name in ("to_document", "to_dict"):
         assert getattr(shown, name) is not getattr(Answer, name)
-    for name in ("__str__", "__repr__", "to_json", "_repr_markdown_", "_repr_html_"):
+    for name in ("__str__", "to_json", "_repr_markdown_", "_repr_html_"):
         assert getattr(shown, name) is getattr(Answer, name)
+    # The title of an Explanation has to be compiled for.
+    assert (shown.__repr__ is Answer.__repr__) != issubclass(shown, Explanation)
 
 
 def test_a_result_is_one_line_a_page_and_json() -> None:
@@ -118,7 +121,7 @@ def test_a_result_is_one_line_a_page_and_json() -> None:
 
 def test_markdown_and_html_say_the_same() -> None:
     """A notebook gets the markdown as it is, and HTML with the same title, list and table."""
-    explanation = Explanation((), document("8"))
+    explanation = Explanation((), (), Compiler(None), page=document("8"))
     assert explanation._repr_markdown_() == explanation.to_markdown()
     found = Cells(explanation._repr_html_())
     assert found.tags == TAGS

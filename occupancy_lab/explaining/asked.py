@@ -1,0 +1,181 @@
+"""`explain`: what was asked for, of a matrix or of any launch, compiled and explained."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, overload
+
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
+from occupancy_lab.errors import InputError
+from occupancy_lab.explaining.case import gpu_to_measure, timed
+from occupancy_lab.explaining.explanation import Explanation, explain_asked
+from occupancy_lab.explaining.launch import write_steps
+from occupancy_lab.inputs import (
+    DEFAULT_ROWS,
+    check_elsewhere,
+    chosen_config,
+    chosen_gpus,
+    chosen_kernel,
+    chosen_knobs,
+    chosen_problem,
+    found_kernel,
+)
+from occupancy_lab.record import Record, ask
+from occupancy_lab.signature import read_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from occupancy_lab.explaining.script_runs import ScriptExplanation
+    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer
+    from occupancy_lab.signature import Words
+
+
+@overload
+def explain(cols: Integer, **asked: Any) -> Explanation: ...
+
+
+@overload
+def explain(cols: None = None, **asked: Any) -> Explanation | ScriptExplanation: ...
+
+
+def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptExplanation:
+    """Compile a kernel and explain how it sits on each GPU: a matrix's launch, or any.
+
+    With *cols* the rest are `explain_matrix`'s arguments; without they are `explain_launch`'s, or
+    `kernel` is "file.py:function", an ordinary function whose launches are explained.
+
+    Raises:
+        InputError: what is asked for makes no sense; the message says what would.
+        CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
+        DoesNotFitError: a GPU does not fit one program of it.
+    """
+    of_matrix = _arguments(explain_matrix)
+    if cols is not None and asked.keys() <= of_matrix:
+        return explain_matrix(cols, **asked)
+    # Neither is of use to a matrix, whose explanation they would delay by 20 ms.
+    from occupancy_lab.compiling.script import names_script
+    from occupancy_lab.explaining.dry_run import explain_launch
+    from occupancy_lab.explaining.script_runs import explain_script
+
+    of_launch = _arguments(explain_launch)
+    foreign = asked.keys() - (of_launch if cols is None else of_matrix)
+    unknown = foreign - of_matrix - of_launch
+    if unknown:
+        msg = f"explain() takes no argument {min(unknown)!r}"
+        raise TypeError(msg)
+    if cols is not None:
+        msg = (
+            f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
+            " give one of them"
+        )
+        raise InputError(msg)
+    if "kernel" not in asked or foreign:
+        what = f"{min(foreign)} is of a matrix; give its cols too" if foreign else "give --cols"
+        msg = f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature"
+        raise InputError(msg)
+    kernel = asked["kernel"]
+    if isinstance(kernel, str) and names_script(kernel):
+        unused = sorted(asked.keys() - _arguments(explain_script) - {"kernel"})
+        if unused:
+            msg = f"{unused[0]} has no use for {kernel}, which makes its launches itself"
+            raise InputError(msg)
+        return explain_script(kernel, **{name: asked[name] for name in asked if name != "kernel"})
+    return explain_launch(**asked)
+
+
+def _arguments(function: Callable[..., Any]) -> set[str]:
+    return {*inspect.signature(function).parameters}
+
+
+def explain_matrix(  # noqa: PLR0913 - one argument per option of the command line
+    cols: Integer,
+    *,
+    rows: Integer = DEFAULT_ROWS,
+    dtype: AskedDtype = "float32",
+    kernel: AskedKernel = "softmax",
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    block_size: Integer | None = None,
+    num_warps: Integer | None = None,
+    num_stages: Integer | None = None,
+    options: Words = (),
+    cache: bool = True,
+    measure: bool = False,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    retry_failed: bool = False,
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> Explanation:
+    """Compile *kernel* for a matrix of *rows* x *cols* and explain how it sits on each GPU.
+
+    Args:
+        cols: Columns of the matrix.
+        rows: Rows of the matrix.
+        dtype: float32, float16 or bfloat16, or torch's dtype.
+        kernel: A kernel of the lab's own by its name, the path of a Python file with a `KERNEL`, or
+            a Kernel.
+        gpu: GPUs or targets by their names (h100, sm_90, cuda:90:32, gfx942), several as a list or
+            with commas; or Gpus. None takes the GPU at hand, and an H100 beside an MI300X where
+            there is none.
+        triton: A version of Triton, or the path of a Python or of a virtual environment that has
+            one. An environment for a version is made if there is none yet. None takes the Triton at
+            hand.
+        block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
+        num_warps: Warps per program.
+        num_stages: Stages of the loop over rows.
+        options: Further compiler options: "maxnreg=64".
+        cache: Whether to use the store of compiled resources.
+        measure: Whether to launch the kernel and time it too, on the first GPU of this machine,
+            which must be among those asked for.
+        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
+            waits.
+        retry_failed: Whether to compile again what the store says cannot be compiled.
+        progress: Told what takes long before it is done, and "" after it.
+
+    Raises:
+        InputError: what is asked for makes no sense; the message says what would.
+        CompileError: Triton cannot compile the kernel for a target, or takes longer than it may.
+        DoesNotFitError: a GPU does not fit one program of it.
+    """
+    problem = chosen_problem(rows, cols, dtype)
+    chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
+    gpus = chosen_gpus(gpu)
+    here = gpu_to_measure([one for one, _ in gpus]) if measure else None
+    compiler = Compiler(
+        store_directory() if cache else None,
+        triton=triton,
+        here={one.target for one, present in gpus if present},
+        timeout=compile_timeout,
+        retry_failed=retry_failed,
+        progress=progress,
+    )
+    with closing(compiler):
+        found = found_kernel(kernel, compiler.check_file)
+        none_chosen = set(chosen.values()) == {None}
+        if found.kernel.function is None and none_chosen and not measure and triton is None:
+            page = write_steps(found.kernel, problem, [one for one, _ in gpus])
+            return Explanation((), (), compiler, page=page)
+        found = chosen_kernel(kernel)
+        other_triton = not compiler.environment.is_running
+        check_elsewhere(found, other_triton=other_triton, measure=measure)
+    given = read_options(options)
+    if measure and given:
+        msg = "--measure launches a kernel as it is, without further compiler options"
+        raise InputError(msg)
+    knobs = frozenset(knob for knob, value in chosen.items() if value is not None)
+    asked = []
+    for one, _ in gpus:
+        config = chosen_config(found.kernel, problem, one, chosen)
+        asked.append(ask(found, problem, config, one, given).asked_for(knobs))
+    explained = explain_asked(asked, compiler, triton=triton if other_triton else None)
+    if here is None:
+        return explained
+    runs = (
+        timed(run, str(found.name)) if isinstance(run, Record) and run.gpu.key == here.key else run
+        for run in explained.runs
+    )
+    return dataclasses.replace(explained, runs=tuple(runs))
