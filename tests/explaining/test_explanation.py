@@ -250,7 +250,7 @@ def test_any_kernel_can_be_told(
         return
     text = write_full((case,)).to_markdown()
     assert not re.search(r"\b(None|nan)\b|(?<!-)\binf\b|[{}]", text)
-    assert len(re.findall(r"^## ", text, re.MULTILINE)) >= 8
+    assert len(re.findall(r"^## ", text, re.MULTILINE)) >= 7
     assert not re.search(r"^## .*\n+(## |\Z)", text, re.MULTILINE)
 
 
