@@ -194,9 +194,10 @@ def explain(
     A kernel of the lab is launched on a matrix, as --cols says. FILE.py:FUNCTION is any function of
     Triton, launched as --signature, --constexpr and --grid say, or an ordinary function whose
     launches are explained. The file's code is run on import; nothing is launched. The exit status
-    is 1 where none of these launches compiles.
+    is 1 where launches of it are missing or none compiles.
     """
     from occupancy_lab.explaining import explain as explain_kernel
+    from occupancy_lab.explaining.script_runs import ScriptExplanation
 
     one_of = ("num_warps", "num_stages")
     given = of_matrix(asked, one_of) if launch is None else of_launch(launch, asked)
@@ -204,7 +205,7 @@ def explain(
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
     print_answer(explanation, form, explanation.to_document(full=full))
-    if getattr(explanation, "runs", None) == ():  # a script's launches, none of which compiles
+    if isinstance(explanation, ScriptExplanation) and explanation.has_failed:
         sys.exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from occupancy_lab.text.words import count, known
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.compiling.assumptions import Assumed
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.gpus import Gpu
@@ -139,11 +141,20 @@ class ScriptExplanation(Answer):
     """The explanation of each line that compiles, in the same order."""
     faults: tuple[str, ...] = ()
     """Why launches of its threads and of further processes may be missing."""
+    missing: tuple[str, ...] = ()
+    """Operations of libraries that could not be run, whose launches are missing."""
+    assumed: tuple[Assumed, ...] = ()
+    """What was assumed of values that only a GPU could tell."""
 
     @property
     def runs(self) -> tuple[Explanation, ...]:
         """What became of each launch line that compiles."""
         return tuple(line.run for line in self.lines if isinstance(line.run, Explanation))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether launches are missing, or none compiles."""
+        return bool(not self.runs or self.missing or self.stopped)
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the table of all launch lines and, of few or with *full*, each explanation."""
@@ -170,6 +181,12 @@ class ScriptExplanation(Answer):
             for reason in self.stopped
         ]
         sentences += [f"Launches may be missing: {literal(fault)}." for fault in self.faults]
+        sentences += [
+            f"Launches are missing: the operation {literal(name)} has no kernel for a GPU that can"
+            " be run here."
+            for name in self.missing
+        ]
+        sentences += [f"Assumed: {literal(str(one))}." for one in self.assumed]
         sections = [Section("", (Table(headers, rows),), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
             for page in self.pages:
@@ -179,7 +196,7 @@ class ScriptExplanation(Answer):
             sections.append(Section("", (), ("`--full` explains each.",)))
         return Document(
             f"{literal(self.name)}: {count(len(names), 'launch line')}",
-            ("Nothing was launched: its GPU tensors had shapes and no values.",),
+            ("Nothing was launched: its GPU tensors had shapes, and only small ones values.",),
             tuple(sections),
         )
 
@@ -190,6 +207,8 @@ class ScriptExplanation(Answer):
             "script": self.name,
             "stopped": list(self.stopped),
             "faults": list(self.faults),
+            "missing": list(self.missing),
+            "assumed": [dataclasses.asdict(one) for one in self.assumed],
             "lines": [
                 {
                     "kernel": line.first.bound.kernel,
@@ -264,7 +283,7 @@ def explain_script(
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
-    Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and no values.
+    Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
 
     Raises InputError, with the line of the script, for what cannot be done so, and where it makes
     no launch.
@@ -273,14 +292,19 @@ def explain_script(
     lines, pages = [], []
     stopped: dict[str, None] = {}
     faults: dict[str, None] = {}
+    missing: dict[str, None] = {}
+    assumed: dict[Assumed, None] = {}
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         with Script(name, one, directory, **options) as script:
             if script.stopped is not None:
                 stopped[script.stopped] = None
             faults |= dict.fromkeys(script.faults)
+            missing |= dict.fromkeys(script.missing)
+            assumed |= dict.fromkeys(script.assumed)
             for first, run in script_runs(script):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     pages.append(run.to_document())
-    return ScriptExplanation(name, tuple(lines), tuple(stopped), tuple(pages), tuple(faults))
+    found = tuple(lines), tuple(stopped), tuple(pages), tuple(faults)
+    return ScriptExplanation(name, *found, tuple(missing), tuple(assumed))

@@ -79,3 +79,29 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
         " and then most warps resident; on mi300x of 2"
     ) in page
     assert "best" not in page
+
+
+MISSING = """
+@torch.library.custom_op("dry_lines::host", mutates_args=(), device_types="cpu")
+def host(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+host.register_fake(torch.empty_like)
+
+
+def lacking():
+    main()
+    host(torch.rand(1 << 20, device="cuda")).sum().item()
+"""
+
+
+def test_missing_launches_and_assumptions_are_said(tmp_path: Path) -> None:
+    """An operation without a kernel for a GPU is named, the status is 1; assumptions are listed."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT + MISSING, encoding="utf-8")
+    done = run("explain", f"{path}:lacking", "--gpu", "h100")
+    assert done.returncode == 1
+    page = " ".join(done.stdout.split())
+    assert "Launches are missing: the operation dry_lines::host" in page
+    assert "Assumed: nan for a value at" in page
