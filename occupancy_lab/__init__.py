@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining import explain_matrix as explain_matrix
     from occupancy_lab.explaining.dry_run import dry_run as dry_run
     from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
-    from occupancy_lab.explaining.launch_table import tune_launches as tune_launches
     from occupancy_lab.explaining.script_runs import ScriptExplanation as ScriptExplanation
     from occupancy_lab.explaining.script_runs import explain_script as explain_script
     from occupancy_lab.exploring.page import explore as explore
@@ -86,6 +85,7 @@ if TYPE_CHECKING:
     from occupancy_lab.tuning import early_config_prune as early_config_prune
     from occupancy_lab.tuning import perf_model as perf_model
     from occupancy_lab.tuning import tune as tune
+    from occupancy_lab.tuning.search import tune_launches as tune_launches
     from occupancy_lab.values import Config as Config
     from occupancy_lab.values import Measurement as Measurement
     from occupancy_lab.values import Occupancy as Occupancy

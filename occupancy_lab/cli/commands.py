@@ -128,12 +128,13 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     Of FILE.py:FUNCTION, of those that --constexpr, --num-warps and --num-stages give.
     """
     if launch is not None:
-        from occupancy_lab.explaining.launch_table import tune_launches
+        from occupancy_lab.tuning.search import tune_launches
 
-        given = of_launch(launch, asked, "gpu", "top")
+        given = of_launch(launch, asked, "gpu")
         if not quiet:
             given["progress"] = show_status
-        print_answer(tune_launches(top, **given, cache=not no_cache), form)
+        tunings = tune_launches(**given, cache=not no_cache)
+        print_answer(tunings, form, tunings.to_document(top))
         return
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import shown_progress

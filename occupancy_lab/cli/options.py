@@ -332,7 +332,7 @@ DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_
 """What `described_options` give."""
 _OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
-_OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "quiet"}
+_OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "quiet", "top"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
 
 

@@ -168,9 +168,8 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
         basis = calibration_for(gpu)
         if basis is not None:
             yield basis_sentence(gpu, basis.words, calibrated=basis.calibrated, error=basis.error)
-    if "num_stages" in fine:
-        yield from unseen_stages(fine)
-        yield from _stages_without_loop(fine)
+    yield from unseen_stages(fine)
+    yield from _stages_without_loop(fine)
     if "us" not in fine:
         return
     measured = fine[fine["us"].notna()]
@@ -181,6 +180,8 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
 
 def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
     """Say of which kernels the rows of several num_stages are one launch."""
+    if "num_stages" not in fine:
+        return
     flat = fine[fine["loop_instructions"].isna() & fine["instructions"].notna()]
     for kernel, rows in flat.groupby("kernel", sort=False):
         if len(rows["num_stages"].unique()) > 1:
@@ -198,6 +199,8 @@ def sees_stages(table: pd.DataFrame) -> pd.Series[Any]:
 
 def unseen_stages(table: pd.DataFrame) -> Iterator[str]:
     """Say where predicted times do not tell num_stages apart, and are not to be ranked by them."""
+    if "num_stages" not in table:
+        return
     predicted = table[table["predicted_us"].notna() & table["loop_instructions"].notna()]
     ahead = predicted[~sees_stages(predicted)]
     stages = {gpu: set(rows["num_stages"]) for gpu, rows in predicted.groupby("gpu", sort=False)}

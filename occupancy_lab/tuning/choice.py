@@ -11,7 +11,8 @@ from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
 from occupancy_lab.sweeping.recorded import rival_sentences
 from occupancy_lab.sweeping.views import unseen_stages
-from occupancy_lab.text.document import Answer, Document, Section, Table
+from occupancy_lab.table.columns import RESULTS
+from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
     cell,
@@ -24,7 +25,7 @@ from occupancy_lab.text.words import (
 from occupancy_lab.throughput.predict import row_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.calibrations import Basis
     from occupancy_lab.values import Config, Problem
 
+MOST_REASONS = 3
+"""Reasons why configurations have no time that a page has."""
 TOP = 5
 """Configurations that are shown, and measured where that is asked for."""
 FLUSH_US = 145.0
@@ -45,7 +48,8 @@ class Choice:
     """One way to launch a kernel, and its times."""
 
     kernel: str
-    config: Config
+    settings: tuple[tuple[str, Any], ...]
+    """What it is launched with: BLOCK_SIZE and the like by name."""
     num_programs: int
     predicted_us: float
     bound: str
@@ -57,6 +61,15 @@ class Choice:
     ranked: bool = True
     """Whether the predicted time is set against the others': not where stages are not seen."""
 
+    @property
+    def config(self) -> Config:
+        """The configuration of a kernel of a matrix; KeyError where it is another launch's."""
+        return row_config(dict(self.settings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**dataclasses.asdict(self), "settings": dict(self.settings)}
+
 
 def choice_of(row: Mapping[Any, Any]) -> Choice:
     """Return the choice that a row with a prediction stands for."""
@@ -65,7 +78,11 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
     us, recorded_us = row.get("us"), row.get("recorded_us")
     return Choice(
         kernel=str(row["kernel"]),
-        config=row_config(row),
+        settings=tuple(
+            (str(name), value)
+            for name, value in row.items()
+            if is_setting(str(name)) and not pd.isna(value)
+        ),
         num_programs=int(row["num_programs"]),
         predicted_us=float(row["predicted_us"]),
         bound=str(row["bound"]),
@@ -73,6 +90,18 @@ def choice_of(row: Mapping[Any, Any]) -> Choice:
         recorded_us=None if pd.isna(recorded_us) else float(recorded_us),
         ranked=bool(row.get("ranked", True)),
     )
+
+
+NOT_SETTINGS = {
+    *("gpu", "target", "kernel", "rows", "cols", "dtype"),
+    *("ranked", "num_ctas", "recorded_us"),
+}
+"""The columns that name a row and set nothing."""
+
+
+def is_setting(name: str) -> bool:
+    """Tell whether the column *name* of a sweep is what a launch is set with."""
+    return name not in RESULTS and name not in NOT_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +133,13 @@ def cost_of(predicted_us: Sequence[float], runs: int) -> Cost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuning(Answer):
-    """The configurations of a problem on a GPU, the one to launch first."""
+    """The configurations of a launch on a GPU, the one to launch first."""
 
     gpu: Gpu
-    problem: Problem
+    launched: str
+    """What is launched: the matrix, or the kernel and its grid."""
+    problem: Problem | None
+    """The matrix; None where what is launched is of another kind."""
     best: Choice
     """The fastest of those that were measured, or else the best predicted."""
     best_predicted: Choice
@@ -138,12 +170,12 @@ class Tuning(Answer):
         """Return everything as plain values, for JSON."""
         return {
             "gpu": self.gpu.key,
-            **dataclasses.asdict(self.problem),
-            "best": dataclasses.asdict(self.best),
-            "best_predicted": dataclasses.asdict(self.best_predicted),
+            **({} if self.problem is None else dataclasses.asdict(self.problem)),
+            "best": self.best.to_dict(),
+            "best_predicted": self.best_predicted.to_dict(),
             "best_recorded": self.best_recorded and dataclasses.asdict(self.best_recorded),
             "faster": self.faster,
-            "compared": {name: dataclasses.asdict(one) for name, one in self.compared.items()},
+            "compared": {name: one.to_dict() for name, one in self.compared.items()},
             "exhaustive": dataclasses.asdict(self.exhaustive),
             "spent": dataclasses.asdict(self.spent),
             "basis": self.basis.words,
@@ -160,20 +192,15 @@ BOUNDS = {
     "tail": "waiting for its first loads and its last rows",
 }
 """What takes longest alone, by the name of the part."""
-HEADERS: tuple[str, ...] = (
-    *("kernel", "block / warps / stages", "programs"),
-    *("predicted us", "bound"),
-)
 MEASURED_HEADERS: tuple[str, ...] = ("measured us", "off")
 RECORDED_HEADERS = ("recorded us",)
 
 
 def tuning_document(tuning: Tuning, top: int) -> Document:
     """Return *tuning* in words, with its *top* best predicted configurations."""
-    problem = tuning.problem
-    title = f"{problem.rows} x {problem.cols} {problem.dtype} on {tuning.gpu.title}"
+    title = f"{tuning.launched} on {tuning.gpu.title}"
     sections = [
-        Section("Best predicted", (_best_table(tuning, top),), tuple(_best_sentences(tuning))),
+        Section("Best predicted", (_best_table(tuning, top),), tuple(_best_sentences(tuning, top))),
         Section("What finding it costs", (), tuple(_cost_sentences(tuning))),
     ]
     if tuning.compared:
@@ -181,7 +208,7 @@ def tuning_document(tuning: Tuning, top: int) -> Document:
     return Document(title, tuple(_answer(tuning)), tuple(sections))
 
 
-def _best_sentences(tuning: Tuning) -> Iterator[str]:
+def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
     versions = listed([str(one) for one in tuning.table["triton_version"].unique()])
     yield f"Compiled with Triton {versions}."
     basis = tuning.basis
@@ -192,17 +219,36 @@ def _best_sentences(tuning: Tuning) -> Iterator[str]:
             " as the Triton there compiled them, which `explain` names."
         )
     yield from unseen_stages(tuning.table)
-    left = int(tuning.table["predicted_us"].notna().sum()) - len(_ranked(tuning))
-    if left:
-        yield f"Not ranked here: {count(left, 'configuration')} with more stages."
+    ranked, predicted = len(_ranked(tuning)), int(tuning.table["predicted_us"].notna().sum())
+    if predicted > ranked:
+        yield f"Not ranked here: {count(predicted - ranked, 'configuration')} with more stages."
+    if ranked > top:
+        yield f"These are {top} of {ranked}; `--top` shows more."
+    yield from _without_time(tuning.table)
 
 
-def _named(choice: Choice | RecordedLaunch) -> str:
-    config = choice.config
-    return (
-        f"{choice.kernel}, BLOCK_SIZE {config.block_size}, num_warps {config.num_warps},"
-        f" num_stages {config.num_stages}, {count(choice.num_programs, 'program')}"
-    )
+def _without_time(table: pd.DataFrame) -> Iterator[str]:
+    """Say how many configurations have no predicted time, and why."""
+    without = table[table["predicted_us"].isna()]
+    reasons = without["reason"].fillna("no time is predicted of what it compiles to")
+    for reason, number in reasons.value_counts().head(MOST_REASONS).items():
+        yield f"{count(number, 'configuration')} without a time: {literal(str(reason))}."
+
+
+def _named(choice: Choice) -> str:
+    words = [f"{literal(name)} {literal(str(value))}" for name, value in choice.settings]
+    return ", ".join([literal(choice.kernel), *words, count(choice.num_programs, "program")])
+
+
+def recorded_choice(found: RecordedLaunch) -> Choice:
+    """Return a launch that was recorded as a choice; its predicted time is not known here."""
+    config = found.config
+    knobs = {
+        "BLOCK_SIZE": config.block_size,
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
+    }
+    return Choice(found.kernel, tuple(knobs.items()), found.num_programs, 0.0, "")
 
 
 def _answer(tuning: Tuning) -> Iterator[str]:
@@ -221,7 +267,8 @@ def _answer(tuning: Tuning) -> Iterator[str]:
     yield from _close(tuning)
     recorded = tuning.best_recorded
     if recorded is not None:
-        yield f"Fastest recorded: {_named(recorded)}: {cell(recorded.measurement.us)} us."
+        named, us = _named(recorded_choice(recorded)), cell(recorded.measurement.us)
+        yield f"Fastest recorded: {named}: {us} us."
 
 
 def _close(tuning: Tuning) -> Iterator[str]:
@@ -241,11 +288,29 @@ def _ranked(tuning: Tuning) -> list[Choice]:
     return [choice_of(row) for row in rows.to_dict("records")]
 
 
-def _cells(choice: Choice) -> tuple[str, ...]:
-    config = choice.config
-    knobs = (config.block_size, config.num_warps, config.num_stages)
-    numbers = (" / ".join(map(str, knobs)), str(choice.num_programs))
-    return (choice.kernel, *numbers, cell(choice.predicted_us), choice.bound)
+def _cells(choice: Choice, knobs: Sequence[str]) -> tuple[str, ...]:
+    settings = dict(choice.settings)
+    values = " / ".join(literal(str(settings.get(name, "-"))) for name in knobs)
+    numbers = (values, str(choice.num_programs))
+    return (literal(choice.kernel), *numbers, cell(choice.predicted_us), choice.bound)
+
+
+def _headers(knobs: Sequence[str]) -> tuple[str, ...]:
+    short = " / ".join(literal(SHORT.get(name, name)) for name in knobs)
+    return ("kernel", short, "programs", "predicted us", "bound")
+
+
+SHORT = {"BLOCK_SIZE": "block", "num_warps": "warps", "num_stages": "stages"}
+"""What a header calls a setting that every reader knows."""
+
+
+def _knobs(tuning: Tuning) -> list[str]:
+    """Return the settings of a tuning: a matrix's, or those in which its launches differ."""
+    if tuning.problem is not None:
+        return [*SHORT]
+    table = tuning.table
+    names = [str(name) for name in table if is_setting(str(name))]
+    return [name for name in names if len(table[name].astype(str).unique()) > 1] or names
 
 
 def _measured_cells(choice: Choice) -> tuple[str, ...]:
@@ -257,8 +322,10 @@ def _recorded_cells(choice: Choice) -> tuple[str, ...]:
 
 
 def _best_table(tuning: Tuning, top: int) -> Table:
-    choices = _ranked(tuning)[:top]
-    columns = [(HEADERS, _cells)]
+    choices, knobs = _ranked(tuning)[:top], _knobs(tuning)
+    columns: list[tuple[tuple[str, ...], Callable[[Choice], tuple[str, ...]]]] = [
+        (_headers(knobs), lambda one: _cells(one, knobs))
+    ]
     if "us" in tuning.table:
         columns.append((MEASURED_HEADERS, _measured_cells))
     if "recorded_us" in tuning.table:
@@ -269,6 +336,7 @@ def _best_table(tuning: Tuning, top: int) -> Table:
 
 def _compared_table(tuning: Tuning) -> Table:
     best, error = tuning.best_predicted.predicted_us, tuning.basis.error
+    knobs = _knobs(tuning)
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():
         names.setdefault(one, []).append(name.removeprefix("default of "))
@@ -276,7 +344,7 @@ def _compared_table(tuning: Tuning) -> Table:
     rows = tuple(
         (
             listed(called),
-            *_cells(one)[1:-1],
+            *_cells(one, knobs)[1:-1],
             change_words(one.predicted_us / best - 1.0, error) if one.ranked else "not ranked",
             *(_recorded_cells(one) if recorded else ()),
         )
@@ -284,7 +352,7 @@ def _compared_table(tuning: Tuning) -> Table:
     )
     headers = (
         "default of",
-        *HEADERS[1:-1],
+        *_headers(knobs)[1:-1],
         "against the best",
         *(RECORDED_HEADERS if recorded else ()),
     )
@@ -311,3 +379,29 @@ def _cost_sentences(tuning: Tuning) -> Iterator[str]:
 
 def _cost(cost: Cost) -> str:
     return f"about {cost.launches} launches, {cost.seconds:.2g} s of the GPU"
+
+
+class Tunings(Answer, tuple["Tuning", ...]):
+    """The configurations of one launch on several GPUs."""
+
+    __slots__ = ()
+
+    def to_document(self, top: int = TOP) -> Document:
+        """Return each GPU's choice and its *top* best predicted configurations in words."""
+        if len(self) == 1:
+            return self[0].to_document(top)
+        documents = [(one.gpu.title, one.to_document(top)) for one in self]
+        titles = listed([title for title, _ in documents])
+        return Document(
+            f"{self[0].launched} on {titles}",
+            tuple(f"**{title}**: {text}" for title, one in documents for text in one.answer),
+            tuple(
+                dataclasses.replace(section, title=f"{title}: {section.title}")
+                for title, one in documents
+                for section in one.sections
+            ),
+        )
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return each GPU's choice as plain values, for JSON."""
+        return [one.to_dict() for one in self]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.errors import InputError
+from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.explaining.duration import why_no_time
+from occupancy_lab.explaining.facts import launched_words
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     SOFTMAXES,
@@ -26,6 +28,7 @@ from occupancy_lab.inputs import (
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.record import matrix_record
+from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import Task, grid_tasks, run_tasks
 from occupancy_lab.sweeping.measured import measure_table
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
@@ -33,7 +36,7 @@ from occupancy_lab.sweeping.views import sees_stages
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.throughput.calibrations import calibration_for
 from occupancy_lab.throughput.predict import row_resources
-from occupancy_lab.tuning.choice import TOP, Choice, Tuning, choice_of, cost_of
+from occupancy_lab.tuning.choice import TOP, Choice, Tuning, Tunings, choice_of, cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
         Integers,
     )
     from occupancy_lab.measuring.journal import Journal
+    from occupancy_lab.signature import Words
     from occupancy_lab.throughput.calibrations import Basis
 
     Progress = Callable[[int, int], None]
@@ -64,6 +68,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
     triton: str | None = None,
     num_warps: Integers = (),
     num_stages: Integers = (),
+    options: Words = (),
     measure: bool = False,
     top: Integer = TOP,
     runs: Integer = DEFAULT_RUNS,
@@ -88,6 +93,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         triton: A Triton, as `explain` takes it.
         num_warps: Warps per program; none takes what compiles in a moment.
         num_stages: Stages of the loop of a persistent kernel; none takes 1 to 4.
+        options: Further compiler options of every launch: "maxnreg=64".
         measure: Whether to launch the best on the GPU of this machine.
         top: How many of them.
         runs: Launches timed of each, at the least.
@@ -110,7 +116,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         msg = f"top is {top}; at least 1 configuration is measured"
         raise InputError(msg)
     device, names = _tuned_gpu(gpu, measure=measure)
-    basis = _basis(device)
+    _basis(device)
     made = Compiler(
         store_directory() if cache else None,
         triton=triton,
@@ -125,7 +131,13 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             check_predictable(found.kernel)
             check_elsewhere(found, other_triton=other_triton, measure=measure)
         knobs = whole_numbers("num_warps", num_warps), whole_numbers("num_stages", num_stages)
-        tasks = list(grid_tasks(kernels, problem, device, *knobs))
+        given = read_options(options)
+        if measure and given:
+            refuse("--measure launches a kernel as it is, without further compiler options")
+        tasks = [
+            dataclasses.replace(task, options=given)
+            for task in grid_tasks(kernels, problem, device, *knobs)
+        ]
         compiled = run_tasks(tasks, compiler)
     table, ranked = _ranked(compiled, tasks)
     table = _with_recorded(table, ranked)
@@ -139,7 +151,8 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             journal=journal,
         )
         table = table.join(measured[list(MEASURED_COLUMNS)])
-    return _tuning(table, ranked, runs, basis)
+    launched = f"{problem.rows} x {problem.cols} {problem.dtype}"
+    return _tuning(table, device, launched, runs=runs, tasks=ranked)
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
@@ -167,6 +180,32 @@ def _basis(gpu: Gpu) -> Basis:
     return basis
 
 
+def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
+    """Return the launches that are *asked*, as `explain` takes them, by their predicted time.
+
+    Each GPU has a ranking of its own; *runs* are the launches that measuring each would time.
+
+    Raises InputError where no time is predicted of any launch; the message says why.
+    """
+    from occupancy_lab.explaining.dry_run import explain_launch
+
+    found = explain_launch(**asked)
+    table = found.table()
+    if table["predicted_us"].isna().all():
+        why = why_no_time(found.records[0]).replace("`", "")
+        msg = f"{why}; `sweep` lists these launches without a time"
+        raise InputError(msg)
+    tunings = []
+    for one in dict.fromkeys(run.gpu for run in found.runs):
+        rows = table[table["gpu"] == one.key].reset_index(drop=True)
+        if rows["predicted_us"].notna().any():
+            ranked = rows.loc[_order(_with_ranks(rows))]
+            launched = launched_words(next(run for run in found.runs if run.gpu == one))
+            ranked = _with_ranks(ranked).reset_index(drop=True)
+            tunings.append(_tuning(ranked, one, launched, runs=whole_number("runs", runs)))
+    return Tunings(tunings)
+
+
 def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, list[Task]]:
     """Return the table and its tasks with the best predicted first, and what has no time last.
 
@@ -181,13 +220,25 @@ def _ranked(table: pd.DataFrame, tasks: Sequence[Task]) -> tuple[pd.DataFrame, l
             why = f"not one configuration is ok; the first: {reasons.iloc[0]}"
         msg = f"nothing can be predicted for {title}: {why}"
         raise InputError(msg)
+    table = _with_ranks(table)
+    order = _order(table)
+    return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
+
+
+def _with_ranks(table: pd.DataFrame) -> pd.DataFrame:
+    """Return *table* with the column `ranked`."""
+    if "num_stages" not in table:
+        return table.assign(ranked=True)
     seen = table["predicted_us"].notna() & sees_stages(table)
     fewest = table["num_stages"] == table["num_stages"].min()
-    table = table.assign(ranked=seen if seen.any() else fewest)
+    return table.assign(ranked=seen if seen.any() else fewest)
+
+
+def _order(table: pd.DataFrame) -> list[Any]:
+    """Return the places of rows, the best predicted first, and what has no time last."""
     timed = table[table["predicted_us"].notna()].sort_values("predicted_us", kind="stable")
     timed = timed.sort_values("ranked", ascending=False, kind="stable")
-    order = [*timed.index, *table.index.difference(timed.index)]
-    return table.loc[order].reset_index(drop=True), [tasks[place] for place in order]
+    return [*timed.index, *table.index.difference(timed.index)]
 
 
 def _with_recorded(table: pd.DataFrame, tasks: Sequence[Task]) -> pd.DataFrame:
@@ -206,27 +257,36 @@ def _with_recorded(table: pd.DataFrame, tasks: Sequence[Task]) -> pd.DataFrame:
     return table.assign(recorded_us=pd.array(times, dtype="Float64"))
 
 
-def _tuning(table: pd.DataFrame, tasks: Sequence[Task], runs: int, basis: Basis) -> Tuning:
+def _tuning(
+    table: pd.DataFrame,
+    gpu: Gpu,
+    launched: str,
+    *,
+    runs: int,
+    tasks: Sequence[Task] = (),
+) -> Tuning:
+    """Return what a ranked *table* of launches on *gpu* says; *tasks* are those of a matrix."""
     predicted = table[table["predicted_us"].notna()]
-    launched = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
+    measured = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
     choices = [choice_of(row) for row in predicted.to_dict("records")]
     timed = [choice for choice in choices if choice.us is not None]
-    gpu, problem = tasks[0].gpu, tasks[0].problem
+    problem = tasks[0].problem if tasks else None
     tuned = {task.kernel_name for task in tasks}
     own = [name for name in kernel_names() if name in tuned]
-    recorded = recorded_ranking(gpu.key, problem, own)
+    recorded = () if problem is None else recorded_ranking(gpu.key, problem, own)
     us = recorded[0].measurement.us if recorded else None
     return Tuning(
         gpu=gpu,
+        launched=launched,
         problem=problem,
-        faster=faster_rivals(gpu.key, problem, us) if us else {},
+        faster=faster_rivals(gpu.key, problem, us) if us and problem is not None else {},
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
         best_recorded=recorded[0] if recorded else None,
         compared=dict(_compared(predicted, tasks)),
         exhaustive=cost_of(list(predicted["predicted_us"]), runs),
-        spent=cost_of(list(launched["predicted_us"]), runs),
-        basis=basis,
+        spent=cost_of(list(measured["predicted_us"]), runs),
+        basis=_basis(gpu),
         table=table,
     )
 

@@ -13,9 +13,9 @@ from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run
 from occupancy_lab.explaining.dry_run import explain_launch
-from occupancy_lab.explaining.launch_table import tune_launches
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.text.document import to_markdown
+from occupancy_lab.tuning.search import tune_launches
 from occupancy_lab.values import Resources
 
 if TYPE_CHECKING:
@@ -124,17 +124,18 @@ def test_a_comparison_has_two_to_six_launches() -> None:
 
 def test_launches_ranked(check_golden: Callable[[str, str], None]) -> None:
     """A ranking has each GPU's launches by their time, what it rests on, and ties as ties."""
-    found = tune_launches(2, **ADD, **MOVED, gpu="h100,mi300x")
-    check_golden("launch_tune.md", found.to_markdown())
+    found = tune_launches(**ADD, **MOVED, gpu="h100,mi300x")
+    check_golden("launch_tune.md", found.to_document(2).to_markdown())
     json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_a_ranking_says_what_it_lacks() -> None:
     """A launch that does not compile is counted among those without a time."""
     asked = {**TRANSPOSE, "num_warps": "2,4,8,16", "grid": "64x32"}
-    found = tune_launches(1, **asked, bytes_read="16MiB", bytes_written="16MiB", gpu="h100")
-    page = found.to_markdown()
-    assert "1 of 4 launches have no predicted time" in page
+    found = tune_launches(**asked, bytes_read="16MiB", bytes_written="16MiB", gpu="h100")
+    page = found.to_document(1).to_markdown()
+    assert "1 configuration without a time: no luck." in page
+    assert "These are 1 of 3; `--top` shows more." in page
     assert len([line for line in page.splitlines() if line.startswith("| ")]) == 2
 
 

@@ -19,7 +19,7 @@ from occupancy_lab.sweeping.recorded import RecordedLaunch
 from occupancy_lab.throughput.calibrations import UNCONFIRMED_ERROR, Basis
 from occupancy_lab.tuning import Choice, Tuning
 from occupancy_lab.tuning.choice import FLUSH_US, cost_of, tuning_document
-from occupancy_lab.values import Config, Measurement, Problem
+from occupancy_lab.values import Measurement, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +85,20 @@ def test_cost_is_the_sum_of_its_launches(predicted: list[float], runs: int) -> N
 
 
 CALIBRATED = "calibrated on NVIDIA H200, 2026-11-20, Triton 3.6.0"
-BEST = Choice("softmax", Config(1024, 4, 2), 2112, 9.81, "bandwidth")
-DEFAULT = Choice("softmax", Config(1024, 8, 4), 1056, 10.2, "issue")
+BEST = Choice(
+    "softmax",
+    (("BLOCK_SIZE", 1024), ("num_warps", 4), ("num_stages", 2)),
+    num_programs=2112,
+    predicted_us=9.81,
+    bound="bandwidth",
+)
+DEFAULT = Choice(
+    "softmax",
+    (("BLOCK_SIZE", 1024), ("num_warps", 8), ("num_stages", 4)),
+    num_programs=1056,
+    predicted_us=10.2,
+    bound="issue",
+)
 
 
 def tuning(
@@ -99,13 +111,12 @@ def tuning(
     rows = [
         {
             "kernel": one.kernel,
-            "BLOCK_SIZE": one.config.block_size,
-            "num_warps": one.config.num_warps,
-            "num_stages": one.config.num_stages,
+            **dict(one.settings),
             "num_programs": one.num_programs,
             "predicted_us": one.predicted_us,
             "bound": one.bound,
             "gpu": gpu,
+            "reason": None,
             "triton_version": "3.7.1",
             "loop_instructions": 100,
             "async_copies": 4 if gpu == "h200" else 0,
@@ -131,6 +142,7 @@ def tuning(
     words = CALIBRATED if mine else "the data sheet"
     return Tuning(
         gpu=find_gpu(gpu),
+        launched="4096 x 781 float32",
         problem=Problem(4096, 781),
         best=best,
         best_predicted=best,
