@@ -133,6 +133,16 @@ def reference(x: torch.Tensor) -> torch.Tensor:
     return x.softmax(dim=1)
 
 
+ALIKE = (
+    "softmax",
+    "softmax_row",
+    "softmax_pieces",
+    "softmax_tile",
+    "softmax_cooperative",
+    "softmax_loop",
+)
+"""The softmaxes that are launched by a matrix."""
+
 KERNEL = Kernel(
     name="softmax",
     title="Fused softmax, persistent programs",
@@ -146,5 +156,7 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    alike=ALIKE,
+    by_rows="softmax_row",
     stage_bytes=stage_bytes,
 )

@@ -43,7 +43,7 @@ from triton.language.target_info import is_cuda
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, workspace_of
-from occupancy_lab.kernels.softmax import memory_steps, reference
+from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
     block_sizes,
     chunk_of,
@@ -327,6 +327,7 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    alike=ALIKE,
     options={"launch_cooperative_grid": True},
     configs=configs,
     work=work,

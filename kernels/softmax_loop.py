@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
-from occupancy_lab.kernels.softmax import constexprs, reference
+from occupancy_lab.kernels.softmax import ALIKE, constexprs, reference
 from occupancy_lab.kernels.softmax_pieces import exponential, quotient, share
 from occupancy_lab.kernels.softmax_row import arguments, passed
 from occupancy_lab.values import Config, Problem
@@ -117,5 +117,6 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    alike=ALIKE,
     passes=passes,
 )

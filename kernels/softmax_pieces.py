@@ -35,7 +35,7 @@ from triton.language.target_info import cuda_capability_geq, is_hip
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax import memory_steps, reference
+from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
 from occupancy_lab.kernels.softmax_row import arguments, passed
 from occupancy_lab.values import Config, Problem
 
@@ -445,6 +445,7 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    alike=ALIKE,
     configs=configs,
     rows_alike=True,
 )

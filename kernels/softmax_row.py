@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax import check_block, constexprs, memory_steps, reference
+from occupancy_lab.kernels.softmax import ALIKE, check_block, constexprs, memory_steps, reference
 from occupancy_lab.launch import Pointer
 from occupancy_lab.values import Config, Problem
 
@@ -99,4 +99,5 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    alike=ALIKE,
 )

@@ -24,7 +24,7 @@ import triton.language as tl
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.kernel import OPTIONS, Grid, Kernel
-from occupancy_lab.kernels.softmax import memory_steps, reference
+from occupancy_lab.kernels.softmax import ALIKE, memory_steps, reference
 from occupancy_lab.kernels.softmax_pieces import (
     chunk_of,
     chunks_of,
@@ -219,6 +219,7 @@ KERNEL = Kernel(
     passed=passed,
     reference=reference,
     compared_with="softmax_naive",
+    alike=ALIKE,
     configs=configs,
     work=work,
     rows_alike=True,

@@ -38,15 +38,6 @@ DEFAULT_ROWS = 4096
 """The rows of the tutorial's benchmark."""
 TUTORIAL_KERNEL = "softmax"
 """The kernel whose default configuration is the tutorial's."""
-SOFTMAXES = (
-    "softmax",
-    "softmax_row",
-    "softmax_pieces",
-    "softmax_tile",
-    "softmax_cooperative",
-    "softmax_loop",
-)
-"""The kernels that `tune` chooses from where none is named."""
 DEFAULT_GPUS = "h100,mi300x"
 """One of each vendor, where no GPU is at hand."""
 MAX_BLOCK_SIZE = 1_048_576

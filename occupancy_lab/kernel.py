@@ -115,6 +115,10 @@ class Kernel:
     operands: int = 1
     compared_with: str | None = None
     """The kernel whose traffic an explanation sets beside this one's."""
+    alike: tuple[str, ...] = ()
+    """The names of the kernels that do the same, from which the fastest is chosen."""
+    by_rows: str | None = None
+    """The kernel that does the same as a persistent one with one program per row."""
     program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
     """Shows a small launch program by program, given the number of elements and BLOCK_SIZE."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives
+from occupancy_lab.explaining.case import Alternative, Alternatives
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.neighbours import (
@@ -18,7 +18,7 @@ from occupancy_lab.explaining.neighbours import (
     rank,
 )
 from occupancy_lab.explaining.timing import recorded_change
-from occupancy_lab.inputs import DEFAULT_ROWS, SOFTMAXES, NamedKernel
+from occupancy_lab.inputs import DEFAULT_ROWS, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.record import ask
 from occupancy_lab.text.document import Section, Table
@@ -95,11 +95,11 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
     if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
         return {}
     names: list[Name] = []
-    rows = ROW_KERNELS.get(case.kernel_name or "")
+    rows = case.by_rows
     if rows is not None:
         names.append((rows, _single(case)))
-    if case.kernel_name in SOFTMAXES:
-        ranking = recorded_ranking(case.record.gpu.key, case.problem, SOFTMAXES)
+    if case.alike:
+        ranking = recorded_ranking(case.record.gpu.key, case.problem, case.alike)
         names += [(one.kernel, one.config) for one in ranking[:1]]
     kernels = {name: load_kernel(str(name)) for name, _ in names}
     gpu = case.record.gpu
@@ -132,7 +132,7 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
     if case.record.matrix is None or case.record.prediction is None or case.matrix.options:
         return case
     key, problem = case.record.gpu.key, case.problem
-    ranking = recorded_ranking(key, problem, SOFTMAXES) if case.kernel_name in SOFTMAXES else ()
+    ranking = recorded_ranking(key, problem, case.alike) if case.alike else ()
     known = {}
     for named, record in found.items():
         if named == PADDED:
@@ -150,7 +150,7 @@ def with_alternatives(case: Case, found: Mapping[Any, Record]) -> Case:
     return dataclasses.replace(
         case,
         padded=found.get(PADDED),
-        row_kernel=found.get((ROW_KERNELS.get(case.kernel_name or ""), _single(case))),
+        row_kernel=found.get((case.by_rows, _single(case))),
         alternatives=Alternatives(
             tuple(known.values()),
             _fastest(ranking[0], known) if ranking else None,
@@ -173,8 +173,8 @@ def _tuned(case: Case) -> int:
     from occupancy_lab.sweeping.grid import grid_tasks
 
     kernels = [NamedKernel(case.kernel_name, case.kernel)]
-    if case.kernel_name in SOFTMAXES:
-        kernels = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
+    if case.alike:
+        kernels = [NamedKernel(name, load_kernel(name)) for name in case.alike]
     tasks = grid_tasks(kernels, case.problem, case.record.gpu)
     return sum(task.why_not() is None for task in tasks)
 
@@ -222,9 +222,7 @@ def explain_command(case: Case, *, kernel: str | None = None, **changes: int) ->
 
 def tune_command(case: Case) -> str:
     """Return the command that ranks every configuration for the problem and the GPU of *case*."""
-    return _command(
-        "tune", case, kernel=None if case.kernel_name in SOFTMAXES else case.kernel_name
-    )
+    return _command("tune", case, kernel=None if case.alike else case.kernel_name)
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
@@ -343,7 +341,7 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
 
 def _row_kernel(case: Case) -> Iterator[Advice]:
     """Suggest one program per row, with the warps of *case*: other warps are another launch."""
-    rows = ROW_KERNELS.get(case.kernel_name or "")
+    rows = case.by_rows
     if rows is None:
         return
     recorded = recorded_change(case, "row_programs")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
-from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import kernel_names
 
 if TYPE_CHECKING:
@@ -143,6 +142,17 @@ class Case:
         return self.matrix.config
 
     @property
+    def alike(self) -> tuple[str, ...]:
+        """The kernels of the lab that do the same; none where it is not one of them by name."""
+        own = self.kernel_name in self.kernel.alike
+        return self.kernel.alike if own else ()
+
+    @property
+    def by_rows(self) -> str | None:
+        """The kernel of the lab that does the same with one program per row, as `alike`."""
+        return self.kernel.by_rows if self.alike else None
+
+    @property
     def plan(self) -> LaunchPlan:
         """How it is spread over the GPU; TypeError where the grid is not known."""
         if self.record.plan is None:
@@ -180,10 +190,6 @@ class Case:
     def threads(self) -> int:
         """Threads per program."""
         return self.record.num_warps * self.architecture.warp_size
-
-
-ROW_KERNELS = {"softmax": "softmax_row"}
-"""By a persistent kernel's name: the one that does the same with one program per row."""
 
 
 def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
@@ -241,13 +247,14 @@ def _recorded(case: Case) -> Recorded:
 
     copy = recorded_copy(key, problem)
     faster = {}
-    if name in SOFTMAXES and (ranking := recorded_ranking(key, problem, SOFTMAXES)):
+    alike = case.kernel.alike
+    if name in alike and (ranking := recorded_ranking(key, problem, alike)):
         faster = faster_rivals(key, problem, ranking[0].measurement.us or 0.0)
     if not plan.is_persistent:
         return Recorded(find(name, config, None), copy=copy, faster=faster)
     single = dataclasses.replace(config, num_stages=1)
     single_plan = None if case.single_stage is None else case.single_stage.plan
-    rows, tutorial = ROW_KERNELS.get(name), record.miscount
+    rows, tutorial = case.kernel.by_rows, record.miscount
     launch = find(name, config, plan.num_programs)
     return Recorded(
         launch=launch,

@@ -102,6 +102,8 @@ def difference(
     return Difference(error, max(2 * kind.eps, LEAST_TOLERANCE) + least)
 
 
+NAIVE_KERNEL = "softmax_naive"
+"""The softmax of one torch operation a step."""
 PROVIDERS = ("torch", "torch.compile", "naive", "copy")
 """What a kernel is compared with: PyTorch's softmax, what torch.compile makes of it, the softmax in
 five operations, each through global memory, and a copy, which computes nothing."""
@@ -129,7 +131,7 @@ def provider(name: str) -> tuple[Operation, Operation]:
         case "torch.compile":
             return torch.compile(softmax, dynamic=False), softmax
         case "naive":
-            naive = load_kernel("softmax_naive")
+            naive = load_kernel(NAIVE_KERNEL)
             return lambda x: naive.run_on(x, None, 1), softmax
         case "copy":
             return lambda x: torch.empty_like(x).copy_(x), lambda x: x

@@ -24,7 +24,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.journal import measure_launches
-from occupancy_lab.measuring.measure import PROVIDERS
+from occupancy_lab.measuring.measure import NAIVE_KERNEL, PROVIDERS
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, chosen_devices
 from occupancy_lab.record import compile_matrix
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
@@ -191,7 +191,7 @@ def measure_side_by_side(  # noqa: PLR0913 - one argument per option of the comm
 
 def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
     """Return *providers*, each once, or else all that compute what *kernel* does, and the copy."""
-    is_softmax = kernel.compared_with == "softmax_naive"
+    is_softmax = kernel.compared_with == NAIVE_KERNEL
     own = ALL if is_softmax else (KERNEL, COPY)
     for provider in providers:
         if provider not in ALL:
@@ -201,7 +201,7 @@ def _known(providers: Sequence[str], kernel: Kernel) -> Sequence[str]:
         if provider not in own:
             refuse(
                 f"{provider} computes a softmax, and {kernel.name} is not compared with"
-                f" softmax_naive; its providers are {' and '.join(own)}"
+                f" {NAIVE_KERNEL}; its providers are {' and '.join(own)}"
             )
     return tuple(dict.fromkeys(providers)) or own
 

@@ -12,7 +12,6 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
-from occupancy_lab.explaining.case import ROW_KERNELS
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.kernel import load_kernel
@@ -73,7 +72,7 @@ PROBLEM = Problem(4096, 781)
 """The tutorial's own problem."""
 WIDTHS = tuple(Problem(4096, cols) for cols in range(256, 12673, 128))
 """The benchmark of Triton's fused softmax tutorial."""
-ROW_KERNEL = ROW_KERNELS[TUTORIAL_KERNEL]
+ROW_KERNEL = "softmax_row"
 """The same with one program per row."""
 KERNELS = {TUTORIAL_KERNEL: NUM_STAGES, ROW_KERNEL: (1,)}
 """What is compiled, and its num_stages."""

@@ -14,7 +14,6 @@ from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.facts import launched_words
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
-    SOFTMAXES,
     TUTORIAL_KERNEL,
     check_elsewhere,
     check_predictable,
@@ -25,7 +24,7 @@ from occupancy_lab.inputs import (
     whole_number,
     whole_numbers,
 )
-from occupancy_lab.kernel import kernel_names
+from occupancy_lab.kernel import kernel_names, own_kernel
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.record import matrix_record
 from occupancy_lab.signature import read_options
@@ -63,7 +62,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
     *,
     rows: Integer = DEFAULT_ROWS,
     dtype: AskedDtype = "float32",
-    kernel: AskedKernel | Iterable[AskedKernel] = SOFTMAXES,
+    kernel: AskedKernel | Iterable[AskedKernel] = (),
     gpu: AskedGpus | None = None,
     triton: str | None = None,
     num_warps: Integers = (),
@@ -89,6 +88,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         rows: Rows of it.
         dtype: float32, float16 or bfloat16, or torch's dtype.
         kernel: Kernels that do the same, as `explain` takes one; several as a list or with commas.
+            None named takes those of softmax.
         gpu: The GPU; None takes the one at hand, or an H100 where there is none.
         triton: A Triton, as `explain` takes it.
         num_warps: Warps per program; none takes what compiles in a moment.
@@ -125,7 +125,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
         counted=progress,
     )
     with closing(made) as compiler:
-        kernels = chosen_kernels(kernel or SOFTMAXES, compiler.check_file)
+        kernels = chosen_kernels(kernel or own_kernel(TUTORIAL_KERNEL).alike, compiler.check_file)
         other_triton = not compiler.environment.is_running
         for found in kernels:
             check_predictable(found.kernel)

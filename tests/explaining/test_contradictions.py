@@ -15,7 +15,7 @@ from stand_ins import CONDITIONS, dry
 
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
-from occupancy_lab.explaining.case import ROW_KERNELS, Alternative, Alternatives, Case, Recorded
+from occupancy_lab.explaining.case import Alternative, Alternatives, Case, Recorded
 from occupancy_lab.explaining.short import WORDS, write_short
 from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
@@ -122,7 +122,7 @@ def matrices(draw: Callable[..., Any]) -> str:
 @st.composite
 def alternatives(draw: Callable[..., Any], case: Case) -> Alternatives:
     """Draw what else is known of the matrix of *case*, one program per row as it is predicted."""
-    timed, rows = timing(case), ROW_KERNELS.get(str(case.kernel_name))
+    timed, rows = timing(case), case.by_rows
     if timed is None:
         return Alternatives()
     config, own = case.config, case.recorded

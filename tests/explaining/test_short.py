@@ -28,7 +28,8 @@ from occupancy_lab.explaining.case import Alternative, Alternatives, Recorded, w
 from occupancy_lab.explaining.short import BAR, WORDS, bar, glossary, write_short
 from occupancy_lab.explaining.timing import timing
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import SOFTMAXES, chosen_kernels
+from occupancy_lab.inputs import chosen_kernels
+from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.record import records_of
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import grid_tasks
@@ -366,7 +367,7 @@ def test_the_answer_does_not_depend_on_the_store(
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
     problem, store = Problem(4096, 781), Store(tmp_path)
     empty = occupancy_lab.explain(problem.cols, gpu=gpu)
-    for task in grid_tasks(chosen_kernels(SOFTMAXES), problem, find_gpu(gpu)):
+    for task in grid_tasks(chosen_kernels(ALIKE), problem, find_gpu(gpu)):
         launch = task.kernel.launch(problem, task.config)
         key = resource_key(task.kernel.function, launch, task.gpu.target)
         if store.get(key) is None:
@@ -381,7 +382,7 @@ def test_the_fastest_recorded_is_launched_instead() -> None:
     """Where launches of the matrix were recorded, the fastest of them is what to launch."""
     options = {"rows": 8192, "dtype": "bfloat16", "gpu": "h200", "num_stages": 3, "num_warps": 8}
     problem = Problem(8192, 8192, "bfloat16")
-    ranking = recorded_ranking("h200", problem, SOFTMAXES)
+    ranking = recorded_ranking("h200", problem, ALIKE)
     own = recorded.recorded_measurement("h200", "softmax", problem, Config(8192, 8, 3), None)
     best = ranking[0].measurement.us
     assert own is not None
@@ -401,7 +402,7 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
     """Where another number fits now, what was recorded has its own, and is set beside nothing."""
     problem = Problem(4096, 1024)
     case = make_case("h200", H100.replace(**COUNTED), problem=problem, config=Config(1024, 8, 4))
-    fastest = recorded_ranking("h200", problem, SOFTMAXES)[0]
+    fastest = recorded_ranking("h200", problem, ALIKE)[0]
     assert (fastest.kernel, fastest.config) == ("softmax", Config(1024, 2, 1))
     (sentence,) = what_instead(with_compiled(case, n_regs=255))
     launch = f"softmax, num_warps 2, num_stages 1, {fastest.num_programs} programs: 11.5 us."
@@ -414,7 +415,7 @@ def test_another_number_of_programs_is_another_launch(make_case: Callable[..., C
     assert "recorded time" not in write_short((other,)).to_markdown()
 
 
-@pytest.mark.parametrize("kernel", SOFTMAXES)
+@pytest.mark.parametrize("kernel", ALIKE)
 def test_kernels_that_do_the_same_are_alternatives(
     kernel: str, make_case: Callable[..., Case]
 ) -> None:
@@ -422,7 +423,7 @@ def test_kernels_that_do_the_same_are_alternatives(
     own = H100.replace(num_warps=4, **COUNTED)
     case = make_case("h200", own, kernel=kernel, config=Config(4096, 4, 1))
     found = with_compiled(case).alternatives
-    ranking = recorded_ranking("h200", case.problem, SOFTMAXES)
+    ranking = recorded_ranking("h200", case.problem, ALIKE)
     assert found.recorded == len(ranking)
     assert found.fastest is not None
     assert found.fastest.recorded_us == ranking[0].measurement.us
@@ -441,7 +442,7 @@ def test_another_block_is_named(make_case: Callable[..., Case]) -> None:
 
 def test_what_else_is_faster_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A softmax that was recorded faster than all of the lab's comes first, in the same words."""
-    own_us = recorded_ranking("h200", Problem(4096, 781), SOFTMAXES)[0].measurement.us or 0.0
+    own_us = recorded_ranking("h200", Problem(4096, 781), ALIKE)[0].measurement.us or 0.0
     package = recorded.files("occupancy_lab.recorded")
     monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
     for name in ("measured-h200.csv", "providers-h200.csv"):
@@ -495,7 +496,7 @@ def test_explain_compiles_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None
     warps, stages = [(4, 4), (16, 4)], [(8, 1), (8, 3), (8, 5)]
     own = [("softmax", *knobs) for knobs in [(8, 4), *warps, *stages]]
     assert sorted(named) == sorted([*own, ("softmax_row", 8, 1), ("softmax", 8, 4)])
-    tasks = grid_tasks(chosen_kernels(SOFTMAXES), Problem(4096, 93), find_gpu("h100"))
+    tasks = grid_tasks(chosen_kernels(ALIKE), Problem(4096, 93), find_gpu("h100"))
     several = sum(task.why_not() is None for task in tasks)
     tune = "`occupancy-lab tune --cols 93 --gpu h100`"
     assert f"To find the fastest, {tune} compiles {several} configurations for this" in text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from small_table import H100, H200, row, table_of
 
-from occupancy_lab.inputs import SOFTMAXES
+from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.reporting.chapters.benchmark import (
     CHOSEN,
     FASTEST,
@@ -103,7 +103,7 @@ def test_the_fastest_is_that_of_explain() -> None:
     benchmark = make_benchmark(recorded_source("h200"))
     assert benchmark is not None
     for width in benchmark.widths:
-        fastest = recorded_ranking("h200", width.problem, SOFTMAXES)[0]
+        fastest = recorded_ranking("h200", width.problem, ALIKE)[0]
         assert width.us[FASTEST] == fastest.measurement.us
 
 

@@ -17,8 +17,8 @@ from occupancy_lab.evaluating.evaluation import counted_rows
 from occupancy_lab.expressions import Kind
 from occupancy_lab.files import export, plain_rows
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import SOFTMAXES
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.grid import Task
 from occupancy_lab.sweeping.measured import measured_row
@@ -339,7 +339,7 @@ def test_every_page_has_the_same_fastest_launch() -> None:
     counted = latest_launches(counted_rows(recorded_table()))
     for (gpu, rows, cols, dtype), table in counted.groupby(["gpu", "rows", "cols", "dtype"]):
         problem = Problem(rows, cols, dtype)
-        ranking = recorded_ranking(gpu, problem, SOFTMAXES)
+        ranking = recorded_ranking(gpu, problem, ALIKE)
         assert len(ranking) == len(table)
         assert ranking[0].measurement.us == table["us"].min()
         every = [one.measurement.us for one in recorded_launches(gpu, problem)]

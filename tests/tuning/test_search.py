@@ -14,8 +14,9 @@ import occupancy_lab
 from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
-from occupancy_lab.inputs import SOFTMAXES, NamedKernel
+from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import recorded_launches, recorded_ranking
 from occupancy_lab.tuning import tune
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from stand_ins import Launches
 
 WARPS = (4, 8)
-TRIED = {*SOFTMAXES} - {"softmax_cooperative"}
+TRIED = {*ALIKE} - {"softmax_cooperative"}
 """The kernels that have a configuration for 781 columns."""
 
 
@@ -35,7 +36,7 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     tuning = tune(781, num_warps=WARPS)
     table = tuning.table
     assert table["predicted_us"].is_monotonic_increasing
-    kernels = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
+    kernels = [NamedKernel(name, load_kernel(name)) for name in ALIKE]
     tasks = grid_tasks(kernels, Problem(4096, 781), find_gpu("h200"), WARPS, ())
     ranked = table[["kernel", "BLOCK_SIZE", "num_warps", "num_stages"]].itertuples(index=False)
     assert sorted(map(tuple, ranked)) == sorted(
@@ -120,7 +121,7 @@ def test_costs_are_of_all_and_of_what_was_launched(launches: Launches) -> None:
 def test_recorded_times_stand_beside_the_predicted() -> None:
     """Each launch that was recorded has its time, and the fastest is the one that explain names."""
     tuning = occupancy_lab.tune(781, gpu="h200", num_warps=[4, 8], num_stages=[1, 4])
-    fastest = recorded_ranking("h200", Problem(4096, 781), SOFTMAXES)[0]
+    fastest = recorded_ranking("h200", Problem(4096, 781), ALIKE)[0]
     assert tuning.best_recorded == fastest
     times = {
         (one.kernel, one.config, one.num_programs): one.measurement.us
@@ -302,7 +303,7 @@ def test_what_was_recorded_to_be_faster_is_said_first() -> None:
 def test_a_kernel_that_tries_nothing_is_left_out_beside_others() -> None:
     """A block of a million elements takes half a minute to compile, and is never the choice."""
     gpu, problem = find_gpu("h200"), Problem(64, 2**20)
-    several = [NamedKernel(name, load_kernel(name)) for name in SOFTMAXES]
+    several = [NamedKernel(name, load_kernel(name)) for name in ALIKE]
     assert {task.kernel.name for task in grid_tasks(several, problem, gpu, (), ())} == {
         "softmax",
         "softmax_row",
