@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -453,6 +454,16 @@ def records_of(
             found.append(failed(one, failure_of(error), triton, outcome))
     records = iter(with_predictions([one for one in found if isinstance(one, Record)]))
     return [next(records) if isinstance(one, Record) else one for one in found]
+
+
+def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
+    """Return what becomes of each of *asked*, compiled together."""
+    refused = [one.why_not() for one in asked]
+    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
+    with closing(compiler):
+        compiled = iter(compiler.compile([one.compilation for one in wanted]))
+    outcomes = [next(compiled) if failure is None else failure for failure in refused]
+    return records_of(asked, outcomes, triton=compiler.environment.triton)
 
 
 def compile_record(asked: Asked, compiler: Compiler) -> Record:

@@ -142,35 +142,28 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
 
 
 def compile_together(
-    launches: Sequence[tuple[Any, Launch]], target: Target, store: Store, *, present: bool = False
+    launches: Sequence[tuple[Any, Launch]], target: Target, *, present: bool = False
 ) -> list[Resources | CompileError]:
     """Return what each of *launches*, with its JITFunction, takes on *target*, or why none.
 
-    What *store* lacks is compiled in threads of this process, as many as there are cores, by
-    Triton's AsyncCompileMode. With *present* Triton's active driver compiles it, and a launch of
-    the same finds it compiled. Raises InputError where the program keeps Triton from compiling.
+    They are compiled in threads of this process, as many as there are cores, by Triton's
+    AsyncCompileMode. With *present* Triton's active driver compiles them, and a launch of the same
+    finds it compiled. Raises InputError where the program keeps Triton from compiling.
     """
-    keys = [resource_key(function, launch, target) for function, launch in launches]
-    found: list[Any] = [store.get(key) for key in keys]
-    missing = [place for place, one in enumerate(found) if one is None]
-    if not missing:
-        return found
     from concurrent.futures import ThreadPoolExecutor
 
     from triton.runtime._async_compile import AsyncCompileMode
 
-    jobs = min(len(os.sched_getaffinity(0)), len(missing))
+    jobs = min(len(os.sched_getaffinity(0)), len(launches))
     driver = whole_entries() if present else offline(target)
+    found = []
     with _COMPILING, driver, ThreadPoolExecutor(jobs) as pool:
         with AsyncCompileMode(pool, ignore_errors=True):
-            begun = [_attempt(launches[place][1].warm_up, launches[place][0]) for place in missing]
+            begun = [_attempt(launch.warm_up, function) for function, launch in launches]
             ended = [_attempt(_finished, one) for one in begun]
-        for place, outcome in zip(missing, ended, strict=True):
-            function = launches[place][0]
+        for (function, _), outcome in zip(launches, ended, strict=True):
             _forget_unfinished(function)
-            found[place] = _read(outcome, function.__name__, target)
-            if not isinstance(found[place], CompileError):
-                store.put(keys[place], found[place])
+            found.append(_read(outcome, function.__name__, target))
     return found
 
 
@@ -214,8 +207,10 @@ def kernel_launch(kernel: Kernel, problem: Problem, config: Config, target: Targ
     """Return the launch of *kernel* for *target*, as `Kernel.launch` does.
 
     An option of the other vendor's compiler alone is left out. Raises InputError where Triton
-    interprets kernels.
+    interprets kernels, and of a kernel of torch operations.
     """
+    if kernel.function is None:
+        refuse(f"{kernel.name} is made of torch operations: Triton compiles nothing of it")
     _check_compiles()
     launch = kernel.launch(problem, config)
     foreign = foreign_options(launch.options(kernel.function).keys() - USUAL_OPTIONS, target)

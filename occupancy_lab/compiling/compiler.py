@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.compile import (
     check_options,
     compile_launch,
+    compile_together,
     failure_of,
     resource_key,
     triton_version,
@@ -86,6 +87,7 @@ class Compiler:
         scheduler: str | None = None,
         timeout: float | None = COMPILE_TIMEOUT,
         retry_failed: bool = False,
+        threads: bool = False,
         progress: Callable[[str], None] = lambda _sentence: None,
         counted: Callable[[int, int], None] = lambda _done, _of: None,
     ) -> None:
@@ -99,6 +101,8 @@ class Compiler:
             scheduler: The address of a Dask scheduler whose workers compile instead.
             timeout: Seconds that a compile, or the import of a kernel's file, may take.
             retry_failed: Whether to compile again what the store says cannot be compiled.
+            threads: Whether what only this process has is compiled in threads of it, where a launch
+                of the same finds it; else one after the other.
             progress: Told what takes long before it is done, and "" after it.
             counted: Called with the compiles done and to do.
 
@@ -114,6 +118,7 @@ class Compiler:
         self._scheduler = scheduler
         self._timeout = timeout
         self._retry_failed = retry_failed
+        self._threads = threads
         self._progress = progress
         self._counted = counted
         self._outcomes: dict[str, Outcome] = {}
@@ -214,7 +219,7 @@ class Compiler:
         if not missing:
             return
         own = {name: one for name, one in missing.items() if one.name is None}
-        here = ((name, self._compile_own(one)) for name, one in own.items())
+        here = self._compile_in_threads(own) if self._threads else self._compile_own(own)
         others = {name: one for name, one in missing.items() if name not in own}
         with (
             self._said(_what([*missing.values()])),
@@ -225,15 +230,27 @@ class Compiler:
                 self._outcomes[name] = self._keep(self._keys[name], outcome)
                 self._counted(count, len(missing))
 
-    def _compile_own(self, one: Compilation) -> Outcome:
-        try:
-            return compile_launch(
-                *(one.function, one.launch, one.target, self._store),
-                name=one.title,
-                present=one.target in self._here,
-            )
-        except OccupancyLabError as error:
-            return failure_of(error)
+    def _compile_own(self, own: dict[str, Compilation]) -> Iterator[tuple[str, Outcome]]:
+        for name, one in own.items():
+            try:
+                yield (
+                    name,
+                    compile_launch(
+                        *(one.function, one.launch, one.target, self._store),
+                        name=one.title,
+                        present=one.target in self._here,
+                    ),
+                )
+            except OccupancyLabError as error:
+                yield name, failure_of(error)
+
+    def _compile_in_threads(self, own: dict[str, Compilation]) -> Iterator[tuple[str, Outcome]]:
+        for target in dict.fromkeys(one.target for one in own.values()):
+            named = {name: one for name, one in own.items() if one.target == target}
+            launches = [(one.function, one.launch) for one in named.values()]
+            found = compile_together(launches, target, present=target in self._here)
+            for name, outcome in zip(named, found, strict=True):
+                yield name, failure_of(outcome) if isinstance(outcome, CompileError) else outcome
 
     def _compile_elsewhere(self, wanted: dict[str, Compilation]) -> Generator[tuple[str, Outcome]]:
         kept = None if self._directory is None or self._scheduler else str(self._directory)

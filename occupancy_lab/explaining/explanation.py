@@ -18,7 +18,7 @@ from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_nex
 from occupancy_lab.explaining.neighbours import Neighbour, changed, changes, comparable
 from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
 from occupancy_lab.explaining.variants import write_variants
-from occupancy_lab.record import Failed, Record, compile_record, records_of
+from occupancy_lab.record import Failed, Record, compile_record, compile_runs
 from occupancy_lab.text.document import Answer, Document, Section, literal
 
 if TYPE_CHECKING:
@@ -137,16 +137,6 @@ def explain_asked(asked: Sequence[Asked], compiler: Compiler, **others: Any) -> 
         with closing(compiler):
             compile_record(asked[0], compiler)
     return Explanation(tuple(runs), tuple(asked), compiler, **others)
-
-
-def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
-    """Return what becomes of each of *asked*, compiled together."""
-    refused = [one.why_not() for one in asked]
-    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
-    with closing(compiler):
-        compiled = iter(compiler.compile([one.compilation for one in wanted]))
-    outcomes = [next(compiled) if failure is None else failure for failure in refused]
-    return records_of(asked, outcomes, triton=compiler.environment.triton)
 
 
 def make_cases(

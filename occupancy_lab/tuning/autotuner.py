@@ -8,6 +8,7 @@ there is none, and wherever anything fails, every configuration stays, in its or
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import sys
@@ -17,20 +18,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from occupancy_lab.compiling import Store, store_directory
-from occupancy_lab.compiling.compile import compile_together
-from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.errors import CompileError, DoesNotFitError, InputError, refuse
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
 from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
-from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits
-from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.throughput.predict import PlannedLaunch, predict
+from occupancy_lab.record import Asked, Failed, Record, compile_runs
 from occupancy_lab.tuning.relative import Placed, relative_times
-from occupancy_lab.values import Traffic, Work
+from occupancy_lab.values import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,13 +53,7 @@ class Tried:
     """A configuration as it would be launched, and what becomes of it on the GPU."""
 
     config: Any
-    function: Any
-    """The JITFunction."""
-    launch: Launch
-    calculation: Calculation | None
-    """None where the configuration cannot run."""
-    reason: str = ""
-    """Why it cannot."""
+    run: Record | Failed
 
     @property
     def words(self) -> str:
@@ -74,22 +66,21 @@ class Tried:
         )
 
     @property
-    def resources(self) -> Resources:
-        """What one program takes."""
-        if self.calculation is None:
-            refuse(self.reason)
-        return self.calculation.resources
+    def record(self) -> Record:
+        """Its record; InputError where it cannot run."""
+        if isinstance(self.run, Failed):
+            refuse(self.run.failure.reason)
+        return self.run
 
     @property
-    def num_stages(self) -> int:
-        """The stages that its loops are compiled with."""
-        return int(self.options["num_stages"])
+    def resources(self) -> Resources:
+        """What one program takes."""
+        return self.record.resources
 
     @property
     def options(self) -> dict[str, Any]:
         """Every compiler option, asked for or not."""
-        usual = {} if self.calculation is None else default_options(self.calculation.gpu.target)
-        return {**usual, **self.launch.options(self.function)}
+        return {**self.record.usual_options, **self.record.options}
 
     def is_launched_as(self, other: Tried) -> bool:
         """Tell whether the GPU is given the same: binary, arguments, programs and their size."""
@@ -101,9 +92,9 @@ class Tried:
             self.resources.binary is not None
             and self.resources == other.resources
             and mine == its
-            and self.launch.grid == other.launch.grid
-            and self.launch.arguments == other.launch.arguments
-            and (self.launch.grid is not None or self.config.kwargs == other.config.kwargs)
+            and self.run.launch.grid == other.run.launch.grid
+            and self.run.launch.arguments == other.run.launch.arguments
+            and (self.run.launch.grid is not None or self.config.kwargs == other.config.kwargs)
         )
 
     def is_dominated_by(self, other: Tried) -> bool:
@@ -117,11 +108,11 @@ class Tried:
         accesses = (mine.local_loads or 0) + (mine.local_stores or 0)
         return (
             self.config.kwargs == other.config.kwargs
-            and self.launch.grid == other.launch.grid
+            and self.run.launch.grid == other.run.launch.grid
             and accesses >= HEAVY * _instructions(mine) > 0
             and its.local_traffic == 0
             and _warps(other) >= _warps(self)
-            and other.num_stages >= self.num_stages
+            and other.record.num_stages >= self.record.num_stages
             and 0 < _instructions(its) * its.num_warps <= _instructions(mine) * mine.num_warps
         )
 
@@ -131,8 +122,7 @@ def _instructions(resources: Resources) -> int:
 
 
 def _warps(tried: Tried) -> int:
-    calculation = tried.calculation
-    return 0 if calculation is None else calculation.occupancy.warps_per_multiprocessor
+    return tried.record.occupancy.warps_per_multiprocessor
 
 
 def early_config_prune(
@@ -187,8 +177,8 @@ def _dropped(tried: Sequence[Tried]) -> Iterator[tuple[int, tuple[str, str]]]:
     """Return the place of each that is dropped, the rule in a few words, and why."""
     usable: list[Tried] = []
     for place, one in enumerate(tried):
-        if one.calculation is None:
-            yield place, ("cannot run", one.reason)
+        if isinstance(one.run, Failed):
+            yield place, ("cannot run", one.run.failure.reason)
         elif (same := next(filter(one.is_launched_as, usable), None)) is not None:
             yield place, ("equal to another", f"it is launched as {same.words} is")
         else:
@@ -240,9 +230,9 @@ def _rank(
         if not any(launch == ranked for ranked, _ in _ranked.get(tuner, ())):
             launches = [_variant(tuner.fn, one, tuner.nargs, keywords).launch for one in configs]
             _ranked[tuner] = [(one, 0.0) for one in launches]  # where what follows fails
-            moved = _traffic(arguments, bytes_read, bytes_written)
-            gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords)
-            _ranked[tuner] = list(zip(launches, _times(tried, moved, gpu), strict=True))
+            moved = _moved(arguments, bytes_read, bytes_written)
+            gpu, tried = _try(tuner.fn, configs, tuner.nargs, keywords, moved)
+            _ranked[tuner] = list(zip(launches, _times(tried, gpu), strict=True))
         return next(time for ranked, time in _ranked[tuner] if launch == ranked)
     except Exception as error:  # noqa: BLE001 - an autotune does not end because of this
         logger.warning("configurations are not ranked: %s: %s", type(error).__name__, error)
@@ -260,54 +250,37 @@ def _sets(config: Any, arguments: Mapping[str, Any]) -> bool:
     )
 
 
-def _traffic(
+def _moved(
     arguments: Mapping[str, Any], bytes_read: Bytes | None, bytes_written: Bytes | None
-) -> Traffic | None:
+) -> Work:
     if bytes_read is None or bytes_written is None:
-        return None
+        return Work()
     read, written = (
         int(one(arguments) if callable(one) else one) for one in (bytes_read, bytes_written)
     )
-    return Traffic(read, written)
+    return Work(read, written)
 
 
-def _times(tried: Sequence[Tried], moved: Traffic | None, gpu: Gpu) -> list[float]:
+def _times(tried: Sequence[Tried], gpu: Gpu) -> list[float]:
     """Return the predicted milliseconds of each, or the score of each; infinity: it cannot run."""
-    usable = [one for one in tried if one.calculation is not None]
-    times: list[float] | None = None
-    if moved is not None:
-        found = [_predicted_us(one, moved, gpu) for one in usable]
-        known = [us / 1e3 for us in found if us is not None]
-        times = known if len(known) == len(found) else None
-    if times is None:
+    usable = [one.run for one in tried if isinstance(one.run, Record)]
+    times = [one.prediction.us / 1e3 for one in usable if one.prediction is not None]
+    if len(times) < len(usable):
         times = relative_times([_placed(one) for one in usable], gpu)
     by_place = iter(times)
-    return [math.inf if one.calculation is None else next(by_place) for one in tried]
+    return [next(by_place) if isinstance(one.run, Record) else math.inf for one in tried]
 
 
-def _predicted_us(one: Tried, moved: Traffic, gpu: Gpu) -> float | None:
-    if one.calculation is None or one.launch.grid is None:
-        return None
-    work = Work(moved.read_bytes, moved.written_bytes)
-    plan = plan_launch(one.launch.grid, work, one.calculation.resident_programs)
-    programs = one.calculation.occupancy.programs_per_multiprocessor
-    if plan is None:
-        return None
-    planned = PlannedLaunch(work, one.num_stages, one.resources, programs, plan)
-    found = predict([planned], gpu)[0]
-    return None if found is None else found.us
-
-
-def _placed(one: Tried) -> Placed:
-    programs = one.launch.num_programs
-    if programs is None or one.calculation is None:
+def _placed(record: Record) -> Placed:
+    programs = record.launch.num_programs
+    if programs is None:
         refuse("how many programs are launched is not known: there is no grid")
     return Placed(
-        one.resources,
-        one.calculation.occupancy.programs_per_multiprocessor,
-        one.calculation.resident_programs,
+        record.resources,
+        record.occupancy.programs_per_multiprocessor,
+        record.calculation.resident_programs,
         programs,
-        one.num_stages,
+        record.num_stages,
     )
 
 
@@ -364,31 +337,18 @@ def _try(
     configs: Sequence[Any],
     named_args: Mapping[str, Any],
     keywords: Mapping[str, Any],
+    moved: Work = Work(),  # noqa: B008 - it is frozen
 ) -> tuple[Gpu, list[Tried]]:
-    """Return the GPU at hand and what becomes of each of *configs* on it."""
+    """Return the GPU at hand and what becomes of each of *configs*, which move *moved*, on it."""
     gpu, here = _gpu_at_hand()
-    found = [_variant(function, config, named_args, keywords) for config in configs]
-    outcomes = compile_together(
-        [(one.function, one.launch) for one in found],
-        gpu.target,
-        Store(store_directory()),
-        present=here,
-    )
-    return gpu, [
-        _tried(config, one, outcome, gpu)
-        for config, one, outcome in zip(configs, found, outcomes, strict=True)
-    ]
-
-
-def _tried(config: Any, variant: Variant, outcome: Resources | CompileError, gpu: Gpu) -> Tried:
-    try:
-        if isinstance(outcome, CompileError):
-            raise outcome
-        calculation = calculate(outcome, gpu)
-        check_fits(calculation)
-    except (CompileError, DoesNotFitError) as error:
-        return Tried(config, variant.function, variant.launch, None, str(error))
-    return Tried(config, variant.function, variant.launch, calculation)
+    asked = []
+    for config in configs:
+        one = _variant(function, config, named_args, keywords)
+        asked.append(Asked(one.function, dataclasses.replace(one.launch, work=moved), gpu))
+    targets = {gpu.target} if here else ()
+    compiler = Compiler(store_directory(), here=targets, threads=True)
+    runs = compile_runs(asked, compiler)
+    return gpu, [Tried(config, run) for config, run in zip(configs, runs, strict=True)]
 
 
 def _gpu_at_hand() -> tuple[Gpu, bool]:

@@ -26,11 +26,12 @@ from occupancy_lab.compiling.compile import (
     failure_of,
     smallest_kernel,
 )
+from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
 from occupancy_lab.launch import Launch
-from occupancy_lab.values import Config, Problem, Resources, Target
+from occupancy_lab.values import Config, Failure, Problem, Resources, Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +67,7 @@ def test_tensor_cores_do_the_multiply_adds_of_a_block(target: str, dtype: str, w
         (a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1),
         {**blocks, "ACTIVATION": "", "num_warps": warps, "num_stages": 3},
     )
-    (found,) = compile_together([(matmul, launch)], find_gpu(target).target, Store(None))
+    (found,) = compile_together([(matmul, launch)], find_gpu(target).target)
     assert isinstance(found, Resources)
     assert found.tensor_instructions is not None
     assert found.tensor_size is not None
@@ -77,9 +78,9 @@ def test_several_are_compiled_together_as_one_by_one(tmp_path: Path) -> None:
     """Each has its own outcome in its place, whatever the others have; what compiles is kept."""
     store = Store(tmp_path)
     launches = [SOFTMAX.launch(PROBLEM, Config(size, 4, 2)) for size in (1024, 1000, 2048)]
-    functions = [(SOFTMAX.function, launch) for launch in launches]
-    first, failed, last = compile_together(functions, SM_90, store)
-    assert isinstance(failed, CompileError)
+    wanted = [Compilation(SOFTMAX.function, launch, SM_90) for launch in launches]
+    first, failed, last = Compiler(tmp_path, threads=True).compile(wanted)
+    assert isinstance(failed, Failure)
     assert first == resources(SM_90, Config(1024, 4, 2))
     assert last == resources(SM_90, Config(2048, 4, 2))
     keys = [resource_key(SOFTMAX.function, launch, SM_90) for launch in launches]
@@ -462,7 +463,7 @@ def test_what_fails_leaves_nothing_in_tritons_cache(
     with pytest.raises(CompileError):
         compile_resources(kernel_of(function), PROBLEM, CONFIG, target, store)
     launch = kernel_of(function).launch(PROBLEM, CONFIG)
-    (failure,) = compile_together([(function, launch)], target, store)
+    (failure,) = compile_together([(function, launch)], target)
     assert isinstance(failure, CompileError)
     assert entries(trustless) == {"__grp__softmax_kernel"}
 

@@ -24,9 +24,13 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 
 import occupancy_lab
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
+from occupancy_lab.launch import Launch
+from occupancy_lab.record import Asked, record_of
+from occupancy_lab.throughput.predict import row_resources
 from occupancy_lab.tuning import autotuner
 from occupancy_lab.tuning.relative import Placed, relative_times
 from occupancy_lab.values import Resources
@@ -367,7 +371,7 @@ def test_no_error_reaches_the_program(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever fails, such as a store without a home, the tune goes on with every configuration."""
-    monkeypatch.setattr(autotuner, "compile_together", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(autotuner, "Compiler", lambda *_, **__: 1 / 0)
     configs = configs_of(BLOCK_SIZE=(128, 256))
     tuner = tuned(double, configs, **BOTH, top_k=1)
     tuner[grid](*ARGUMENTS)
@@ -434,7 +438,7 @@ def kept_of(
     monkeypatch: pytest.MonkeyPatch, outcomes: Sequence[Resources], configs: Sequence[Any]
 ) -> list[int]:
     """Return the places of what is kept where *configs* compile to *outcomes*."""
-    monkeypatch.setattr(autotuner, "compile_together", lambda *_, **__: list(outcomes))
+    monkeypatch.setattr(Compiler, "compile", lambda *_: list(outcomes))
     tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
     tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
     kept = tuner.prune_configs({"grid": grid, "warmup": False})
@@ -493,14 +497,10 @@ def test_recorded_launches_bear_out_what_is_dropped() -> None:
 
 
 def _recorded(row: dict[Any, Any]) -> tuple[autotuner.Tried, float]:
-    from occupancy_lab.launch import Launch
-    from occupancy_lab.occupancy.calculator import calculate
-    from occupancy_lab.throughput.predict import row_resources
-
     config = triton.Config({}, num_warps=int(row["num_warps"]), num_stages=int(row["num_stages"]))
-    launch = Launch((), config.all_kwargs(), (1,))
-    tried = autotuner.Tried(config, double, launch, calculate(row_resources(row), GPU))
-    return tried, float(row["us"])
+    launch = Launch((X, X, 7), {"BLOCK_SIZE": 1024, **config.all_kwargs()}, (1,))
+    record = record_of(Asked(double, launch, GPU), row_resources(row), triton="3.6.0")
+    return autotuner.Tried(config, record), float(row["us"])
 
 
 def placed(num_programs: int = 1320, num_stages: int = 3, **changes: Any) -> Placed:
