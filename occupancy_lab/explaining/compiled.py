@@ -9,7 +9,7 @@ from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import compared, count, known, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.values import Problem
@@ -118,18 +118,9 @@ def what_fits(cases: tuple[Case, ...]) -> Section:
     rows = compared(
         cases,
         (
-            ("BLOCK_SIZE", lambda case: str(case.config.block_size)),
             ("masked lanes", _masked),
             ("threads per program", threads_words),
             ("elements per thread", _elements),
-            (
-                "widest load, bytes per thread",
-                lambda case: _width(case.record.resources.load_bytes),
-            ),
-            (
-                "widest store, bytes per thread",
-                lambda case: _width(case.record.resources.store_bytes),
-            ),
         ),
     )
     table = Table(("", *(case.title for case in cases)), rows)
@@ -156,20 +147,6 @@ def threads_words(case: Case) -> str:
     return f"{warps} x {architecture.warp_size} = {case.threads}"
 
 
-def _width(number: int | None) -> str:
-    return "not known" if number is None else str(number)
-
-
-def _registers(case: Case) -> str:
-    resources = case.record.resources
-    agprs = f", {resources.agprs} of them AGPRs" if resources.agprs else ""
-    return f"{resources.n_regs} {case.architecture.register_word}s{agprs}"
-
-
-def _shared(case: Case) -> str:
-    return f"{case.record.resources.shared} B"
-
-
 def _pipeline(case: Case) -> str:
     pipeline = case.record.resources.pipeline_shared
     return "not known" if pipeline is None else f"{pipeline} B"
@@ -180,11 +157,6 @@ def _scratch(case: Case) -> str:
     if resources.pipeline_shared is None:
         return "not known"
     return f"{resources.shared - resources.pipeline_shared} B"
-
-
-def _local(case: Case) -> str:
-    local = case.record.resources.local_bytes
-    return "not known" if local is None else f"{local} B"
 
 
 def stage_sentences(case: Case) -> Iterator[str]:
@@ -250,30 +222,16 @@ def _spill_sentences(case: Case) -> Iterator[str]:
         )
 
 
-def resource_rows(cases: tuple[Case, ...]) -> list[tuple[str, Callable[[Case], str]]]:
-    """Return the rows of a table of what the compiled kernels take."""
-    words = " or ".join(dict.fromkeys(f"{case.piece}s" for case in cases))
-    rows: list[tuple[str, Callable[[Case], str]]] = [
-        ("registers per thread", _registers),
-        ("shared memory per program", _shared),
-        (f"of it {words} in flight", _pipeline),
-        ("of it for the reduction", _scratch),
-        ("local memory per thread", _local),
-    ]
-    if any(case.record.resources.sgprs is not None for case in cases):
-        rows.append(("SGPRs per wave", lambda case: _or_dash(case.record.resources.sgprs)))
-    if any(case.record.resources.barriers is not None for case in cases):
-        rows.append(("named barriers", lambda case: _or_dash(case.record.resources.barriers)))
-    rows.append(("Triton", lambda case: known(case.record.triton_version)))
-    return rows
-
-
 def what_was_compiled(cases: tuple[Case, ...]) -> Section:
-    """Explain what the compiled kernel takes, and what its stages cost on this vendor."""
-    table = Table(("", *(case.title for case in cases)), compared(cases, resource_rows(cases)))
+    """Explain what the stages of the compiled kernel cost on this vendor, and what it spills."""
+    words = " or ".join(dict.fromkeys(f"{case.piece}s" for case in cases))
+    rows = compared(
+        cases,
+        (
+            (f"shared memory for {words} in flight", _pipeline),
+            ("shared memory for the reduction", _scratch),
+        ),
+    )
+    table = Table(("", *(case.title for case in cases)), rows)
     sentences = (*said_of_each(cases, stage_sentences), *said_of_each(cases, _spill_sentences))
     return Section("What was compiled", (table,), sentences)
-
-
-def _or_dash(number: int | None) -> str:
-    return "-" if number is None else str(number)

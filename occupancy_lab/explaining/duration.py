@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.facts import copy_words, predicted_words, recorded_words, time_words
+from occupancy_lab.explaining.facts import time_words
 from occupancy_lab.explaining.timing import (
     bound_sentence,
     programs_sentences,
@@ -18,7 +18,6 @@ from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     basis_sentence,
     change_words,
-    compared,
     conditions_words,
     median_words,
     microseconds,
@@ -60,7 +59,7 @@ def the_duration(cases: tuple[Case, ...]) -> Section:
             yield time_sentence(case.record)
         yield from measured_sentences(case)
 
-    tables = (*_time_tables(cases), *_part_tables(found), *_alternative_tables(found))
+    tables = (*_part_tables(found), *_alternative_tables(found))
     return Section("How long it takes", tables, said_of_each(cases, sentences))
 
 
@@ -132,26 +131,6 @@ def _reasons(timed: Timing) -> Iterator[str]:
     yield from programs_sentences(timed)
     yield from rows_sentences(timed)
     yield from stages_sentences(timed)
-
-
-def _time_tables(cases: tuple[Case, ...]) -> tuple[Table, ...]:
-    rows = compared(
-        cases,
-        (
-            ("predicted", predicted_words),
-            ("bound by", _bound_words),
-            ("measured now", lambda case: time_words(case, case.record.measurement)),
-            ("recorded", recorded_words),
-            ("of a plain copy's speed", copy_words),
-        ),
-    )
-    rows = tuple(row for row in rows if any(cell != "-" for cell in row[1:]))
-    return (Table(("", *(case.title for case in cases)), rows),) if rows else ()
-
-
-def _bound_words(case: Case) -> str:
-    prediction = case.record.prediction
-    return "-" if prediction is None else prediction.bound
 
 
 def _part_tables(timings: tuple[Timing, ...]) -> tuple[Table, ...]:

@@ -8,7 +8,7 @@ from occupancy_lab.explaining.facts import resident_words
 from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.words import compared, count, known, microseconds, said_of_each
+from occupancy_lab.text.words import compared, count, microseconds, said_of_each
 from occupancy_lab.values import Problem, Traffic
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ SHOWN_ROWS = 3
 """Rows of one program that are listed before the dots."""
 SHOWN_ELEMENTS = 64
 """Elements up to which a blocks launch is shown program by program."""
-
-
-def _waves(case: Case) -> str:
-    return "not known" if case.plan.waves is None else f"{case.plan.waves:.2f}"
 
 
 def _tail(case: Case) -> str:
@@ -143,9 +139,6 @@ def the_launch(cases: tuple[Case, ...]) -> Section:
     rows = compared(
         cases,
         (
-            ("programs at once", resident_words),
-            ("num_programs", lambda case: known(case.plan.num_programs)),
-            ("waves of programs", _waves),
             (f"{word}s in the last round", _tail),
             (f"{word}s of program 0", _rows_of_first),
         ),
