@@ -17,6 +17,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, why_no_time
 from occupancy_lab.explaining.explanation import compile_runs, make_cases
+from occupancy_lab.explaining.short import the_launch_in_short
 from occupancy_lab.explaining.timing import (
     ROWS_REASONS,
     Timing,
@@ -269,12 +270,12 @@ def test_measured_and_recorded_are_told_apart(
     case = make_case("h200", COUNTED, SINGLE, measurement=measurement, recorded=Recorded(recorded))
     section = the_duration((case,))
     said = " ".join(section.sentences)
-    names = {row[0] for row in section.tables[0].rows}
+    names = {row[0] for row in the_launch_in_short((case,)).tables[0].rows}
     assert ("Measured now on NVIDIA H200" in said) is (measurement is MEASURED)
     assert ("measured now" in names) is (measurement is MEASURED)
     assert ("**Not measured**, device lost: the process died." in said) is (measurement is FAILED)
     assert ("Recorded on NVIDIA H200, 2026-11-21" in said) is (recorded is MEASURED)
-    assert ("recorded" in names) is (recorded is MEASURED)
+    assert ("recorded time" in names) is (recorded is MEASURED)
 
 
 def test_a_bare_time_reads_well(make_case: Callable[..., Case]) -> None:
@@ -310,7 +311,8 @@ def test_another_launch_of_the_configuration_is_told_as_such(
         f" {planned} fit."
     )
     assert "the prediction is" not in said
-    assert "recorded" not in dict(row for row in section.tables[0].rows)
+    names = {row[0] for row in the_launch_in_short((case,)).tables[0].rows}
+    assert "recorded time" not in names
 
 
 @pytest.mark.parametrize(("us", "words"), [(20.0, "% below it"), (5.0, "% above it")])
