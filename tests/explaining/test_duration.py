@@ -272,7 +272,7 @@ def test_measured_and_recorded_are_told_apart(
     said = " ".join(section.sentences)
     names = {row[0] for row in the_launch_in_short((case,)).tables[0].rows}
     assert ("Measured now on NVIDIA H200" in said) is (measurement is MEASURED)
-    assert ("measured now" in names) is (measurement is MEASURED)
+    assert ("measured now" in names) is (measurement is not None)
     assert ("**Not measured**, device lost: the process died." in said) is (measurement is FAILED)
     assert ("Recorded on NVIDIA H200, 2026-11-21" in said) is (recorded is MEASURED)
     assert ("recorded time" in names) is (recorded is MEASURED)
