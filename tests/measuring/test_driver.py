@@ -223,7 +223,7 @@ def test_driver_agrees(kernel: str, cols: int, dtype: str) -> None:
             mine = record(kernel, cols, config, dtype)
         except DoesNotFitError:
             continue
-        said = ask_driver(mine.kernel, mine.problem, config, mine.gpu.target)
+        said = ask_driver(mine.matrix.kernel, mine.problem, config, mine.gpu.target)
         assert (
             mine.resources.n_regs,
             mine.resources.local_bytes,
@@ -258,5 +258,5 @@ def test_cooperative_launch(cols: int, num_warps: int, num_stages: int) -> None:
     mine = record("softmax", cols, Config(block_size, num_warps, num_stages))
     held = mine.plan.resident_programs
     assert held is not None
-    assert accepts_cooperative_launch(mine.kernel, mine.problem, mine.config, held)
-    assert not accepts_cooperative_launch(mine.kernel, mine.problem, mine.config, held + 1)
+    assert accepts_cooperative_launch(mine.matrix.kernel, mine.problem, mine.config, held)
+    assert not accepts_cooperative_launch(mine.matrix.kernel, mine.problem, mine.config, held + 1)
