@@ -38,6 +38,8 @@ from occupancy_lab.kernel import kernel_file
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
+from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.forked import in_fork
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
@@ -219,7 +221,8 @@ class Compiler:
         if not missing:
             return
         own = {name: one for name, one in missing.items() if one.name is None}
-        here = self._compile_in_threads(own) if self._threads else self._compile_own(own)
+        one_by_one = ((name, self._compile_apart(one)) for name, one in own.items())
+        here = self._compile_in_threads(own) if self._threads else one_by_one
         others = {name: one for name, one in missing.items() if name not in own}
         with (
             self._said(_what([*missing.values()])),
@@ -230,20 +233,6 @@ class Compiler:
                 self._outcomes[name] = self._keep(self._keys[name], outcome)
                 self._counted(count, len(missing))
 
-    def _compile_own(self, own: dict[str, Compilation]) -> Iterator[tuple[str, Outcome]]:
-        for name, one in own.items():
-            try:
-                yield (
-                    name,
-                    compile_launch(
-                        *(one.function, one.launch, one.target, self._store),
-                        name=one.title,
-                        present=one.target in self._here,
-                    ),
-                )
-            except OccupancyLabError as error:
-                yield name, failure_of(error)
-
     def _compile_in_threads(self, own: dict[str, Compilation]) -> Iterator[tuple[str, Outcome]]:
         for target in dict.fromkeys(one.target for one in own.values()):
             named = {name: one for name, one in own.items() if one.target == target}
@@ -251,6 +240,30 @@ class Compiler:
             found = compile_together(launches, target, present=target in self._here)
             for name, outcome in zip(named, found, strict=True):
                 yield name, failure_of(outcome) if isinstance(outcome, CompileError) else outcome
+
+    def _compile_apart(self, one: Compilation) -> Outcome:
+        """Compile what only this process has, in a fork, as a compiler may hang or die."""
+        if one.target in self._here:  # a driver is of no use in a fork
+            return self._compile_here(one)
+        answer, words = in_fork(lambda: to_line(self._compile_here(one)), self._timeout)
+        if answer is None:
+            reason = str(CompileTimeoutError.of(str(one), self._timeout, one.target.name))
+            return Failure(Status.TIMED_OUT, reason, self._timeout)
+        if not answer:
+            reason = f"the process that compiles {one.title} died: {words}".removesuffix(": ")
+            return Failure(Status.COMPILE_FAILED, reason)
+        outcome: Outcome = from_line(Resources | Failure, answer)
+        return outcome
+
+    def _compile_here(self, one: Compilation) -> Outcome:
+        try:
+            return compile_launch(
+                *(one.function, one.launch, one.target, self._store),
+                name=one.title,
+                present=one.target in self._here,
+            )
+        except OccupancyLabError as error:
+            return failure_of(error)
 
     def _compile_elsewhere(self, wanted: dict[str, Compilation]) -> Generator[tuple[str, Outcome]]:
         kept = None if self._directory is None or self._scheduler else str(self._directory)

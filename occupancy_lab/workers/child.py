@@ -281,7 +281,7 @@ class _Process:
 
     def _last_words(self, status: int | None) -> str:
         printed = [_tail_of(path) for path in self.folder.glob(f"{PRINTED}*")]
-        line = next(filter(None, map(_last_line, (*printed, self._tail))), "")
+        line = next(filter(None, map(last_line, (*printed, self._tail))), "")
         if status is None or (status >= 0 and line):
             return line
         by_signal = signal.strsignal(-status) if status < 0 else None
@@ -298,7 +298,7 @@ def _tail_of(path: Path) -> bytes:
         return b""
 
 
-def _last_line(printed: bytes) -> str:
+def last_line(printed: bytes) -> str:
     """Return the last error of what LLVM printed, which may draw its stack below, or last line."""
     lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
     errors = [line for line in lines if re.search(r"\bLLVM ERROR: ", line)]

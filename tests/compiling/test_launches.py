@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
+import triton
+import triton.language as tl
+from triton.language.core import builtin
 
 from occupancy_lab.compiling import compiler as compiling
 from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
+from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of, tensor
 from occupancy_lab.values import Failure, Resources, Status
@@ -145,3 +150,24 @@ def test_an_unknown_option_starts_nothing(compiles: Compiles) -> None:
     with pytest.raises(InputError, match="nope"):
         Compiler(None).resources(compilation(nope=1))
     assert not compiles.asked
+
+
+@builtin
+def aborting(_semantic: object = None) -> None:
+    """End the compiler as LLVM does where it cannot go on."""
+    os.write(2, b"LLVM ERROR: no register for f\n")
+    os.abort()
+
+
+@triton.jit
+def broken(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - a kernel
+    """End the compiler."""
+    aborting()
+    tl.store(x, 0.0)
+
+
+def test_a_compiler_that_dies_leaves_this_process() -> None:
+    """A kernel of this process that LLVM aborts at is an error with LLVM's words."""
+    launch = dry_run(broken, "h100", cache=False)[(1,)]
+    with pytest.raises(CompileError, match="LLVM ERROR: no register for f"):
+        launch(tensor((4,)))
