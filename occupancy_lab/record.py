@@ -409,7 +409,8 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
     }
     kind = Record if asked.matrix is None else MatrixRecord
     record = asked.named(kind.of(asked.function, launch, **found))
-    check_fits(calculation, record.num_stages)
+    # Of any other kernel it is not known how many buffers it has for so many stages.
+    check_fits(calculation, 1 if asked.matrix is None else record.num_stages)
     check_together(launch.work.together, gpu, calculation.resident_programs)
     return record
 

@@ -380,3 +380,12 @@ def test_a_launch_that_does_not_fit_has_no_record() -> None:
     with pytest.raises(DoesNotFitError) as raised:
         launched("rtx4090", fit=200_000)
     assert raised.value.needed >= 200_000 > raised.value.available
+
+
+def test_no_number_of_stages_is_said_to_fit_of_any_kernel() -> None:
+    """How many buffers a kernel has for its stages is known of the lab's own alone."""
+    x = tensor((64, 64), "float16")
+    outcome = Resources(32, 4, 300_000, pipeline_shared=290_000)
+    with pytest.raises(DoesNotFitError, match="300000 B") as raised:
+        dry(launched_kernels.transpose, "h100", lambda *_: outcome, x, x, 64, 64, BLOCK=64)
+    assert "would fit" not in str(raised.value)

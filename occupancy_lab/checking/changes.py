@@ -17,7 +17,7 @@ from occupancy_lab.text.words import (
     percent,
     resource_word,
 )
-from occupancy_lab.values import Status
+from occupancy_lab.values import NOTICEABLE, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,14 +123,23 @@ def _words(before: Row, after: Row) -> str:
 
 def time_words(before: Row, after: Row) -> Iterator[str]:
     """Say how the time differs: "634 us predicted instead of 187 us (+239.0%)"."""
-    if (found := times(before, after)) is None:
+    if times(before, after) is None:
         for name, how in TIMES.items():
             if (gone := before.number(name)) and name in after.values:
                 yield f"{how} time not known instead of {microseconds(gone)}"
     elif slower(before, after):
-        name, old, new = found
-        words = f"{microseconds(new)} {TIMES[name]} instead of {microseconds(old)}"
-        yield f"{words} ({difference_cell(new, old)})"
+        yield difference_words(before, after)
+
+
+def difference_words(before: Row, after: Row) -> str:
+    """Return how the time differs; "" where it is not known, or hardly does."""
+    if (found := times(before, after)) is None:
+        return ""
+    name, old, new = found
+    if abs(new / old - 1) < NOTICEABLE:
+        return ""
+    words = f"{microseconds(new)} {TIMES[name]} instead of {microseconds(old)}"
+    return f"{words} ({difference_cell(new, old)})"
 
 
 def _amount_words(name: str, before: Row, after: Row) -> str:

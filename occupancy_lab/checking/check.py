@@ -204,7 +204,8 @@ class Finding:
             return f"{other}: {shows}; which is faster is not known here."
         if self.mend.slower > 0:
             return f"{other} but takes longer, {self.mend.time}: {shows}."
-        return f"What would mend it: {shows}."
+        close = self.mend.close and f"; {self.mend.close}, which predictions do not tell apart"
+        return f"What would mend it: {shows}{close}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values, for JSON."""

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from occupancy_lab.checking.changes import slower, time_words, times
+from occupancy_lab.checking.changes import difference_words, slower, time_words, times
 from occupancy_lab.checking.rows import Row, make_rows, shown
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.occupancy import next_steps
@@ -53,6 +53,8 @@ class Mend:
     """By which share it takes longer, negative where it is faster; None where no time is known."""
     time: str
     """How the time differs: "323 us predicted instead of 309 us (+4.5%)"; "" where it does not."""
+    close: str = ""
+    """The same of a longer time that is too close to the other to be called slower."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mend as plain values, for JSON."""
@@ -117,7 +119,8 @@ class Mender:
             if changes := _differences(row, one):
                 share = None if times(row, one) is None else slower(row, one)
                 time = ", ".join(time_words(row, one))
-                yield Mend(_words(row, changes), changes, one.values, share, time)
+                close = "" if share else difference_words(row, one)
+                yield Mend(_words(row, changes), changes, one.values, share, time, close)
 
 
 def _words(row: Row, changes: Mapping[str, Value]) -> str:

@@ -417,7 +417,9 @@ def _time_of(case: Case, words: str) -> str:
     longer = predicted_us(one.record) / own - 1
     prediction = case.record.prediction
     error = None if prediction is None else prediction.error
-    return f"{microseconds(predicted_us(one.record))} ({change_words(longer, error)})"
+    spills, before = one.record.resources.local_bytes, case.record.resources.local_bytes
+    local = f", {spills} B in local memory" if spills != before else ""
+    return f"{microseconds(predicted_us(one.record))} ({change_words(longer, error)}){local}"
 
 
 def _numbers_table(case: Case, *, title: bool) -> Table:
@@ -442,7 +444,10 @@ def _of_neighbours(case: Case) -> Iterator[str]:
         return
     if _timed(case) and own is not None:
         if case.neighbours:
-            yield f"None of these is predicted to be faster by {own.noticeable:.0%} or more."
+            yield (
+                f"None of these is predicted to be faster by {own.noticeable:.0%} or more"
+                f"{_but_spills(case)}."
+            )
         return
     warps = f"{case.architecture.warp_word}s"
     shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
@@ -450,6 +455,19 @@ def _of_neighbours(case: Case) -> Iterator[str]:
         yield f"None of these spills less, and what keeps more {warps} resident spills more."
     elif shown:
         yield f"None of these keeps more {warps} resident or spills less."
+
+
+def _but_spills(case: Case) -> str:
+    """Say where one is predicted to be faster, and spills more than the launch."""
+    own = case.record.prediction
+    faster = [
+        one.words
+        for one in case.neighbours
+        if one.record is not None
+        and own is not None
+        and predicted_us(one.record) / own.us - 1 <= -own.noticeable
+    ]
+    return f" without more local memory than now, which {listed(faster)} takes" if faster else ""
 
 
 def _faster(case: Case, best: Neighbour, record: Record) -> str:

@@ -64,9 +64,10 @@ def plan_sentence(case: Case) -> str:
             f"num_programs = min({plan.work} {word}s, {resident_words(case)}) ="
             f" {plan.num_programs}. Program p takes {others}."
         )
+    each = "" if word == "program" else f"One program per {word}: "
     return (
-        f"One program per {word}: num_programs = {plan.num_programs}, {plan.waves or 0:.2f} times"
-        " what the GPU holds at once."
+        f"{each}num_programs = {plan.num_programs}, {plan.waves or 0:.2f} times what the GPU holds"
+        " at once."
     )
 
 

@@ -80,7 +80,8 @@ def first_of(records: Sequence[Record]) -> Record:
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
     """Return the one of *neighbours* that is predicted to be fastest, where noticeably faster.
 
-    Where not all have a time it is the one that spills least and then has most warps, where that is
+    It adds no local memory: times of launches that spill are predicted worst. Where not all have a
+    time it is the one that spills least and then has most warps, where that is
     better than the launch. None where none is.
     """
     ranked = [(one.record, one) for one in neighbours if one.record is not None]
@@ -88,6 +89,10 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
     if not ranked:
         return None
     if own is not None and have_times([record, *(other for other, _ in ranked)]):
+        spills = record.resources.local_bytes or 0
+        ranked = [pair for pair in ranked if (pair[0].resources.local_bytes or 0) <= spills]
+        if not ranked:
+            return None
         fastest, best = min(ranked, key=lambda pair: predicted_us(pair[0]))
         return best if predicted_us(fastest) / own.us - 1 <= -own.noticeable else None
     most, best = max(ranked, key=lambda pair: rank(pair[0]))

@@ -200,3 +200,19 @@ def test_the_advice_is_what_the_table_shows(
     assert f"- {listed(alike)} {have} " in page
     assert ("B in local memory instead of" in page) == (spills > own[0])
     assert ("at an occupancy of" in page) == (resident < own[1])
+
+
+def test_what_spills_more_is_not_called_faster() -> None:
+    """A neighbour that adds local memory is shown with it, and never advised for its time."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        warps = keywords.get("num_warps", 4)
+        issued, spilled = (60, 64) if warps == 8 else (16_000 // warps, 0)
+        taken = {"instructions": issued, "local_bytes": spilled, "binary": warps}
+        return Resources(32, warps, 0, **taken)
+
+    run = dry(launched_kernels.transpose, "h200", outcome, X, X, 64, 64, BLOCK=64, **MOVED)
+    page = run.to_markdown()
+    assert ", 64 B in local memory" in page
+    assert "without more local memory than now, which num_warps 8 takes." in page
+    assert "num_warps 8 is predicted to be faster" not in page
