@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 NAN = float("nan")
 """What a dry run answers where a time is asked for: it passes through arithmetic, and 0 may not."""
 VERSIONS = {"cuda": "12.8", "hip": "6.4"}
-"""What torch.version answers: programs ask whether it is None, and compare it."""
+"""What torch.version answers where torch is built without: programs ask whether it is None, and
+torchvision whether it is that of its own."""
 MAX_THREADS_PER_BLOCK = 1024
 SHARED_WITHOUT_ASKING = 48 << 10
 """Bytes of shared memory that a block of CUDA may have without asking for more."""
@@ -339,7 +340,10 @@ def offline_torch(
     stand_ins: dict[Any, dict[str, Any]] = {
         torch.cuda: _torch_cuda(device),
         torch.cuda.nvtx: _answers(("range_push", "range_pop", "mark")),
-        torch.version: {name: VERSIONS[name] if name == backend else None for name in VERSIONS},
+        torch.version: {
+            name: (getattr(torch.version, name) or usual) if name == backend else None
+            for name, usual in VERSIONS.items()
+        },
         torch: {"Generator": _answer_with(torch.Generator), **pinned.makers},
         torch.Tensor: pinned.methods,
         torch.testing: {"assert_close": _answer()},

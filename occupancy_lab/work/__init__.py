@@ -1,0 +1,1 @@
+"""What a launch does, worked out from its compiled texts and its arguments."""

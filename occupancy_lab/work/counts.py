@@ -1,0 +1,235 @@
+"""What a launch does, counted: loops, bytes asked for and touched, FLOPs, by place in the source.
+
+Every number is of the whole launch: all programs and all iterations. None is not known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SECTOR = 32
+"""Bytes of a sector, the least that an L2 cache moves (CUDA C++ Programming Guide)."""
+LINE = 128
+"""Bytes of a cache line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A count: exact where both limits are equal, else between them."""
+
+    low: int
+    high: int | None
+    """None where no upper limit is known."""
+
+    @classmethod
+    def of(cls, number: int) -> Amount:
+        """Return a count that is known exactly."""
+        return cls(number, number)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is one number."""
+        return self.low == self.high
+
+    @property
+    def exact(self) -> int | None:
+        """The number; None where it is not known exactly."""
+        return self.low if self.is_exact else None
+
+    def __add__(self, other: Amount) -> Amount:
+        """Return the sum of both."""
+        high = None if self.high is None or other.high is None else self.high + other.high
+        return Amount(self.low + other.low, high)
+
+    def __mul__(self, factor: int) -> Amount:
+        """Return *factor* times the count."""
+        return Amount(self.low * factor, None if self.high is None else self.high * factor)
+
+
+NOTHING = Amount(0, 0)
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """Return the sum of *amounts*."""
+    return sum(amounts, NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a kernel's source, and the calls of helpers through which it is reached."""
+
+    file: str
+    line: int
+    column: int = 0
+    called_from: tuple[Place, ...] = ()
+    """Where the helper that has the line is called, innermost call first."""
+
+    @property
+    def outermost(self) -> Place:
+        """The line of the kernel itself: that of the outermost call, or its own."""
+        return self.called_from[-1] if self.called_from else self
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one load, store or atomic operation of the source moves."""
+
+    place: Place
+    operation: str
+    """load, store, atomic, or descriptor load, store, reduce, gather and scatter."""
+    tensor: str | None
+    """The parameter that its addresses start from; None where it is not known or several do."""
+    item_bytes: int
+    reads: bool
+    writes: bool
+    """An atomic operation does both."""
+    executions: Amount
+    """How often programs execute it."""
+    elements: Amount
+    """Elements, masked or not."""
+    active: Amount
+    """Elements whose mask is true."""
+    sectors: Amount
+    """Sectors that each execution touches, each counted once in an execution."""
+    lines: Amount
+    """Cache lines, likewise."""
+    unique_bytes: Amount
+    """Distinct bytes that the launch touches by it."""
+
+    @property
+    def bytes(self) -> Amount:
+        """Bytes asked for: those of the active elements."""
+        return self.active * self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The distinct bytes of one tensor that a launch touches."""
+
+    tensor: str | None
+    read: Amount
+    written: Amount
+    a_program: float | None
+    """Distinct bytes that one program touches, in the mean."""
+    resident: Amount | None
+    """Distinct bytes that the programs which run at once touch; None where their number is not
+    known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """The floating-point operations of one operation of the source."""
+
+    place: Place
+    operation: str
+    """dot, or Triton's name of it: addf, exp, reduce, scan ..."""
+    dtype: str
+    """As Triton's language names it: fp16, fp32; of a dot that of what is multiplied."""
+    flops: Amount
+    """One of each element; 2 m n k of a dot, n - 1 of a reduction of n elements."""
+    executions: Amount
+    shape: tuple[int, ...] = ()
+    """m, n and k of a dot, else the shape of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """How often a loop of the source runs."""
+
+    place: Place
+    depth: int
+    """0 of a loop that is in no other."""
+    entered: Amount
+    """How often programs come to it."""
+    trips: Amount
+    """Iterations, of all programs together."""
+    least: int | None
+    """Iterations of the program that has fewest of them, each time that it comes to the loop."""
+    most: int | None
+    step: int | None = None
+    """By how much its variable grows; None for a while loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """How often an `if` of the source is taken."""
+
+    place: Place
+    reached: Amount
+    taken: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value that no launch line tells, and what depends on it."""
+
+    place: Place
+    name: str
+    """What it is: "values of cu_seqlens", "the result of atomic_add", "inline assembly"."""
+    steers: str
+    """address, mask, loop or branch."""
+    assumed: str | None = None
+    """What was assumed of it; None where limits were taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a launch does."""
+
+    programs: int
+    """Programs of its grid."""
+    walked: int
+    """Programs that were walked: fewer stand for all in proportion."""
+    accesses: tuple[Access, ...] = ()
+    footprints: tuple[Footprint, ...] = ()
+    arithmetic: tuple[Arithmetic, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    unknowns: tuple[Unknown, ...] = ()
+    not_counted: Mapping[str, int] = field(default_factory=dict)
+    """Operations that nobody knows how to count, with how many of each there are."""
+
+    @property
+    def read_bytes(self) -> Amount:
+        """Bytes that loads and atomic operations ask for."""
+        return total(one.bytes for one in self.accesses if one.reads)
+
+    @property
+    def written_bytes(self) -> Amount:
+        """Bytes that stores and atomic operations ask for."""
+        return total(one.bytes for one in self.accesses if one.writes)
+
+    @property
+    def unique_read_bytes(self) -> Amount:
+        """Distinct bytes read: what device memory has to give at the least."""
+        return total(one.read for one in self.footprints)
+
+    @property
+    def unique_written_bytes(self) -> Amount:
+        """Distinct bytes written."""
+        return total(one.written for one in self.footprints)
+
+    @property
+    def flops(self) -> Amount:
+        """Floating-point operations, those of dots among them."""
+        return total(one.flops for one in self.arithmetic)
+
+    @property
+    def dot_flops(self) -> Mapping[str, Amount]:
+        """Floating-point operations of dots, by the dtype of what is multiplied."""
+        return self._by_dtype(dots=True)
+
+    @property
+    def other_flops(self) -> Mapping[str, Amount]:
+        """Floating-point operations of everything but dots, by dtype."""
+        return self._by_dtype(dots=False)
+
+    def _by_dtype(self, *, dots: bool) -> Mapping[str, Amount]:
+        chosen = [one for one in self.arithmetic if (one.operation == "dot") == dots]
+        dtypes = Counter(one.dtype for one in chosen)
+        return {dtype: total(one.flops for one in chosen if one.dtype == dtype) for dtype in dtypes}
