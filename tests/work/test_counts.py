@@ -1,4 +1,4 @@
-"""Counts of a launch: exact ones and limits add up, and bytes and FLOPs are sums over operations."""
+"""Counts of a launch: limits add up, and bytes and FLOPs are sums over its operations."""
 
 from __future__ import annotations
 
