@@ -1,4 +1,4 @@
-"""From a kernel, a problem, a configuration and a target to the Resources of the compiled result.
+"""From a kernel, a problem, a configuration and a target to the Resources and texts of the result.
 
 `warmup` is the door: on Triton's own driver where the target's GPU is here, on an offline driver
 where it is not. Nothing is launched either way.
@@ -23,6 +23,7 @@ from occupancy_lab.compiling.offline import (
     offline,
     whole_entries,
 )
+from occupancy_lab.compiling.texts import Compiled, texts_of
 from occupancy_lab.errors import (
     BinaryError,
     CompileError,
@@ -131,19 +132,54 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     check_options(function, launch, target)
     resources = store.get(key)
     if resources is None:
-        name = name or function.__name__
-        with _COMPILING, contextlib.nullcontext() if store.keeps else _fresh_cache():
-            loadable = present and _has_active_driver()
-            compiled, resources = _compile_whole(function, launch, target, name, present=loadable)
-            if loadable:
-                _check_loaded(compiled, resources)
-        store.put(key, resources)
+        found = _compile_anew(function, launch, target, store, name=name, present=present)
+        resources = found.resources
     return resources
+
+
+def compile_with_texts(  # noqa: PLR0913 - what a compile depends on
+    function: Any,
+    launch: Launch,
+    target: Target,
+    store: Store,
+    *,
+    name: str = "",
+    present: bool = False,
+) -> Compiled:
+    """Return what `compile_launch` does, as it does, and the texts of the kernel."""
+    key = resource_key(function, launch, target)
+    check_options(function, launch, target)
+    resources, texts = store.get(key), store.get_texts(key)
+    if resources is not None and texts is not None:
+        return Compiled(resources, texts.pack())
+    return _compile_anew(function, launch, target, store, name=name, present=present)
+
+
+def _compile_anew(  # noqa: PLR0913 - what a compile depends on
+    function: Any, launch: Launch, target: Target, store: Store, *, name: str, present: bool
+) -> Compiled:
+    name = name or function.__name__
+    with _COMPILING, contextlib.nullcontext() if store.keeps else _fresh_cache():
+        loadable = present and _has_active_driver()
+        compiled, resources = _compile_whole(function, launch, target, name, present=loadable)
+        if loadable:
+            _check_loaded(compiled, resources)
+        found = Compiled(resources, _packed_texts(compiled, target))
+    key = resource_key(function, launch, target)
+    store.put(key, resources)
+    store.put_texts(key, found.texts)
+    return found
+
+
+def _packed_texts(compiled: Any, target: Target) -> str:
+    """Return the texts of a kernel, "" where there are none."""
+    texts = texts_of(compiled.asm, compiled.metadata, target.backend)
+    return "" if texts is None else texts.pack()
 
 
 def compile_together(
     launches: Sequence[tuple[Any, Launch]], target: Target, *, present: bool = False
-) -> list[Resources | CompileError]:
+) -> list[Compiled | CompileError]:
     """Return what each of *launches*, with its JITFunction, takes on *target*, or why none.
 
     They are compiled in threads of this process, as many as there are cores, by Triton's
@@ -192,13 +228,13 @@ def _forget_unfinished(function: Any) -> None:
             del kernels[key]
 
 
-def _read(outcome: Any, name: str, target: Target) -> Resources | CompileError:
+def _read(outcome: Any, name: str, target: Target) -> Compiled | CompileError:
     if isinstance(outcome, InputError):
         raise outcome
     if isinstance(outcome, Exception):
         return _compile_error(name, target, outcome, "")
     try:
-        return _resources_of(outcome, target)
+        return Compiled(_resources_of(outcome, target), _packed_texts(outcome, target))
     except BinaryError as error:
         return CompileError(str(error))
 

@@ -19,6 +19,7 @@ from occupancy_lab.compiling.compile import (
     check_options,
     compile_launch,
     compile_together,
+    compile_with_texts,
     failure_of,
     resource_key,
     triton_version,
@@ -27,6 +28,7 @@ from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.pool import check_scheduler, compile_here, compile_on_cluster
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT, CompileProcess, Request
 from occupancy_lab.compiling.store import Store, key_as_json, key_digest, make_directory
+from occupancy_lab.compiling.texts import Compiled, unpack
 from occupancy_lab.errors import (
     CompileError,
     CompileTimeoutError,
@@ -47,10 +49,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from occupancy_lab.compiling.environment import Environment
+    from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import Launch
     from occupancy_lab.values import Target
 
     Outcome = Resources | Failure
+    Found = Resources | Compiled | Failure
 
 INTERRUPTED = Failure(Status.INTERRUPTED, "interrupted before it was compiled")
 """What became of a launch that was not compiled before Ctrl-C."""
@@ -124,6 +128,7 @@ class Compiler:
         self._progress = progress
         self._counted = counted
         self._outcomes: dict[str, Outcome] = {}
+        self._texts: dict[str, str] = {}
         self._keys: dict[str, dict[str, Any] | None] = {}
         self._processes: dict[str, CompileProcess] = {}
 
@@ -189,6 +194,30 @@ class Compiler:
             raise UnfinishedError(found) from interrupt
         return [self._outcomes[name] for name in names]
 
+    def texts(self, wanted: Sequence[Compilation]) -> list[Texts | None]:
+        """Return the texts of each of *wanted*, out of the store or by a compile.
+
+        None where it does not compile.
+        """
+        found: dict[str, Texts | None] = {}
+        missing: dict[str, Compilation] = {}
+        names = [self._look_up(one) for one in wanted]
+        for name, one in zip(names, wanted, strict=True):
+            if name in found or name in missing:
+                continue
+            key = self._keys.get(name)
+            texts = unpack(self._texts[name]) if name in self._texts else None
+            if texts is None and key is not None:
+                texts = self._store.get_texts(key)
+            if texts is None and not isinstance(self._outcomes.get(name), Failure):
+                missing[name] = one
+            else:
+                found[name] = texts
+        self._compile_missing(missing, texts=True)
+        for name in missing:
+            found[name] = unpack(self._texts.get(name, ""))
+        return [found[name] for name in names]
+
     def _look_up(self, wanted: Compilation) -> str:
         """Return the name of the outcome of *wanted*, which is there now if the store has it."""
         key, name = self._key(wanted)
@@ -216,24 +245,25 @@ class Compiler:
         key = resource_key(wanted.function, wanted.launch, wanted.target)
         return key, key_digest(key)
 
-    def _compile_missing(self, missing: dict[str, Compilation]) -> None:
+    def _compile_missing(self, missing: dict[str, Compilation], *, texts: bool = False) -> None:
+        """Compile what is *missing*, and have the *texts* of each here if they are needed."""
         self._counted(0, len(missing))
         if not missing:
             return
         own = {name: one for name, one in missing.items() if one.name is None}
-        one_by_one = ((name, self._compile_apart(one)) for name, one in own.items())
+        one_by_one = ((name, self._compile_apart(one, texts=texts)) for name, one in own.items())
         here = self._compile_in_threads(own) if self._threads else one_by_one
         others = {name: one for name, one in missing.items() if name not in own}
         with (
             self._said(_what([*missing.values()])),
-            contextlib.closing(self._compile_elsewhere(others)) as elsewhere,
+            contextlib.closing(self._compile_elsewhere(others, texts=texts)) as elsewhere,
         ):
             outcomes = itertools.chain(here, elsewhere)
             for count, (name, outcome) in enumerate(outcomes, start=1):
-                self._outcomes[name] = self._keep(self._keys[name], outcome)
+                self._outcomes.setdefault(name, self._keep(name, outcome))
                 self._counted(count, len(missing))
 
-    def _compile_in_threads(self, own: dict[str, Compilation]) -> Iterator[tuple[str, Outcome]]:
+    def _compile_in_threads(self, own: dict[str, Compilation]) -> Iterator[tuple[str, Found]]:
         for target in dict.fromkeys(one.target for one in own.values()):
             named = {name: one for name, one in own.items() if one.target == target}
             launches = [(one.function, one.launch) for one in named.values()]
@@ -241,23 +271,26 @@ class Compiler:
             for name, outcome in zip(named, found, strict=True):
                 yield name, failure_of(outcome) if isinstance(outcome, CompileError) else outcome
 
-    def _compile_apart(self, one: Compilation) -> Outcome:
+    def _compile_apart(self, one: Compilation, *, texts: bool) -> Found:
         """Compile what only this process has, in a fork, as a compiler may hang or die."""
         if one.target in self._here:  # a driver is of no use in a fork
-            return self._compile_here(one)
-        answer, words = in_fork(lambda: to_line(self._compile_here(one)), self._timeout)
+            return self._compile_here(one, texts=texts)
+        answer, words = in_fork(
+            lambda: to_line(self._compile_here(one, texts=texts)), self._timeout
+        )
         if answer is None:
             reason = str(CompileTimeoutError.of(str(one), self._timeout, one.target.name))
             return Failure(Status.TIMED_OUT, reason, self._timeout)
         if not answer:
             reason = f"the process that compiles {one.title} died: {words}".removesuffix(": ")
             return Failure(Status.COMPILE_FAILED, reason)
-        outcome: Outcome = from_line(Resources | Failure, answer)
-        return outcome
+        found: Found = from_line(Resources | Compiled | Failure, answer)
+        return found
 
-    def _compile_here(self, one: Compilation) -> Outcome:
+    def _compile_here(self, one: Compilation, *, texts: bool) -> Found:
+        compile_ = compile_with_texts if texts or not self._store.keeps else compile_launch
         try:
-            return compile_launch(
+            return compile_(
                 *(one.function, one.launch, one.target, self._store),
                 name=one.title,
                 present=one.target in self._here,
@@ -265,7 +298,9 @@ class Compiler:
         except OccupancyLabError as error:
             return failure_of(error)
 
-    def _compile_elsewhere(self, wanted: dict[str, Compilation]) -> Generator[tuple[str, Outcome]]:
+    def _compile_elsewhere(
+        self, wanted: dict[str, Compilation], *, texts: bool
+    ) -> Generator[tuple[str, Found]]:
         kept = None if self._directory is None or self._scheduler else str(self._directory)
         requests = {}
         for name, one in wanted.items():
@@ -275,6 +310,7 @@ class Compiler:
                 *(str(one.name), one.launch, one.target, kept),
                 present=present,
                 key=None if key is None else key_as_json(key),
+                texts=texts or kept is None or key is None,
             )
         python = self.environment.python
         if self._scheduler is not None:
@@ -285,8 +321,14 @@ class Compiler:
         else:
             yield from compile_here(requests, self._jobs, self._timeout, python)
 
-    def _keep(self, key: dict[str, Any] | None, outcome: Outcome) -> Outcome:
+    def _keep(self, name: str, outcome: Found) -> Outcome:
         """Put an outcome into the store, unless another try may well give another; return it."""
+        key = self._keys[name]
+        if isinstance(outcome, Compiled):
+            self._texts[name] = outcome.texts
+            if key is not None:
+                self._store.put_texts(key, outcome.texts)
+            outcome = outcome.resources
         if key is not None and isinstance(outcome, Resources):
             self._store.put(key, outcome)
         elif key is not None and isinstance(outcome, Failure) and outcome.lasting:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from distributed import Future
 
-    Outcome = Resources | Failure
+    from occupancy_lab.compiling.texts import Compiled
+
+    Outcome = Resources | Compiled | Failure
 
 ANSWERING = 3.0
 """Seconds that a scheduler has to answer in."""

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import (
     compile_launch,
+    compile_with_texts,
     failure_of,
     resource_key,
 )
 from occupancy_lab.compiling.store import Store, key_as_json
+from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.kernel import innermost, load_file, load_function
 from occupancy_lab.launch import Launch  # noqa: TC001 - `from_line` reads the fields' types
@@ -55,6 +57,8 @@ class Request:
     """Whether the target's GPU is here, and what is compiled is to be loaded on it."""
     key: str | None = None
     """The `resource_key` that it must have where it is compiled, as JSON; None takes any."""
+    texts: bool = False
+    """Whether the answer has the kernel's texts too."""
 
 
 class CompileProcess:
@@ -64,9 +68,10 @@ class CompileProcess:
         """Compile with the interpreter *python* and the Triton of its environment."""
         self._child = Child("occupancy_lab.compiling.process", python=python)
 
-    def compile(self, request: Request, timeout: float | None) -> Resources | Failure:
+    def compile(self, request: Request, timeout: float | None) -> Resources | Compiled | Failure:
         """Return what *request* compiles to, within *timeout* seconds a try."""
-        outcome: Resources | Failure = self._ask(request, Resources | Failure, timeout)
+        kind = Resources | Compiled | Failure
+        outcome: Resources | Compiled | Failure = self._ask(request, kind, timeout)
         return outcome
 
     def import_file(self, file: Path, timeout: float | None) -> Failure | None:
@@ -122,8 +127,8 @@ def _without_torch() -> Iterator[None]:
         del sys.modules["torch"]
 
 
-def answer(request: Request) -> Resources | Failure:
-    """Return the resources that *request* compiles to, or why there are none."""
+def answer(request: Request) -> Resources | Compiled | Failure:
+    """Return what *request* compiles to, or why it does not."""
     store = Store(None if request.store is None else Path(request.store))
     try:
         found, name = load_function(request.kernel)
@@ -138,7 +143,8 @@ def answer(request: Request) -> Resources | Failure:
     try:
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
-            return compile_launch(
+            compile_ = compile_with_texts if request.texts else compile_launch
+            return compile_(
                 function,
                 request.launch,
                 request.target,

@@ -1,4 +1,4 @@
-"""Where compiled resources are kept between runs, one small JSON file a key."""
+"""Where what is compiled is kept between runs: resources and texts, a JSON file each a key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling.texts import unpack
 from occupancy_lab.errors import InputError, quoted
 from occupancy_lab.files import read_bytes, replace_file
 from occupancy_lab.values import Failure, Resources, Status
@@ -17,9 +18,13 @@ from occupancy_lab.values import Failure, Resources, Status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from occupancy_lab.compiling.texts import Texts
+
 CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
 MOST_BYTES = 2**20
 """The most bytes of a kept file: an entry has some 2000."""
+MOST_TEXT_BYTES = 16 * MOST_BYTES
+"""The most of one with a kernel's texts, compressed: that of a matmul has some 60,000."""
 CHECKSUM = "sha256"
 """The name under which a kept file has the checksum of the rest."""
 _FIELDS = {field.name for field in dataclasses.fields(Resources)}
@@ -111,6 +116,17 @@ class Store:
         """Keep *resources* under *key*."""
         self._keep("resources", key, dataclasses.asdict(resources))
 
+    def get_texts(self, key: Mapping[str, Any]) -> Texts | None:
+        """Return the texts of the kernel that was compiled under *key*, or None."""
+        fields = self._read("texts", key, MOST_TEXT_BYTES)
+        packed = None if fields is None else fields.get("packed")
+        return unpack(packed) if isinstance(packed, str) else None
+
+    def put_texts(self, key: Mapping[str, Any], packed: str) -> None:
+        """Keep texts, as `Texts.pack` gives them, under *key*."""
+        if len(packed) < MOST_TEXT_BYTES:
+            self._keep("texts", key, {"packed": packed})
+
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and in what file that is remembered; or None."""
         fields = self._read("failures", key)
@@ -133,11 +149,13 @@ class Store:
             with contextlib.suppress(OSError):
                 _path(self._directory, "failures", key).unlink()
 
-    def _read(self, kind: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _read(
+        self, kind: str, key: Mapping[str, Any], most: int = MOST_BYTES
+    ) -> dict[str, Any] | None:
         if self._directory is None:
             return None
         try:
-            entry = read_kept(read_bytes(_path(self._directory, kind, key), MOST_BYTES))
+            entry = read_kept(read_bytes(_path(self._directory, kind, key), most))
         except (OSError, ValueError):
             return None
         whole = entry.keys() == {"key", kind, CHECKSUM}

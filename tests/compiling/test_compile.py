@@ -27,6 +27,7 @@ from occupancy_lab.compiling.compile import (
     smallest_kernel,
 )
 from occupancy_lab.compiling.compiler import Compilation, Compiler
+from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_kernel
@@ -67,8 +68,9 @@ def test_tensor_cores_do_the_multiply_adds_of_a_block(target: str, dtype: str, w
         (a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1),
         {**blocks, "ACTIVATION": "", "num_warps": warps, "num_stages": 3},
     )
-    (found,) = compile_together([(matmul, launch)], find_gpu(target).target)
-    assert isinstance(found, Resources)
+    (outcome,) = compile_together([(matmul, launch)], find_gpu(target).target)
+    assert isinstance(outcome, Compiled)
+    found = outcome.resources
     assert found.tensor_instructions is not None
     assert found.tensor_size is not None
     assert found.tensor_instructions * found.tensor_size * warps == 128 * 64 * 32

@@ -18,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling import Store, store_directory
+from occupancy_lab.compiling.store import MOST_TEXT_BYTES
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
@@ -160,6 +162,32 @@ def test_the_order_of_a_key_does_not_matter(tmp_path: Path) -> None:
     """The same parts in another order are the same key."""
     Store(tmp_path).put(KEY, KEPT)
     assert Store(tmp_path).get(dict(reversed(KEY.items()))) == KEPT
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        DAMAGES["truncated"],
+        DAMAGES["not JSON"],
+        DAMAGES["another key"],
+        changed(lambda entry: entry["texts"].update(packed=7)),
+        changed(lambda entry: entry["texts"].update(packed="AAAA")),
+        lambda file: file.write_bytes(file.read_bytes() + b" " * MOST_TEXT_BYTES),
+        lambda file: put("a pipe", file),
+    ],
+)
+def test_damaged_texts_are_absent_and_repaired(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    """Texts that are not whole count as absent, and the next put makes them whole."""
+    store, texts = Store(tmp_path), Texts("kernel", "hip", 4, 1, 0, "module {}", amdgcn="s_endpgm")
+    store.put_texts(KEY, texts.pack())
+    assert store.get_texts(KEY) == texts
+    damage(only_entry(tmp_path))
+    with within(10):
+        assert store.get_texts(KEY) is None
+    store.put_texts(KEY, texts.pack())
+    assert store.get_texts(KEY) == texts
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

@@ -1,0 +1,109 @@
+"""The texts of a compiled kernel from which it is counted what a launch of it does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.values import Resources  # noqa: TC001 - `from_line` reads the fields' types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST_BYTES = 64 << 20
+"""The most bytes of the texts of a kernel, unpacked: a matmul's have some 300 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What Triton and the vendor's compiler made of a kernel; None is what they did not."""
+
+    name: str
+    """The name of the kernel in its binary."""
+    backend: str
+    """cuda or hip."""
+    num_warps: int
+    """Warps as launched: with warp specialization more than the num_warps asked for."""
+    num_ctas: int
+    shared: int
+    """Dynamic shared memory (LDS), bytes per program."""
+    ttir: str
+    """Triton's first text, in which the kernel is still one of blocks."""
+    ttgir: str | None = None
+    """The same with a layout for each block: which thread has which elements."""
+    ptx: str | None = None
+    cubin: bytes | None = None
+    amdgcn: str | None = None
+
+    def pack(self) -> str:
+        """Return it compressed, as ASCII, from which `unpack` makes it again."""
+        plain = asdict(self)
+        if self.cubin is not None:
+            plain["cubin"] = base64.b64encode(self.cubin).decode()
+        return base64.b64encode(zlib.compress(json.dumps(plain).encode())).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compile gives: what a program takes, and the texts, packed."""
+
+    resources: Resources
+    texts: str
+
+
+def texts_of(asm: Mapping[str, Any], metadata: Any, backend: str) -> Texts | None:
+    """Return the texts of a compiled kernel, whose files `read_resources` reads.
+
+    None where there is no TTIR.
+    """
+    ttir = asm.get("ttir")
+    if ttir is None:
+        return None
+    return Texts(
+        name=metadata.name,
+        backend=backend,
+        num_warps=metadata.num_warps,
+        num_ctas=getattr(metadata, "num_ctas", 1),
+        shared=metadata.shared,
+        ttir=str(ttir),
+        ttgir=asm.get("ttgir"),
+        ptx=asm.get("ptx"),
+        cubin=asm.get("cubin"),
+        amdgcn=asm.get("amdgcn"),
+    )
+
+
+def unpack(packed: str) -> Texts | None:
+    """Return the texts that `Texts.pack` made *packed* of.
+
+    None where it is anything else, or unpacks to more than MOST_BYTES.
+    """
+    try:
+        stream = zlib.decompressobj()
+        content = stream.decompress(base64.b64decode(packed, validate=True), MOST_BYTES)
+        if not stream.eof:
+            return None
+        plain = json.loads(content)
+        if plain.keys() != {field.name for field in fields(Texts)}:
+            return None
+        if plain["cubin"] is not None:
+            plain["cubin"] = base64.b64decode(plain["cubin"], validate=True)
+    except (ValueError, TypeError, AttributeError, zlib.error, RecursionError):
+        return None
+    texts = Texts(**plain)
+    return texts if _is_whole(texts) else None
+
+
+def _is_whole(texts: Texts) -> bool:
+    """Tell whether each field has its type."""
+    needed = (texts.name, texts.backend, texts.ttir)
+    others = (texts.ttgir, texts.ptx, texts.amdgcn)
+    numbers = (texts.num_warps, texts.num_ctas, texts.shared)
+    return (
+        all(isinstance(text, str) for text in needed)
+        and all(text is None or isinstance(text, str) for text in others)
+        and all(type(number) is int and number >= 0 for number in numbers)
+    )
