@@ -220,6 +220,20 @@ class Gpu:
     """AMD's memory-side cache behind the L2, bytes; None where there is none."""
     boost_mhz: int | None = None
     """The highest clock of the multiprocessors, MHz."""
+    fp32_tflops: float | None = None
+    """Operations of 32 bits outside tensor cores, 1e12 a second: a multiply-add is two. This and
+    the next are the data sheet's, dense, at the clock that it assumes."""
+    fp64_tflops: float | None = None
+    """The same of 64 bits."""
+    tensor_fp16_tflops: float | None = None
+    """Operations of tensor cores (AMD's matrix cores), by the dtype of what is multiplied; None
+    where there is no such instruction too."""
+    tensor_bf16_tflops: float | None = None
+    tensor_tf32_tflops: float | None = None
+    tensor_fp32_tflops: float | None = None
+    tensor_fp8_tflops: float | None = None
+    tensor_int8_tflops: float | None = None
+    tensor_fp64_tflops: float | None = None
     sources: Mapping[str, Source] = dataclasses.field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 from importlib import resources
 
 import pytest
@@ -28,6 +29,7 @@ from occupancy_lab.gpus.table import citations, find_device, pci_ids
 DATA = resources.files("occupancy_lab.gpus") / "data"
 CUDA = [item for item in architectures().values() if isinstance(item, CudaArchitecture)]
 HIP = [item for item in architectures().values() if isinstance(item, HipArchitecture)]
+RATES = [field.name for field in dataclasses.fields(Gpu) if field.name.endswith("_tflops")]
 NUMBER_FILES = ["architectures.csv", "device_numbers.csv"]
 
 
@@ -74,6 +76,21 @@ def test_each_device_knows_its_size() -> None:
         assert gpu.bandwidth_gbs, gpu.key
         assert gpu.l2_bytes, gpu.key
         assert gpu.boost_mhz != 0, gpu.key
+
+
+def test_each_rate_is_a_power_of_two_a_clock() -> None:
+    """A multiprocessor does a power of two of operations a clock, at 85% to 105% of the boost."""
+    checked = 0
+    for gpu in devices().values():
+        assert gpu.fp32_tflops, gpu.key
+        assert gpu.tensor_fp16_tflops, gpu.key
+        for name in RATES:
+            rate = getattr(gpu, name)
+            if rate is not None and gpu.boost_mhz and gpu.multiprocessors:
+                a_clock = math.log2(rate * 1e6 / gpu.multiprocessors / gpu.boost_mhz)
+                assert math.log2(0.85) < a_clock - round(a_clock) < math.log2(1.06), (gpu.key, name)
+                checked += 1
+    assert checked > 200
 
 
 def test_each_row_belongs_to_a_device() -> None:
@@ -151,7 +168,8 @@ def test_rdna_devices_count_wgps() -> None:
 def test_doubt_is_told() -> None:
     """A vendor's round number is doubtful, one that a device reported is not."""
     caches = ("instruction_bytes", "instruction_cache_bytes", "l2_load_bytes")
-    assert devices()["mi355x"].doubtful == (*caches, "bandwidth_gbs", "boost_mhz")
+    rates = tuple(name for name in RATES if getattr(devices()["mi355x"], name) is not None)
+    assert devices()["mi355x"].doubtful == (*caches, "bandwidth_gbs", "boost_mhz", *rates)
     assert devices()["a100"].doubtful == ("instruction_cache_bytes",)
     assert devices()["h100"].doubtful == ("max_cluster_programs", "l2_load_bytes")
     assert "max_waves_per_simd" in devices()["mi100"].doubtful
