@@ -1,0 +1,181 @@
+"""What the L2 cache serves of a launch, what device memory has to, and the least time it all takes.
+
+The speed of light of a launch is the longest of the times that its bytes of device memory and its
+FLOPs take by themselves, at the rates of the GPU's data sheet (Williams et al. 2009, Roofline).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from occupancy_lab.values import Part
+from occupancy_lab.work.counts import SECTOR, Amount, total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.work.counts import Counts, Footprint
+
+PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
+"""Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
+so that what all of them load takes its room twice (NVIDIA's A100 white paper)."""
+MEMORY = "memory"
+"""The part of a speed of light that is bytes of device memory."""
+TENSOR = "tensor cores"
+"""What the parts are called, with a dtype, that are products of matrices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a launch moves, by where it is served: bytes of the whole launch."""
+
+    l2_bytes: Amount
+    """What its programs ask the L2 cache for and write to it: whole sectors of 32 bytes, with none
+    of them served by an L1 cache."""
+    dram_read_bytes: Amount
+    """What device memory has to give: each tensor once, and again what the L2 cache lost."""
+    dram_written_bytes: Amount
+    """What device memory has to take in the end: each byte once."""
+    given: bool = False
+    """Whether the bytes of device memory are what the user said."""
+
+    @property
+    def dram_bytes(self) -> Amount:
+        """What device memory has to give and take."""
+        return self.dram_read_bytes + self.dram_written_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedOfLight:
+    """The least time that a launch can take on a GPU, and why."""
+
+    us: float | None
+    """None where no rate that it needs is known."""
+    binds: str | None
+    """The part that takes longest."""
+    parts: tuple[Part, ...]
+    """The times of its bytes and of its FLOPs by kind, each as if there were nothing else."""
+    unknown: tuple[str, ...] = ()
+    """The parts that the GPU's data sheet has no rate for: they could take longer."""
+
+
+def memory(counts: Counts, gpu: Gpu, resident: int | None) -> Memory:
+    """Return what a launch moves of which *resident* programs run at once; None is not known.
+
+    Bytes that a program, or programs that run at once, share are read from device memory once, as
+    such programs go through their loops in step. Where all that the programs which run at once
+    touch fits the cache, everything is. Where it does not, the next wave of programs finds nothing
+    of it, and so does a program that goes over its part once more.
+    """
+    asked = total(one.sectors * SECTOR for one in counts.accesses)
+    touched = [one.read + one.written for one in counts.footprints]
+    at_once = [one.resident for one in counts.footprints]
+    room = capacity(gpu)
+    needed = total(one for one in (at_once if None not in at_once else touched) if one is not None)
+    fits = room is not None and needed.high is not None and needed.high <= room
+    reads = (
+        one.read if fits else _read_again(one, counts, resident, room) for one in counts.footprints
+    )
+    return Memory(asked, total(reads), counts.unique_written_bytes)
+
+
+def capacity(gpu: Gpu) -> int | None:
+    """Return the bytes that the last cache before the device memory keeps of what all load.
+
+    On NVIDIA's GPUs with two partitions that is half of the L2 cache; on AMD's with an Infinity
+    Cache it is that. None where neither is known.
+    """
+    if gpu.infinity_cache_bytes is not None or gpu.l2_bytes is None:
+        return gpu.infinity_cache_bytes
+    return gpu.l2_bytes // (2 if gpu.target.name in PARTITIONED else 1)
+
+
+def _read_again(
+    tensor: Footprint, counts: Counts, resident: int | None, room: int | None
+) -> Amount:
+    """Return the bytes of a tensor that are read from device memory by waves of programs."""
+    accesses = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
+    asked = total(one.sectors * SECTOR for one in accesses)
+    most = None if asked.high is None else max(asked.high, tensor.read.high or asked.high)
+    if room is None or resident is None or tensor.resident is None:
+        return Amount(tensor.read.low, most)
+    waves = max(counts.programs / max(resident, 1), 1.0)
+    own = (tensor.a_program or 0) * counts.programs
+    moved = min(asked.low, total(one.bytes for one in accesses).low)
+    passes = max(moved / own, 1.0) if own else 1.0
+
+    def again(distinct: int, limit: int, at_once: int) -> int:
+        return max(distinct, min(limit, round(at_once * waves * passes)))
+
+    low = again(tensor.read.low, asked.low, min(tensor.resident.low, tensor.read.low))
+    highs = (tensor.read.high, asked.high, tensor.resident.high)
+    if None in highs:
+        return Amount(low, most)
+    read, limit, at_once = (high or 0 for high in highs)
+    return Amount(low, max(low, again(read, limit, min(at_once, read))))
+
+
+def speed_of_light(counts: Counts, moved: Memory, gpu: Gpu) -> SpeedOfLight:
+    """Return the least time of a launch on *gpu*, of the least that it moves and computes.
+
+    Of products of matrices the rate is that of the tensor cores, by the dtype of what is
+    multiplied; of everything else that of FP32, which is twice as high for 16 bits.
+    """
+    parts, unknown = [], []
+    for name, work, rate in _demands(counts, moved, gpu):
+        if not work:
+            continue
+        if rate is None:
+            unknown.append(name)
+        else:
+            parts.append(Part(name, work / rate / 1e6))
+    longest = max(parts, key=lambda part: part.us, default=None)
+    us, binds = (None, None) if longest is None else (longest.us, longest.name)
+    return SpeedOfLight(us, binds, tuple(parts), tuple(unknown))
+
+
+def _demands(counts: Counts, moved: Memory, gpu: Gpu) -> Iterator[tuple[str, int, float | None]]:
+    """Return each part's name, its bytes or FLOPs, and its rate, 1e12 a second."""
+    bandwidth = None if gpu.bandwidth_gbs is None else gpu.bandwidth_gbs / 1e3
+    yield MEMORY, moved.dram_bytes.low, bandwidth
+    for dtype, flops in counts.dot_flops.items():
+        yield f"{TENSOR} ({dtype})", flops.low, dot_tflops(gpu, dtype)
+    for dtype, flops in counts.other_flops.items():
+        yield dtype, flops.low, other_tflops(gpu, dtype)
+
+
+def dot_tflops(gpu: Gpu, dtype: str) -> float | None:
+    """Return the rate at which *gpu* multiplies matrices of *dtype*, as Triton's language names it.
+
+    1e12 operations a second; None where it is not known. FP32 that is not rounded to TF32 is
+    multiplied without tensor cores on NVIDIA.
+    """
+    if dtype.startswith("fp8"):
+        return gpu.tensor_fp8_tflops
+    own: dict[str, float | None] = {
+        "fp16": gpu.tensor_fp16_tflops,
+        "bf16": gpu.tensor_bf16_tflops,
+        "tf32": gpu.tensor_tf32_tflops or gpu.tensor_fp32_tflops,
+        "fp32": gpu.tensor_fp32_tflops or gpu.fp32_tflops,
+        "i8": gpu.tensor_int8_tflops,
+        "int8": gpu.tensor_int8_tflops,
+        "fp64": gpu.tensor_fp64_tflops or gpu.fp64_tflops,
+    }
+    return own.get(dtype)
+
+
+def other_tflops(gpu: Gpu, dtype: str) -> float | None:
+    """Return the rate of *gpu* for operations of *dtype* outside tensor cores, as `dot_tflops`."""
+    if dtype == "fp64":
+        return gpu.fp64_tflops
+    if gpu.fp32_tflops is None:
+        return None
+    return gpu.fp32_tflops * (2 if dtype in {"fp16", "bf16"} else 1)
+
+
+def intensity(counts: Counts, moved: Memory) -> float | None:
+    """Return the FLOPs of a launch per byte of device memory; None where one is not exact."""
+    flops, moved_bytes = counts.flops.exact, moved.dram_bytes.exact
+    return None if flops is None or not moved_bytes else flops / moved_bytes

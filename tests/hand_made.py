@@ -1,0 +1,116 @@
+"""Counts of launches that nobody walked, with the numbers that arithmetic gives of them."""
+
+from __future__ import annotations
+
+from occupancy_lab.work.counts import (
+    SECTOR,
+    Access,
+    Amount,
+    Arithmetic,
+    Counts,
+    Footprint,
+    Loop,
+    Place,
+)
+
+FILE = "kernel.py"
+ITEM = 2
+"""Bytes of an element of fp16."""
+
+
+def place(line: int) -> Place:
+    """Return a line of the kernel's file."""
+    return Place(FILE, line)
+
+
+def access(  # noqa: PLR0913 - what an access is made of
+    tensor: str,
+    line: int,
+    elements: int,
+    unique: int,
+    *,
+    writes: bool = False,
+    executions: int = 1,
+    sectors: int | None = None,
+) -> Access:
+    """Return a load or a store of so many *elements* of fp16, all active, *unique* bytes of them.
+
+    Its sectors are full where nothing else is said.
+    """
+    asked = Amount.of(elements)
+    touched = Amount.of(elements * ITEM // SECTOR if sectors is None else sectors)
+    return Access(
+        place(line),
+        "store" if writes else "load",
+        tensor,
+        ITEM,
+        not writes,
+        writes,
+        Amount.of(executions),
+        asked,
+        asked,
+        touched,
+        Amount.of(-(-touched.low // 4)),
+        Amount.of(unique),
+    )
+
+
+def footprint(tensor: str, read: int, written: int, a_program: float, at_once: int) -> Footprint:
+    """Return the distinct bytes of a tensor."""
+    return Footprint(tensor, Amount.of(read), Amount.of(written), a_program, Amount.of(at_once))
+
+
+def matmul(size: int, block: int, resident: int) -> Counts:
+    """Return a product of square matrices of fp16, in square blocks, row by row of the grid."""
+    across = size // block
+    programs, matrix = across * across, size * size * ITEM
+    a_program = block * size * ITEM
+    rows = min(-(-resident // across), across)
+    passes, flops = Amount.of(programs * size // 64), Amount.of(2 * size**3)
+    loads = size * size * across
+    return Counts(
+        programs,
+        min(programs, 24),
+        accesses=(
+            access("a", 8, loads, matrix, executions=programs * size // 64),
+            access("b", 9, loads, matrix, executions=programs * size // 64),
+            access("c", 12, size * size, matrix, writes=True, executions=programs),
+        ),
+        footprints=(
+            footprint("a", matrix, 0, a_program, rows * a_program),
+            footprint("b", matrix, 0, a_program, min(resident, across) * a_program),
+            footprint("c", 0, matrix, block * block * ITEM, resident * block * block * ITEM),
+        ),
+        arithmetic=(
+            Arithmetic(
+                place(10),
+                "dot",
+                "fp16",
+                flops,
+                Amount.of(programs * size // 64),
+                (block, block, 64),
+            ),
+            Arithmetic(place(11), "mulf", "fp32", Amount.of(size * size), Amount.of(programs)),
+        ),
+        loops=(Loop(place(7), 0, Amount.of(programs), passes, size // 64, size // 64, 1),),
+    )
+
+
+def rows(number: int, cols: int, resident: int, *, passes: int = 1) -> Counts:
+    """Return a kernel that reads each row of a matrix *passes* times and writes it once."""
+    matrix, row = number * cols * ITEM, cols * ITEM
+    return Counts(
+        number,
+        min(number, 24),
+        accesses=(
+            *(access("x", 3 + one, number * cols, matrix) for one in range(passes)),
+            access("y", 20, number * cols, matrix, writes=True),
+        ),
+        footprints=(
+            footprint("x", matrix, 0, row, min(resident, number) * row),
+            footprint("y", 0, matrix, row, min(resident, number) * row),
+        ),
+        arithmetic=(
+            Arithmetic(place(5), "addf", "fp32", Amount.of(number * cols), Amount.of(number)),
+        ),
+    )
