@@ -64,20 +64,13 @@ class SpeedOfLight:
 def memory(counts: Counts, gpu: Gpu, resident: int | None) -> Memory:
     """Return what a launch moves of which *resident* programs run at once; None is not known.
 
-    Bytes that a program, or programs that run at once, share are read from device memory once, as
-    such programs go through their loops in step. Where all that the programs which run at once
-    touch fits the cache, everything is. Where it does not, the next wave of programs finds nothing
-    of it, and so does a program that goes over its part once more.
+    Bytes that programs which run at once share are read from device memory once, as such programs
+    go through their loops in step. Where all that they touch fits the cache, a program that goes
+    over its part once more finds it there. What later programs touch again they find there if it
+    fits together with all that is touched in between, and else read anew.
     """
     asked = total(one.sectors * SECTOR for one in counts.accesses)
-    touched = [one.read + one.written for one in counts.footprints]
-    at_once = [one.resident for one in counts.footprints]
-    room = capacity(gpu)
-    needed = total(one for one in (at_once if None not in at_once else touched) if one is not None)
-    fits = room is not None and needed.high is not None and needed.high <= room
-    reads = (
-        one.read if fits else _read_again(one, counts, resident, room) for one in counts.footprints
-    )
+    reads = (_given(one, counts, resident, capacity(gpu)) for one in counts.footprints)
     return Memory(asked, total(reads), counts.unique_written_bytes)
 
 
@@ -92,29 +85,54 @@ def capacity(gpu: Gpu) -> int | None:
     return gpu.l2_bytes // (2 if gpu.target.name in PARTITIONED else 1)
 
 
-def _read_again(
-    tensor: Footprint, counts: Counts, resident: int | None, room: int | None
-) -> Amount:
-    """Return the bytes of a tensor that are read from device memory by waves of programs."""
+def _given(tensor: Footprint, counts: Counts, resident: int | None, room: int | None) -> Amount:
+    """Return the bytes of a tensor that device memory gives, with *room* bytes of cache."""
     accesses = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
     asked = total(one.sectors * SECTOR for one in accesses)
     most = None if asked.high is None else max(asked.high, tensor.read.high or asked.high)
+    if _fits(_touched(counts), room):
+        return tensor.read
     if room is None or resident is None or tensor.resident is None:
         return Amount(tensor.read.low, most)
     waves = max(counts.programs / max(resident, 1), 1.0)
-    own = (tensor.a_program or 0) * counts.programs
-    moved = min(asked.low, total(one.bytes for one in accesses).low)
-    passes = max(moved / own, 1.0) if own else 1.0
+    passes = 1.0
+    if not _fits(_touched(counts, 1.0), room):
+        own = (tensor.a_program or 0) * counts.programs
+        moved = min(asked.low, total(one.bytes for one in accesses).low)
+        passes = max(moved / own, 1.0) if own else 1.0
 
-    def again(distinct: int, limit: int, at_once: int) -> int:
-        return max(distinct, min(limit, round(at_once * waves * passes)))
+    def given(distinct: int, limit: int, at_once: int) -> int:
+        until_again = distinct / at_once if at_once else 1.0
+        again = 1.0 if _fits(_touched(counts, until_again), room) else waves / until_again
+        return max(distinct, min(limit, round(distinct * max(again, 1.0) * passes)))
 
-    low = again(tensor.read.low, asked.low, min(tensor.resident.low, tensor.read.low))
+    low = given(tensor.read.low, asked.low, min(tensor.resident.low, tensor.read.low))
     highs = (tensor.read.high, asked.high, tensor.resident.high)
     if None in highs:
         return Amount(low, most)
     read, limit, at_once = (high or 0 for high in highs)
-    return Amount(low, max(low, again(read, limit, min(at_once, read))))
+    return Amount(low, max(low, given(read, limit, min(at_once, read))))
+
+
+def _fits(touched: float | None, room: int | None) -> bool:
+    return touched is not None and room is not None and touched <= room
+
+
+def _touched(counts: Counts, waves: float | None = None) -> float | None:
+    """Return the distinct bytes that so many *waves* of programs touch, or the launch.
+
+    None where they are not known.
+    """
+    found = 0.0
+    for one in counts.footprints:
+        whole = (one.read + one.written).high
+        at_once = None if one.resident is None else one.resident.high
+        of_waves = None if waves is None or at_once is None else at_once * waves
+        known = [amount for amount in (whole, of_waves) if amount is not None]
+        if not known or (waves is not None and of_waves is None):
+            return None
+        found += min(known)
+    return found
 
 
 def speed_of_light(counts: Counts, moved: Memory, gpu: Gpu) -> SpeedOfLight:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hand_made import access, footprint, matmul, rows
+from hand_made import ITEM, access, footprint, matmul, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +73,25 @@ def test_passes_over_rows_that_the_cache_loses_are_read_again() -> None:
     assert memory(small, H100, 16).dram_read_bytes == Amount.of(matrix)
 
 
+def test_what_fits_a_wave_is_read_again_where_much_lies_between() -> None:
+    """Columns that each row of the grid goes over anew come from the cache only if all of them fit.
+
+    Here 132 programs touch 17 MB at once, and a row of 1024 programs all 134 MB of the columns.
+    """
+    strip, across = 128 * 512 * ITEM, 1024
+    columns = footprint("b", across * strip, 0, strip, 132 * strip)
+    counts = Counts(
+        across * across,
+        24,
+        accesses=(access("b", 9, across * across * strip // ITEM, across * strip),),
+        footprints=(columns,),
+    )
+    found = memory(counts, H100, 132).dram_read_bytes.exact
+    assert found == pytest.approx(across * across * strip, rel=0.01)
+    large = dataclasses.replace(H100, l2_bytes=3 * across * strip)
+    assert memory(counts, large, 132).dram_read_bytes == Amount.of(across * strip)
+
+
 def test_what_is_not_known_leaves_limits() -> None:
     """Without the programs that run at once, the bytes lie between each once and all asked."""
     counts = rows(1024, 65536, 1024, passes=3)
@@ -93,7 +112,7 @@ def test_what_is_not_known_leaves_limits() -> None:
         (gather,),
         (dataclasses.replace(footprint("x", 64, 0, 64, 64), read=Amount(64, None)),),
     )
-    assert memory(ranged, H100, 1).dram_read_bytes == Amount(64, None)
+    assert memory(ranged, H100, 1).dram_read_bytes == Amount(64, 100 * 32)
 
 
 def test_a_bare_architecture_has_limits_too() -> None:
