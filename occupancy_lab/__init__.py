@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from occupancy_lab.errors import InputError as InputError
     from occupancy_lab.errors import OccupancyLabError as OccupancyLabError
     from occupancy_lab.errors import TargetError as TargetError
+    from occupancy_lab.errors import refuse as refuse
     from occupancy_lab.evaluating import Evaluation as Evaluation
     from occupancy_lab.evaluating import evaluate as evaluate
     from occupancy_lab.explaining import Calculations as Calculations
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import ProgramRow as ProgramRow
     from occupancy_lab.kernel import kernel_names as kernel_names
     from occupancy_lab.kernel import load_kernel as load_kernel
+    from occupancy_lab.kernel import workspace_of as workspace_of
     from occupancy_lab.launch import Launch as Launch
     from occupancy_lab.launch import Pointer as Pointer
     from occupancy_lab.launch import tensor as tensor

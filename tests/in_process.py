@@ -55,7 +55,7 @@ def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str])
         assert err.startswith(f"{NAME}: ")
         assert err.count("\n") == 1
         assert err.endswith("\n")
-        assert "--debug shows where" not in err
+        assert "--debug shows where" not in err, err
         assert len(err) < 1000
         return
     assert out or "--output" in words

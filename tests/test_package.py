@@ -83,7 +83,7 @@ def test_arguments_of_every_kind_are_explained(cache: bool) -> None:  # noqa: FB
     own = occupancy_lab.explain(781, **ASKED, kernel=own_kernel(), cache=cache)
     assert own.records[0].resources == named.resources
     assert own.records[0].prediction == named.prediction
-    assert repr(own) == "<Explanation: own, 4096 x 781 float16, on H100 SXM>"
+    assert repr(own) == "<Explanation of own on h100: 1 of 1 compile and fit>"
     assert str(own) == own.to_markdown()
     assert "`occupancy_lab.tune(kernel=KERNEL, cols=781, dtype='float16', gpu='h100')`" in str(own)
     assert "the tutorial's" not in str(own)
@@ -143,7 +143,7 @@ def test_another_triton_explains_sweeps_and_tunes() -> None:
     explanation = occupancy_lab.explain(781, gpu="h100,mi300x", triton=OTHER)
     assert {one.triton_version for one in explanation.records} == {OTHER}
     text = explanation.to_markdown()
-    assert f"{explanation.records[0].resources.n_regs} (Triton 0.0)" in text
+    assert f"{explanation.records[0].resources.n_regs} per thread (Triton 0.0)" in text
     assert "--gpu mi300x --triton 0.0` compiles" in text
     table = occupancy_lab.sweep(
         781, gpu="h100", num_warps=(4, 8), num_stages=(1, 4), triton=OTHER, jobs=1

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,6 +59,8 @@ def compiled_models(note: Callable[..., None]) -> Iterator[None]:
 
     It takes the JITFunction, each configuration's keywords and grid, and the arguments.
     """
+    from unittest import mock
+
     import torch
 
     def launch(tuner: Any, *args: Any, **_: Any) -> None:

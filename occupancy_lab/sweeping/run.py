@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError
 from occupancy_lab.files import plain_rows
-from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.inputs import TUTORIAL_KERNEL, chosen_gpus, chosen_kernel, traffic_unknown
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.sweeping import views
 from occupancy_lab.sweeping.grid import sweep
@@ -115,6 +115,10 @@ def run(
         except InputError as error:
             complaints.append(str(error))
     shown: Shown = FORMS[form]([*chosen], rows) if form else views.to_screen(chosen, gpus)
+    if launches is None and form is None:
+        kernel = chosen_kernel(grid.get("kernel") or TUTORIAL_KERNEL).kernel
+        if kernel.memory_steps is None:
+            shown = (*shown, traffic_unknown(kernel))
     if signalled:
         return Swept(shown, signalled, (*complaints, "interrupted; what was finished is above"))
     if complaints:

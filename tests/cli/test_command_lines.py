@@ -283,6 +283,9 @@ class _Script:
 
     launches = ()
     stopped = None
+    interrupted = None
+    missing = ()
+    assumed = ()
     status = 0
     faults = ()
 

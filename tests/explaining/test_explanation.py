@@ -419,7 +419,7 @@ def test_programs_that_wait_for_each_other(make_case: Callable[..., Case]) -> No
     assert "would launch 924 programs, 132 more than fit: the driver refuses that" in text
     assert "the tutorial's num_programs" not in text
     assert "Program p takes piece p first, and the programs take the others in turns." in text
-    assert "of it pieces in flight" in text
+    assert "shared memory for pieces in flight" in text
     assert "no piece is loaded before it is needed" in text
 
 

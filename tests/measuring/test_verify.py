@@ -32,7 +32,7 @@ from occupancy_lab.measuring.verify import (
     verify,
     verify_here,
 )
-from occupancy_lab.record import Record, compile_record
+from occupancy_lab.record import Record, compile_matrix
 from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def sample_record(
 def predicted(problem: Problem, config: Config, kernel: str = "softmax") -> Record:
     """Return what is predicted for the H200."""
     with closing(Compiler(None)) as compiler:
-        return verify_module.compile_record(
+        return verify_module.compile_matrix(
             chosen_kernel(kernel), problem, config, H200.gpu, compiler
         )
 
@@ -132,7 +132,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine in the place of the driver, the launches and Nsight Compute, and the samples."""
     made = Machine()
-    monkeypatch.setattr(verify_module, "compile_record", sample_record)
+    monkeypatch.setattr(verify_module, "compile_matrix", sample_record)
     monkeypatch.setattr(verify_module, "ask_driver", made.ask_driver)
     monkeypatch.setattr(verify_module, "accepts_cooperative_launch", made.accepts)
     monkeypatch.setattr(verify_module, "profile", made.profile)
@@ -154,7 +154,7 @@ def test_a_machine_as_predicted_agrees(machine: Machine) -> None:
 
 def test_what_triton_compiles_is_checked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The prediction is that of this Triton's binary, made without the machine."""
-    monkeypatch.setattr(verify_module, "compile_record", compile_record)
+    monkeypatch.setattr(verify_module, "compile_matrix", compile_matrix)
     checks = verify("softmax", PROBLEM, [CONFIG], H200)
     assert all(check.agrees is True for check in checks)
     resources = predicted(PROBLEM, CONFIG).resources

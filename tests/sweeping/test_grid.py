@@ -104,8 +104,8 @@ def test_a_row_is_what_a_record_says() -> None:
         record = make_record(
             load_kernel("softmax"), Problem(4096, 781), config, gpu, Store(None)
         ).row()
-        told = {name: None if pd.isna(row[name]) else row[name] for name in record}
-        assert told == record
+        told = {name: None if pd.isna(value) else value for name, value in row.items()}
+        assert told == {name: record[name] for name in told}
 
 
 def test_texts_have_the_type_of_texts() -> None:

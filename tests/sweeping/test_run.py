@@ -179,11 +179,12 @@ WHOLE = Resources(
     **{
         field.name: 1
         for field in dataclasses.fields(Resources)
-        if field.name not in {"num_warps", "shared", "tensor_memory"}
+        if field.name not in {"num_warps", "shared", "tensor_memory", "tensor_instructions"}
     },
     num_warps=4,
     shared=1024,
     tensor_memory=256,
+    tensor_instructions=0,
 )
 """What is known of all that a program can take."""
 

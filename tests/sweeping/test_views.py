@@ -151,7 +151,8 @@ def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:
     """A column that is the same in every row is said once; failures stand below with reasons."""
     text = to_screen(table)
     assert text.splitlines()[0] == (
-        f"rows 4096, cols 781, dtype float32, BLOCK_SIZE 1024, Triton {triton_version()}"
+        "kernel softmax, rows 4096, cols 781, dtype float32, BLOCK_SIZE 1024,"
+        f" Triton {triton_version()}"
     )
     assert "at most 16 waves" in text
     assert "12 configurations: 10 ok, 2 skipped" in text
