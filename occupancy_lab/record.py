@@ -20,7 +20,8 @@ from occupancy_lab.occupancy.calculator import calculate, check_fits, check_toge
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
-from occupancy_lab.values import Failure, Status, Traffic
+from occupancy_lab.values import Failure, Status, Work
+from occupancy_lab.work.memory import MEMORY, intensity, moved, speed_of_light
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
         Prediction,
         Problem,
         Resources,
+        Traffic,
         TutorialOccupancy,
     )
+    from occupancy_lab.work.counts import Counts
+    from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,10 @@ class Record(_Named):
     triton_version: str
     prediction: Prediction | None = None
     """How long it should take; None where its bytes, or what it does, leave it open."""
+    counts: Counts | None = None
+    """What it does; None where nobody counted it, or that cannot be counted."""
+    why_not_counted: str | None = None
+    """Why there are no counts, where somebody asked for them."""
     measurement: Measurement | None = None
     """How long it took on the GPU at hand; None where it was not launched."""
 
@@ -235,10 +243,31 @@ class Record(_Named):
         return self.launch.work.traffic
 
     @property
+    def memory(self) -> Memory | None:
+        """What it moves, as it was said or else counted; None where neither is known."""
+        work = self.launch.work
+        if self.matrix is not None and self.counts is not None:
+            work = Work()  # its kernel says them of the whole matrix, whatever a cache serves
+        resident = None if self.plan is None else self.plan.resident_programs
+        return moved(self.counts, work, self.gpu, resident)
+
+    @property
+    def speed_of_light(self) -> SpeedOfLight | None:
+        """The least time that its bytes and FLOPs allow; None where none of them is known."""
+        memory = self.memory
+        return None if memory is None else speed_of_light(self.counts, memory, self.gpu)
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs per byte of device memory; None where one of the two is not known."""
+        memory = self.memory
+        return None if self.counts is None or memory is None else intensity(self.counts, memory)
+
+    @property
     def least_us(self) -> float | None:
         """The bytes that are known over the data sheet's bandwidth, us; None: one is not known."""
-        known = self.launch.work.known_bytes
-        return Traffic(known, 0).floor_us(self.gpu.bandwidth_gbs) if known else None
+        light = self.speed_of_light
+        return None if light is None else light.part_us(MEMORY)
 
     def planned(self, plan: LaunchPlan | None = None) -> PlannedLaunch | None:
         """Return what a prediction takes, by *plan* or its own; None where there is none."""
@@ -341,14 +370,33 @@ class Record(_Named):
             "bound": None if prediction is None else prediction.bound,
             "basis": None if prediction is None else prediction.basis,
             "least_us": self.least_us,
+            **self._work(),
             "triton_version": self.triton_version,
             **({name: getattr(measurement, name) for name in times} if measurement else {}),
+        }
+
+    def _work(self) -> dict[str, Any]:
+        """Return the columns of what it does."""
+        counts, memory, light = self.counts, self.memory, self.speed_of_light
+        amounts = {
+            "flops": None if counts is None else counts.flops,
+            "load_sectors": None if counts is None else counts.load_sectors,
+            "store_sectors": None if counts is None else counts.store_sectors,
+            "l2_bytes": None if memory is None else memory.l2_bytes,
+            "dram_read_bytes": None if memory is None else memory.dram_read_bytes,
+            "dram_written_bytes": None if memory is None else memory.dram_written_bytes,
+        }
+        return {
+            **{name: None if one is None else one.exact for name, one in amounts.items()},
+            "intensity": self.intensity,
+            "speed_of_light_us": None if light is None else light.us,
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything of the record as nested plain values, for JSON."""
         grid, plan, work = self.launch.grid, self.plan, self.launch.work
         measurement, tutorial = self.measurement, self.tutorial_prediction
+        light = self.speed_of_light
         return {
             **{name: _json_value(value) for name, value in self.row().items()},
             "arguments": {
@@ -362,6 +410,9 @@ class Record(_Named):
             "last_round": None if plan is None else plan.last_round,
             "read_bytes": work.read_bytes,
             "written_bytes": work.written_bytes,
+            "speed_of_light": None if light is None else light.to_dict(),
+            "counts": None if self.counts is None else self.counts.to_dict(),
+            "why_not_counted": self.why_not_counted,
             "prediction": None if self.prediction is None else self.prediction.to_dict(),
             "tutorial_prediction": None if tutorial is None else tutorial.to_dict(),
             "measurement": None if measurement is None else measurement.to_dict(),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
+from hand_made import matmul
 from records import compile_resources, make_record, plan_of
 from stand_ins import CONDITIONS, dry, put_calibration
 
@@ -58,6 +59,14 @@ MEASURED = Measurement(
 def _calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have constants to predict with."""
     put_calibration(monkeypatch, tmp_path)
+
+
+X = tensor((4096, 2048), "float16")
+WORK = ("flops", "load_sectors", "store_sectors", "l2_bytes", "dram_read_bytes", "intensity")
+
+
+def _few(_keywords: object, _target: object) -> Resources:
+    return Resources(32, 4, 2048)
 
 
 def record(gpu: str = "h100", kernel: str = "softmax", config: Config = CONFIG) -> MatrixRecord:
@@ -389,3 +398,23 @@ def test_no_number_of_stages_is_said_to_fit_of_any_kernel() -> None:
     with pytest.raises(DoesNotFitError, match="300000 B") as raised:
         dry(launched_kernels.transpose, "h100", lambda *_: outcome, x, x, 64, 64, BLOCK=64)
     assert "would fit" not in str(raised.value)
+
+
+def test_a_record_has_what_its_launch_does() -> None:
+    """What is counted of a launch is in its columns and in its JSON; of what is not, nothing is."""
+    plain = dry(launched_kernels.transpose, "h100", _few, X, X, 4096, 2048, BLOCK=64, grid=(64, 32))
+    (run,) = plain.records
+    assert run.speed_of_light is None
+    assert {run.row()[name] for name in WORK} == {None}
+    counts = matmul(4096, 128, 132)
+    found = dataclasses.replace(run, counts=counts)
+    row = found.row()
+    assert row["flops"] == 2 * 4096**3 + 4096**2
+    assert row["dram_written_bytes"] == 4096 * 4096 * 2
+    assert row["load_sectors"] * 32 == 2 * 4096 * 4096 * 2 * 32
+    assert row["speed_of_light_us"] == pytest.approx(138.9, abs=0.1)
+    assert row["least_us"] < row["speed_of_light_us"]
+    assert row["intensity"] == row["flops"] / (row["dram_read_bytes"] + row["dram_written_bytes"])
+    told = json.loads(json.dumps(found.to_dict()))
+    assert told["speed_of_light"]["binds"] == "tensor cores (fp16)"
+    assert told["counts"]["loops"][0]["trips"]["low"] == 32 * 32 * 4096 // 64

@@ -151,13 +151,29 @@ _FOLLOWING = {
     **_like(
         AMOUNT,
         predicted_gbs="bandwidth that the traffic comes to in that time, GB/s",
-        least_us="the least time that the bytes allow, us",
+        least_us="the least time that the bytes allow by the data sheet, us",
     ),
     **_like(
         TEXT,
         bound="what would take longest alone: launch, latency, issue, bandwidth, tail",
         basis="where the prediction's constants are from",
         triton_version="the Triton that compiled it",
+    ),
+}
+_WORK = {
+    **_like(
+        COUNT,
+        flops="floating-point operations of a launch",
+        load_sectors="sectors of 32 bytes that its loads ask for",
+        store_sectors="sectors of 32 bytes that its stores write",
+        l2_bytes="bytes that its programs ask the L2 cache for and write to it",
+        dram_read_bytes="bytes that device memory has to give",
+        dram_written_bytes="bytes that device memory has to take",
+    ),
+    **_like(
+        AMOUNT,
+        intensity="floating-point operations per byte of device memory",
+        speed_of_light_us="the least time that bytes and FLOPs allow by the data sheet, us",
     ),
 }
 _MEASURED = {
@@ -250,6 +266,7 @@ COLUMNS: Mapping[str, Column] = {
     **_OUTCOME,
     **_RESOURCES,
     **_FOLLOWING,
+    **_WORK,
     **_MEASURED,
     **_OTHERS,
 }

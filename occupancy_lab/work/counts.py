@@ -6,8 +6,8 @@ Every number is of the whole launch: all programs and all iterations. None is no
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -205,6 +205,16 @@ class Counts:
         return total(one.bytes for one in self.accesses if one.writes)
 
     @property
+    def load_sectors(self) -> Amount:
+        """Sectors of 32 bytes that loads ask for."""
+        return total(one.sectors for one in self.accesses if one.reads and not one.writes)
+
+    @property
+    def store_sectors(self) -> Amount:
+        """Sectors of 32 bytes that stores write."""
+        return total(one.sectors for one in self.accesses if one.writes and not one.reads)
+
+    @property
     def unique_read_bytes(self) -> Amount:
         """Distinct bytes read: what device memory has to give at the least."""
         return total(one.read for one in self.footprints)
@@ -228,6 +238,10 @@ class Counts:
     def other_flops(self) -> Mapping[str, Amount]:
         """Floating-point operations of everything but dots, by dtype."""
         return self._by_dtype(dots=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as nested plain values."""
+        return asdict(self)
 
     def _by_dtype(self, *, dots: bool) -> Mapping[str, Amount]:
         chosen = [one for one in self.arithmetic if (one.operation == "dot") == dots]

@@ -6,8 +6,8 @@ FLOPs take by themselves, at the rates of the GPU's data sheet (Williams et al. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.values import Part
 from occupancy_lab.work.counts import SECTOR, Amount, total
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.gpus import Gpu
+    from occupancy_lab.values import Work
     from occupancy_lab.work.counts import Counts, Footprint
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
@@ -29,22 +30,29 @@ TENSOR = "tensor cores"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a launch moves, by where it is served: bytes of the whole launch."""
+    """What a launch moves, by where it is served: bytes of the whole launch; None is not known."""
 
-    l2_bytes: Amount
+    l2_bytes: Amount | None
     """What its programs ask the L2 cache for and write to it: whole sectors of 32 bytes, with none
     of them served by an L1 cache."""
-    dram_read_bytes: Amount
+    dram_read_bytes: Amount | None
     """What device memory has to give: each tensor once, and again what the L2 cache lost."""
-    dram_written_bytes: Amount
+    dram_written_bytes: Amount | None
     """What device memory has to take in the end: each byte once."""
     given: bool = False
-    """Whether the bytes of device memory are what the user said."""
+    """Whether the user said bytes of device memory."""
 
     @property
-    def dram_bytes(self) -> Amount:
+    def dram_bytes(self) -> Amount | None:
         """What device memory has to give and take."""
-        return self.dram_read_bytes + self.dram_written_bytes
+        read, written = self.dram_read_bytes, self.dram_written_bytes
+        return None if read is None or written is None else read + written
+
+    @property
+    def least_bytes(self) -> int:
+        """What is known of them: as many or more."""
+        known = (self.dram_read_bytes, self.dram_written_bytes)
+        return sum(one.low for one in known if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,38 @@ class SpeedOfLight:
     """The times of its bytes and of its FLOPs by kind, each as if there were nothing else."""
     unknown: tuple[str, ...] = ()
     """The parts that the GPU's data sheet has no rate for: they could take longer."""
+
+    def part_us(self, name: str) -> float | None:
+        """Return the time of a part by itself; None where there is none, or it is not known."""
+        return next((part.us for part in self.parts if part.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "us": self.us,
+            "binds": self.binds,
+            "parts": {part.name: part.us for part in self.parts},
+            "unknown": list(self.unknown),
+        }
+
+
+def moved(counts: Counts | None, given: Work, gpu: Gpu, resident: int | None) -> Memory | None:
+    """Return what a launch moves: what the user has *given*, and else what its *counts* say.
+
+    None where neither says anything. The rest is as `memory` takes it.
+    """
+    found = Memory(None, None, None) if counts is None else memory(counts, gpu, resident)
+    said = {
+        name: Amount.of(number)
+        for name, number in (
+            ("dram_read_bytes", given.read_bytes),
+            ("dram_written_bytes", given.written_bytes),
+        )
+        if number is not None
+    }
+    if counts is None and not said:
+        return None
+    return replace(found, **said, given=bool(said))
 
 
 def memory(counts: Counts, gpu: Gpu, resident: int | None) -> Memory:
@@ -135,7 +175,7 @@ def _touched(counts: Counts, waves: float | None = None) -> float | None:
     return found
 
 
-def speed_of_light(counts: Counts, moved: Memory, gpu: Gpu) -> SpeedOfLight:
+def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLight:
     """Return the least time of a launch on *gpu*, of the least that it moves and computes.
 
     Of products of matrices the rate is that of the tensor cores, by the dtype of what is
@@ -148,20 +188,27 @@ def speed_of_light(counts: Counts, moved: Memory, gpu: Gpu) -> SpeedOfLight:
         if rate is None:
             unknown.append(name)
         else:
-            parts.append(Part(name, work / rate / 1e6))
+            parts.append(Part(name, work / rate / 1e3))
     longest = max(parts, key=lambda part: part.us, default=None)
     us, binds = (None, None) if longest is None else (longest.us, longest.name)
     return SpeedOfLight(us, binds, tuple(parts), tuple(unknown))
 
 
-def _demands(counts: Counts, moved: Memory, gpu: Gpu) -> Iterator[tuple[str, int, float | None]]:
-    """Return each part's name, its bytes or FLOPs, and its rate, 1e12 a second."""
-    bandwidth = None if gpu.bandwidth_gbs is None else gpu.bandwidth_gbs / 1e3
-    yield MEMORY, moved.dram_bytes.low, bandwidth
+def _demands(
+    counts: Counts | None, moved: Memory, gpu: Gpu
+) -> Iterator[tuple[str, int, float | None]]:
+    """Return each part's name, its bytes or FLOPs, and its rate, 1e9 a second."""
+    yield MEMORY, moved.least_bytes, gpu.bandwidth_gbs
+    if counts is None:
+        return
     for dtype, flops in counts.dot_flops.items():
-        yield f"{TENSOR} ({dtype})", flops.low, dot_tflops(gpu, dtype)
+        yield f"{TENSOR} ({dtype})", flops.low, _giga(dot_tflops(gpu, dtype))
     for dtype, flops in counts.other_flops.items():
-        yield dtype, flops.low, other_tflops(gpu, dtype)
+        yield dtype, flops.low, _giga(other_tflops(gpu, dtype))
+
+
+def _giga(tera: float | None) -> float | None:
+    return None if tera is None else tera * 1e3
 
 
 def dot_tflops(gpu: Gpu, dtype: str) -> float | None:
@@ -195,5 +242,6 @@ def other_tflops(gpu: Gpu, dtype: str) -> float | None:
 
 def intensity(counts: Counts, moved: Memory) -> float | None:
     """Return the FLOPs of a launch per byte of device memory; None where one is not exact."""
-    flops, moved_bytes = counts.flops.exact, moved.dram_bytes.exact
+    flops = counts.flops.exact
+    moved_bytes = None if moved.dram_bytes is None else moved.dram_bytes.exact
     return None if flops is None or not moved_bytes else flops / moved_bytes

@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import bare_gpus, devices, find_gpu
+from occupancy_lab.values import Work
 from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Place
 from occupancy_lab.work.memory import (
+    Memory,
     capacity,
     dot_tflops,
     intensity,
     memory,
+    moved,
     other_tflops,
     speed_of_light,
 )
@@ -180,3 +183,27 @@ def test_intensity_is_flops_per_byte_of_device_memory() -> None:
     nothing = Counts(1, 1)
     assert intensity(nothing, memory(nothing, H100, 1)) is None
     assert speed_of_light(nothing, memory(nothing, H100, 1), H100).us is None
+
+
+def test_what_the_user_said_of_bytes_counts() -> None:
+    """Bytes that are given stand in place of those counted, each kind by itself, and say so."""
+    counts = rows(4096, 4096, 132)
+    both = moved(counts, Work(7, None), H100, 132)
+    assert both is not None
+    assert both.given
+    assert both.dram_read_bytes == Amount.of(7)
+    assert both.dram_written_bytes == counts.unique_written_bytes
+    alone = moved(None, Work(None, 3352), H100, 132)
+    assert alone == Memory(None, None, Amount.of(3352), given=True)
+    assert alone.dram_bytes is None
+    light = speed_of_light(None, alone, H100)
+    assert (light.us, light.binds) == (pytest.approx(1e-3, rel=1e-3), "memory")
+    assert moved(None, Work(), H100, 132) is None
+    assert moved(counts, Work(), H100, 132) == memory(counts, H100, 132)
+
+
+def test_sectors_are_of_loads_and_of_stores() -> None:
+    """A row that is read twice and written once has twice as many sectors to load as to store."""
+    counts = rows(64, 1024, 8, passes=2)
+    assert counts.store_sectors == Amount.of(64 * 1024 * ITEM // 32)
+    assert counts.load_sectors == counts.store_sectors * 2
