@@ -100,6 +100,7 @@ SLOW = (
     "tests/throughput/test_predict.py",
     "tests/tracing/test_trace.py",
     "tests/tuning/",
+    "tests/work/test_interpreted.py",
     "tests/workers/test_child.py",
     "tests/workers/test_signals.py",
 )
