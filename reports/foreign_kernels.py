@@ -364,9 +364,13 @@ OPTIONAL = {
 """Arguments that an operation can do without, and is given."""
 
 
+FLA_SIZES = (2, 256, 2)
+"""Batch, tokens and heads of the arguments of flash-linear-attention."""
+
+
 def fla_argument(operation: str, name: str, head: int, dtype: Any) -> Any:
     """Return the argument *name* of an operation of flash-linear-attention."""
-    batch, tokens, heads = 2, 256, 2
+    batch, tokens, heads = FLA_SIZES
     full = (batch, tokens, heads, head)
     if name in {"layer_idx", "num_layers"}:
         return {"layer_idx": 1, "num_layers": 4}[name]

@@ -1,0 +1,128 @@
+"""What Nsight Compute is asked for and what it prints, for record_work.py.
+
+The command line and the raw page are those of NVIDIA's manual:
+https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+NCU_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
+CORE = (
+    *("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum", "smsp__cycles_active.avg"),
+    *(
+        f"smsp__inst_executed_pipe_{pipe}.sum"
+        for pipe in ("alu", "fma", "fp16", "xu", "lsu", "uniform")
+    ),
+    *("sm__inst_executed_pipe_tensor.sum", "sm__inst_executed_pipe_tensor_op_gmma.sum"),
+    *("sm__inst_executed_pipe_tensor_op_hmma.sum", "sm__inst_executed_pipe_tensor_op_imma.sum"),
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    *(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{one}.sum" for one in ("ld", "st", "red", "atom")),
+    *(f"l1tex__t_requests_pipe_lsu_mem_global_op_{one}.sum" for one in ("ld", "st")),
+    *(f"smsp__inst_executed_op_{one}.sum" for one in ("global_ld", "global_st", "ldgsts", "ldsm")),
+    *(f"smsp__inst_executed_op_{one}.sum" for one in ("shared_ld", "shared_st")),
+    *(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{one}.sum" for one in ("ld", "st")),
+    *(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{one}.sum" for one in ("ld", "st")),
+    *("lts__t_sectors_op_read.sum", "lts__t_sectors_op_write.sum"),
+    *("lts__t_sectors_srcunit_tex.sum", "l1tex__m_xbar2l1tex_read_sectors.sum"),
+    *("dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"),
+    *("launch__waves_per_multiprocessor", "launch__registers_per_thread"),
+)
+"""What is counted."""
+SHARES = (
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+)
+"""Which unit is the busiest: counted where the time allows, as these take many passes."""
+FEWEST = ("smsp__inst_executed.sum", "dram__bytes_read.sum", "gpu__time_duration.sum")
+"""What is tried where Nsight Compute takes no other."""
+OPTIONS = (
+    *("--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off"),
+    *("--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel"),
+    *("--target-processes", "application-only"),
+)
+SAMPLING_OPTIONS = (
+    *("--section", "SourceCounters", "--profile-from-start", "off", "--clock-control", "none"),
+    *("--cache-control", "all", "--replay-mode", "kernel"),
+    *("--target-processes", "application-only", "--force-overwrite"),
+)
+
+
+def read_counts(printed: str) -> list[dict[str, Any]]:
+    """Return a row for each kernel of a raw CSV page: its name, programs and what is counted."""
+    lines = [line for line in printed.splitlines() if not line.startswith("==")]
+    header = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), len(lines))
+    found = []
+    for row in csv.DictReader(lines[header:]):
+        if not (row.get("ID") or "").isdecimal():
+            continue  # the units, which are all base units
+        grid = (row.get("Grid Size") or "").strip("() ")
+        sides = [int(side.replace(",", "")) for side in grid.split(", ") if side]
+        counts = {
+            name: number
+            for name, text in row.items()
+            if name and "__" in name and (number := number_of(text)) is not None
+        }
+        columns = {"kernel": row.get("Kernel Name", ""), "programs": math.prod(sides)}
+        found.append({**columns, "counts": counts})
+    return found
+
+
+def number_of(text: Any) -> float | None:
+    """Return a number as Nsight Compute writes it, None where it wrote none."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        value = float(text.replace(",", ""))
+        return int(value) if value.is_integer() else value
+    return None
+
+
+def matched(order: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the counts of each launch by its id: rows in the order of the launches.
+
+    A row is that of the next launch of its kernel and its number of programs; launches between
+    have no row, and a row without a launch is left out.
+    """
+    found, place = {}, 0
+    for row in rows:
+        for ahead in range(place, len(order)):
+            one = order[ahead]
+            name = re.split(r"[(<]", row["kernel"])[0].strip()
+            if (one["kernel"], one["programs"]) == (name, row["programs"]):
+                found[one["id"]], place = row["counts"], ahead + 1
+                break
+    return found
+
+
+def find_ncu() -> str | None:
+    """Return the path of Nsight Compute, None where it is not installed."""
+    found = shutil.which("ncu")
+    for place in NCU_PLACES:
+        paths = sorted(map(str, Path("/").glob(place)))
+        found = found or (paths[-1] if paths else None)
+    return found
+
+
+def known_metrics(ncu: str, metrics: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of *metrics* that Nsight Compute has for this GPU; all where it does not say."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = [ncu, "--query-metrics", "--chips", "gh100"]
+        printed = subprocess.run(  # noqa: S603 - found above
+            command, capture_output=True, text=True, timeout=25, check=False
+        ).stdout
+        names = set(re.findall(r"^(\w+__\w+)", printed, re.MULTILINE))
+        if len(names) > 200:  # noqa: PLR2004 - it has thousands
+            return tuple(
+                one for one in metrics if one.startswith("launch__") or one.split(".")[0] in names
+            )
+    return metrics
