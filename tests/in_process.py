@@ -61,5 +61,5 @@ def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str])
     assert out or "--output" in words
     assert not err or status == 1
     asks_help = {"--help", "-h", "--version"} & {*words}
-    if ("--json" in words or "json" in words) and not asks_help:
+    if out and ("--json" in words or "json" in words) and not asks_help:
         values_of(out)
