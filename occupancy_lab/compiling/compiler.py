@@ -13,6 +13,7 @@ import itertools
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import (
@@ -41,7 +42,7 @@ from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import from_line, to_line
-from occupancy_lab.workers.forked import in_fork
+from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
@@ -251,11 +252,14 @@ class Compiler:
         if not missing:
             return
         own = {name: one for name, one in missing.items() if one.name is None}
-        one_by_one = ((name, self._compile_apart(one, texts=texts)) for name, one in own.items())
-        here = self._compile_in_threads(own) if self._threads else one_by_one
         others = {name: one for name, one in missing.items() if name not in own}
         with (
             self._said(_what([*missing.values()])),
+            contextlib.closing(
+                self._compile_in_threads(own)
+                if self._threads
+                else self._compile_apart(own, texts=texts)
+            ) as here,
             contextlib.closing(self._compile_elsewhere(others, texts=texts)) as elsewhere,
         ):
             outcomes = itertools.chain(here, elsewhere)
@@ -263,7 +267,7 @@ class Compiler:
                 self._outcomes.setdefault(name, self._keep(name, outcome))
                 self._counted(count, len(missing))
 
-    def _compile_in_threads(self, own: dict[str, Compilation]) -> Iterator[tuple[str, Found]]:
+    def _compile_in_threads(self, own: dict[str, Compilation]) -> Generator[tuple[str, Found]]:
         for target in dict.fromkeys(one.target for one in own.values()):
             named = {name: one for name, one in own.items() if one.target == target}
             launches = [(one.function, one.launch) for one in named.values()]
@@ -271,13 +275,25 @@ class Compiler:
             for name, outcome in zip(named, found, strict=True):
                 yield name, failure_of(outcome) if isinstance(outcome, CompileError) else outcome
 
-    def _compile_apart(self, one: Compilation, *, texts: bool) -> Found:
-        """Compile what only this process has, in a fork, as a compiler may hang or die."""
-        if one.target in self._here:  # a driver is of no use in a fork
-            return self._compile_here(one, texts=texts)
-        answer, words = in_fork(
-            lambda: to_line(self._compile_here(one, texts=texts)), self._timeout
-        )
+    def _compile_apart(
+        self, own: dict[str, Compilation], *, texts: bool
+    ) -> Generator[tuple[str, Found]]:
+        """Compile what only this process has, in forks, as a compiler may hang or die."""
+        apart = {name: one for name, one in own.items() if one.target not in self._here}
+
+        def answering(one: Compilation) -> str:
+            return to_line(self._compile_here(one, texts=texts))
+
+        calls = {name: partial(answering, one) for name, one in apart.items()}
+        with contextlib.closing(in_forks(calls, self._jobs, self._timeout)) as answers:
+            for name, (answer, words) in answers:
+                yield name, self._answered(apart[name], answer, words)
+        for name, one in own.items():
+            if name not in apart:  # a driver is of no use in a fork
+                yield name, self._compile_here(one, texts=texts)
+
+    def _answered(self, one: Compilation, answer: str | None, words: str) -> Found:
+        """Return what a fork found of *one*, or what became of the fork."""
         if answer is None:
             reason = str(CompileTimeoutError.of(str(one), self._timeout, one.target.name))
             return Failure(Status.TIMED_OUT, reason, self._timeout)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import InputError, quoted, refuse
-from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.child import distribute
 
@@ -64,6 +63,8 @@ def compile_on_cluster(
     if not requests:
         return
     from distributed import Client
+
+    from occupancy_lab.text.printing import print_note
 
     with _quiet(), Client(scheduler, set_as_default=False) as client, client.as_current():
         finished: SimpleQueue[Future] = SimpleQueue()

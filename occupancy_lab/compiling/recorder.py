@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.assumptions import Assumptions
-from occupancy_lab.compiling.compile import compile_launch, failure_of
+from occupancy_lab.compiling.compile import compile_launch, failure_of, resource_key
+from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
 from occupancy_lab.compiling.inductor import compiled_models
 from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, Unseen, read_notes
@@ -146,15 +147,12 @@ class Recorder:
                     self._found[key] = variant
                 self._times[key] = self._times.get(key, 0) + 1
                 if self._notes is not None:
-                    self._write(self._notes, key, is_new=is_new)
-
-    def _write(self, notes: Notes, key: str, *, is_new: bool) -> None:
-        index = list(self._found).index(key)
-        if is_new:
-            notes.write(self._plain[key])
-        notes.write(index)
-        if is_new:
-            notes.write(Compiled(index, self.outcome(index, {})))
+                    index = list(self._found).index(key)
+                    if is_new:
+                        self._notes.write(self._plain[key])
+                    self._notes.write(index)
+                    if is_new:
+                        self._notes.write(Compiled(index, self._outcome_of(variant)))
 
     def note_fault(self, sentence: str) -> None:
         """Note why a thread or a further process of the script did not come to its end."""
@@ -220,16 +218,26 @@ class Recorder:
         faults = [fault for process in processes for fault in process.faults]
         return tuple(dict.fromkeys((*self._faults, *faults, *running)))
 
-    def outcome(self, index: int, changes: Mapping[str, Plain]) -> Resources | Failure:
-        """Return what the launch that is *index* takes with *changes* of keywords, or why not."""
+    def to_compile(
+        self, index: int, changes: Mapping[str, Plain]
+    ) -> Compilation | Resources | Failure:
+        """Return the launch that is *index* with *changes* of keywords, or what is known of it."""
         found = list(self._found.values())[index]
         if not isinstance(found, Variant):
             gone = "it was launched by another process, which has ended"
             return Failure(Status.COMPILE_FAILED, gone) if changes else found
         keywords = {**found.launch.keywords, **changes}
         launch = dataclasses.replace(found.launch, keywords=keywords)
+        target, title = self._device.target, found.function.__name__
         try:
-            return self.resources_of(dataclasses.replace(found, launch=launch))
+            resource_key(found.function, launch, target)
+        except OccupancyLabError as error:
+            return failure_of(error)
+        return Compilation(found.function, launch, target, title=title)
+
+    def _outcome_of(self, variant: Variant) -> Resources | Failure:
+        try:
+            return self.resources_of(variant)
         except OccupancyLabError as error:
             return failure_of(error)
 

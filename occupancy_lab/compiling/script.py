@@ -28,6 +28,7 @@ from occupancy_lab.compiling.assumptions import (  # noqa: TC001 - `from_line` r
     Assumed,
     Value,
 )
+from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import Device
 from occupancy_lab.compiling.notes import ENDING, ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -35,7 +36,6 @@ from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import (
     CompileError,
-    CompileTimeoutError,
     InputError,
     OccupancyLabError,
     quoted,
@@ -47,9 +47,10 @@ from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fi
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import Child, captured, from_line, serve, to_line
+from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
 
@@ -62,6 +63,8 @@ STOPPING = 20.0
 """Seconds that a script may take to stop where its time is up, or where it is interrupted."""
 SCRIPT_TIMEOUT = 120.0
 """Seconds that the function of a script may take: nothing is computed in a dry run."""
+AT_ONCE = 32
+"""Launches that the process is given at once to compile."""
 MOST_PRINTED = 1 << 20
 """The characters of what a script prints that are shown: the last ones."""
 
@@ -128,11 +131,21 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Compile:
-    """One of the launches of the Run before, to be compiled with *changes* to its keywords."""
+class Changed:
+    """One of the launches of a Run, with *changes* to its keywords."""
 
     index: int
     changes: Mapping[str, Plain]
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """Launches of the Run before that are to be compiled."""
+
+    launches: tuple[Changed, ...]
+    store: str | None
+    seconds: float | None
+    """What a compile may take."""
 
 
 def names_script(name: str) -> bool:
@@ -210,8 +223,6 @@ class Script:
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script", python=python)
-        self._ran = False
-        self._last_words = ""
         self.stopped: str | None = None
         """Why the script ended early, as a sentence; None where it did not."""
         self.status = 0
@@ -257,14 +268,50 @@ class Script:
         if not line:
             refuse(f"{self._name} ends its process: {self._child.last_words}")
         ran: Ran = from_line(Ran, line)
-        if ran.printed and not self._ran:
+        if ran.printed:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
         if ran.failure is not None and not ran.launches and self._request.arguments is None:
             raise InputError(ran.failure)
         self.stopped, self.status, self.faults = ran.failure, ran.status, ran.faults
         self.missing, self.assumed = ran.missing, ran.assumed
-        self._ran = True
         return ran.launches
+
+    def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:
+        """Return what one program of each of *wanted* takes, or why it does not compile.
+
+        None asks for all launches as they are. They are compiled on all cores. After an interrupt
+        it is a Failure of what was not finished.
+        """
+        if wanted is None:
+            wanted = [Changed(index, {}) for index in range(len(self.launches))]
+        target, number = self.gpu.target.name, len(wanted)
+        found: list[Resources | Failure] = []
+        try:
+            while len(found) < number and self.interrupted is None:
+                part = wanted[len(found) : len(found) + AT_ONCE]
+                title = self.launches[part[0].index].bound.kernel
+                which = f"{len(found) + 1} of {number}"
+                self._progress(f"compiling {title} for {target}, {which} ...")
+                found += self._compile(part)
+        finally:
+            self._progress("")
+        return [*found, *[INTERRUPTED] * (number - len(found))]
+
+    def _compile(self, part: Sequence[Changed]) -> tuple[Resources | Failure, ...]:
+        asked = Compile(tuple(part), self._request.store, self._compile_timeout)
+        try:
+            line = self._child.ask(to_line(asked))
+        except KeyboardInterrupt as stop:
+            signals.arrived()
+            self.interrupted = stop
+            line = self._child.interrupt(STOPPING)
+            if not line:
+                return ()
+        if not line:
+            reason = f"the process that compiles died: {self._child.last_words}"
+            return (Failure(Status.COMPILE_FAILED, reason),) * len(part)
+        outcomes: tuple[Resources | Failure, ...] = from_line(tuple[Resources | Failure, ...], line)
+        return outcomes
 
     def resources(self, index: int, changes: Mapping[str, Plain] | None = None) -> Resources:
         """Return what one program of the launch takes that is *index* in `launches`.
@@ -274,40 +321,10 @@ class Script:
         Raises CompileError where it cannot be compiled or takes longer than it may, and InputError
         for keywords that Triton does not take.
         """
-        bound = self.launches[index].bound
-        which = f"{index + 1} of {len(self.launches)}"
-        self._progress(f"compiling {bound.kernel} for {self.gpu.target.name}, {which} ...")
-        try:
-            if self.interrupted is not None:
-                msg = "interrupted before it was compiled"
-                raise CompileError(msg)
-            line = self._child.ask(to_line(Compile(index, changes or {})), self._compile_timeout)
-            if not line and not self._child.closed:  # the next compile needs the kernels again
-                self._again()
-        except KeyboardInterrupt as stop:
-            signals.arrived()
-            self.interrupted = stop
-            msg = "interrupted while it was compiled"
-            raise CompileError(msg) from stop
-        finally:
-            self._progress("")
-        if line is None:
-            target = self.gpu.target.name
-            raise CompileTimeoutError.of(bound.kernel, self._compile_timeout, target)
-        if not line:
-            msg = f"the process that compiles {bound.kernel} died: {self._last_words}"
-            raise CompileError(msg)
-        outcome: Resources | Failure = from_line(Resources | Failure, line)
+        (outcome,) = self.outcomes([Changed(index, changes or {})])
         if isinstance(outcome, Resources):
             return outcome
-        error = CompileError if outcome.status is Status.COMPILE_FAILED else InputError
-        raise error(outcome.reason)
-
-    def _again(self) -> None:
-        """Run the script once more after its process died in a compile."""
-        self._last_words = self._child.last_words
-        if [one.bound for one in self._run()] != [one.bound for one in self.launches]:
-            refuse(f"{self._name} makes other launches when it is run again")
+        raise (InputError if outcome.status is Status.SKIPPED else CompileError)(outcome.reason)
 
 
 _recorders: list[Recorder] = []
@@ -317,9 +334,18 @@ _recorders: list[Recorder] = []
 def answer_line(line: str) -> str:
     """Return the answer to a line that is a Run or a Compile."""
     asked: Run | Compile = from_line(Run | Compile, line)
-    if isinstance(asked, Compile):
-        return to_line(_recorders[0].outcome(asked.index, asked.changes))
-    return to_line(_run(asked))
+    return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
+
+
+def _compile(asked: Compile) -> list[Resources | Failure]:
+    found = [_recorders[0].to_compile(one.index, one.changes) for one in asked.launches]
+    wanted = [one for one in found if isinstance(one, Compilation)]
+    store = None if asked.store is None else Path(asked.store)
+    try:
+        compiled = iter(Compiler(store, timeout=asked.seconds).compile(wanted))
+    except UnfinishedError as stop:
+        compiled = iter(stop.finished)
+    return [next(compiled) if isinstance(one, Compilation) else one for one in found]
 
 
 def _run(asked: Run) -> Ran:

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.script import Script
-from occupancy_lab.errors import CompileError, DoesNotFitError, InputError
+from occupancy_lab.compiling.script import Changed, Script
+from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.launch import BoundLaunch
+    from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.values import Failure, Resources
 
     LaunchError = CompileError | DoesNotFitError
@@ -87,17 +86,15 @@ class _ScriptCompiler:
 
     def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
         """Return what each of *wanted* takes, or why it does not compile."""
-        return [self._outcome(one) for one in wanted]
-
-    def _outcome(self, wanted: Compilation) -> Resources | Failure:
-        try:
-            return self.resources(wanted)
-        except (CompileError, InputError) as error:
-            return failure_of(error)
+        return self._script.outcomes([self._changed(one.launch) for one in wanted])
 
     def resources(self, wanted: Compilation) -> Resources:
         """Return what *wanted* takes: one of the script's, or one with other keywords."""
-        launch = wanted.launch
+        changed = self._changed(wanted.launch)
+        return self._script.resources(changed.index, changed.changes)
+
+    def _changed(self, launch: Launch) -> Changed:
+        """Return the nearest launch of the script, with what *launch* has otherwise."""
 
         def changes(index: int) -> dict[str, Any]:
             before = self._launches[index].bound.launch.keywords
@@ -109,7 +106,7 @@ class _ScriptCompiler:
             return other, len(changes(index))
 
         nearest = min(self._launches, key=distance)
-        return self._script.resources(nearest, changes(nearest))
+        return Changed(nearest, changes(nearest))
 
 
 FEW_LINES = 2

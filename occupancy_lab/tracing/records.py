@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
-from occupancy_lab.errors import BinaryError, CompileError, DoesNotFitError, InputError, refuse
+from occupancy_lab.errors import BinaryError, DoesNotFitError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.launch import Pointer
@@ -499,16 +499,19 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
     usual = default_options(script.gpu.target)
     choices = Counter(one.call for one in script.launches)
     groups: dict[Any, list[TracedKernel]] = defaultdict(list)
-    for index, one in enumerate(script.launches):
+    for one, outcome in zip(script.launches, script.outcomes(), strict=True):
         bound = one.bound
         constexprs = {name: str(bound.arguments.get(name)) for name in bound.constexprs}
         options = {**usual, **bound.options}
         calculation, reason = None, None
-        try:
-            calculation = calculate(script.resources(index), script.gpu)
-            check_fits(calculation)
-        except (CompileError, DoesNotFitError, InputError) as error:
-            reason = str(error)
+        if isinstance(outcome, Resources):
+            try:
+                calculation = calculate(outcome, script.gpu)
+                check_fits(calculation)
+            except (DoesNotFitError, InputError) as error:
+                reason = str(error)
+        else:
+            reason = outcome.reason
         grid = None if bound.launch.grid is None else _shortened(bound.launch.grid)
         kernel = TracedKernel(
             kernel=bound.kernel,

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from processes import is_running
 
-from occupancy_lab.workers.forked import in_fork
+from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+
+def in_fork(call: Callable[[], str], timeout: float) -> tuple[str | None, str]:
+    """Return the answer of one call."""
+    ((_, answer),) = in_forks({"call": call}, 1, timeout)
+    return answer
 
 
 def test_a_call_answers() -> None:
@@ -41,3 +49,37 @@ def test_a_call_that_hangs_is_ended(tmp_path: Path) -> None:
 
     assert in_fork(hanging, 2) == (None, "")
     assert not is_running(pid.read_text(encoding="utf-8"))
+
+
+def test_calls_are_made_together(tmp_path: Path) -> None:
+    """Two calls that wait for each other both answer, and each of many answers once."""
+
+    def meeting(own: str, other: str) -> str:
+        (tmp_path / own).touch()
+        while not (tmp_path / other).exists():
+            time.sleep(0.01)
+        return own
+
+    calls: dict[str, Callable[[], str]] = {
+        "one": lambda: meeting("one", "two"),
+        "two": lambda: meeting("two", "one"),
+    }
+    assert dict(in_forks(calls, 2, 60)) == {"one": ("one", ""), "two": ("two", "")}
+    many = {str(number): partial(str, number) for number in range(20)}
+    assert dict(in_forks(many, 3, 60)) == {name: (name, "") for name in many}
+
+
+def test_no_fork_outlives_who_asked(tmp_path: Path) -> None:
+    """Forks that are still running where the answers are no longer wanted are ended."""
+
+    def waiting() -> str:
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(600)
+        return ""
+
+    answers = in_forks({"late": waiting, "soon": lambda: "now"}, 2, 60)
+    assert next(answers) == ("soon", ("now", ""))
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.01)
+    answers.close()
+    assert not any(is_running(path.name) for path in tmp_path.iterdir())
