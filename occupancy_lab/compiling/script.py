@@ -308,6 +308,7 @@ class Script:
             if not line:
                 return ()
         if not line:
+            self._child.close()  # another one would not have the kernels
             reason = f"the process that compiles died: {self._child.last_words}"
             return (Failure(Status.COMPILE_FAILED, reason),) * len(part)
         outcomes: tuple[Resources | Failure, ...] = from_line(tuple[Resources | Failure, ...], line)
@@ -341,6 +342,7 @@ def _compile(asked: Compile) -> list[Resources | Failure]:
     found = [_recorders[0].to_compile(one.index, one.changes) for one in asked.launches]
     wanted = [one for one in found if isinstance(one, Compilation)]
     store = None if asked.store is None else Path(asked.store)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the script does about it
     try:
         compiled = iter(Compiler(store, timeout=asked.seconds).compile(wanted))
     except UnfinishedError as stop:

@@ -27,6 +27,9 @@ Name = TypeVar("Name")
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux: what ends this process where the one that forked it ends."""
 
+END = b"\n"
+"""What follows an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Fork:
@@ -91,8 +94,9 @@ def _ended(
         name, fork = key.data
         part = os.read(fork.reading, 1 << 16)
         fork.answer.extend(part)
-        if not part:
-            ended.append((name, fork, fork.answer.decode()))
+        if not part:  # an answer without its end is that of a fork that died writing it
+            whole = fork.answer.endswith(END)
+            ended.append((name, fork, fork.answer[: -len(END)].decode() if whole else ""))
     late = [] if ready else [(*data, None) for data in running if data[1].until <= time.monotonic()]
     return ended + late
 
@@ -122,7 +126,7 @@ def _answer(call: Callable[[], str], writing: int, printed: Path) -> NoReturn:
         os.dup2(words, 2)
         with open(writing, "w", encoding="utf-8") as pipe:  # the answer ends where it is closed
             try:
-                pipe.write(call())
+                pipe.write(call() + END.decode())
             except BaseException as error:  # noqa: BLE001 - the process that forked is told
                 os.write(2, f"{type(error).__name__}: {error}\n".encode())
     finally:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -11,11 +14,13 @@ import torch
 from hostile_files import HOSTILE, put, within
 from processes import is_running
 
-from occupancy_lab.compiling.script import Ran, Run, Script, device_of, names_script
+from occupancy_lab.compiling.compiler import INTERRUPTED
+from occupancy_lab.compiling.script import Changed, Ran, Run, Script, device_of, names_script
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
+from occupancy_lab.values import Failure, Resources
 from occupancy_lab.workers.child import Child, from_line, to_line
 
 if TYPE_CHECKING:
@@ -102,6 +107,21 @@ def broken(x):
     tl.store(x, 0.0)
 
 
+@builtin
+def wait(seconds, file=None, _semantic=None):
+    import time
+    if getattr(file, "value", file):
+        with open(file.value, "w") as begun:
+            begun.write(str(os.getpid()))
+    time.sleep(seconds.value)
+
+
+@triton.jit
+def late(x, SECONDS: tl.constexpr, FILE: tl.constexpr):
+    wait(SECONDS, FILE)
+    tl.store(x, 0.0)
+
+
 """
 SCRIPT = """
 def several():
@@ -181,6 +201,22 @@ def breaking():
     add[(1,)](x, x, x, 128, BLOCK=128)
 
 
+def unequal():
+    x = torch.rand(128, device="cuda")
+    late[(1,)](x, 2, None, num_warps=8)
+    broken[(1,)](x)
+    add[(1,)](x, x, x, 128, BLOCK=128, num_warps=2)
+    add[(2,)](x, x, x, 128, BLOCK=128, num_warps=2)
+
+
+def hanging():
+    import signal
+    signal.signal(signal.SIGINT, lambda *_: None)
+    x = torch.rand(128, device="cuda")
+    add[(1,)](x, x, x, 128, BLOCK=128)
+    late[(1,)](x, 600, {begun!r})
+
+
 def waiting():
     while True:
         pass
@@ -245,7 +281,8 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, (line, _) in FAILING.items()
     )
     path = folder / "bench.py"
-    launching = SCRIPT.replace("{pids!r}", repr(str(folder / "pids"))).replace("{{", "{")
+    launching = SCRIPT.replace("{begun!r}", repr(str(folder / "begun")))
+    launching = launching.replace("{pids!r}", repr(str(folder / "pids"))).replace("{{", "{")
     path.write_text(KERNELS + launching.replace("}}", "}") + failing, encoding="utf-8")
     return path
 
@@ -473,6 +510,39 @@ def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> Non
         assert run.resources(2).n_regs > 0
         with pytest.raises(InputError, match="no_option is neither a parameter of add"):
             run.resources(2, {"no_option": 1})
+
+
+def test_launches_are_compiled_together_in_their_order(script: Path) -> None:
+    """The first takes longest and the second aborts: each outcome is that of its launch."""
+    with Script(f"{script}:unequal", find_gpu("h100"), None) as run:
+        slow, aborted, fast, same = run.outcomes()
+        assert isinstance(slow, Resources)
+        assert isinstance(aborted, Failure)
+        assert "LLVM ERROR: no register for f" in aborted.reason
+        assert isinstance(fast, Resources)
+        assert (slow.num_warps, fast.num_warps, same) == (8, 2, fast)
+        changed = run.outcomes([Changed(2, {"num_warps": 1}), Changed(0, {"no_option": 1})])
+        assert [getattr(one, "num_warps", None) for one in changed] == [1, None]
+
+
+def test_no_compile_is_made_after_ctrl_c(script: Path, tmp_path: Path) -> None:
+    """What was compiled before is told, the rest was interrupted, and no compiler goes on."""
+    with Script(f"{script}:hanging", find_gpu("h100"), tmp_path) as run:
+        begun, compiled = script.with_name("begun"), run.resources(0)
+
+        def interrupt() -> None:
+            while not begun.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        fast, hanging = run.outcomes()
+        thread.join()
+        assert (fast, hanging) == (compiled, INTERRUPTED)
+        assert run.interrupted is not None
+        assert run.outcomes() == [INTERRUPTED, INTERRUPTED]
+    assert not is_running(begun.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("what", HOSTILE)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import stat
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from processes import is_running
@@ -13,7 +17,6 @@ from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def in_fork(call: Callable[[], str], timeout: float) -> tuple[str | None, str]:
@@ -36,6 +39,22 @@ def test_a_call_that_dies_leaves_its_last_words() -> None:
 
     assert in_fork(aborting, 60) == ("", "LLVM ERROR: no register")
     assert in_fork(lambda: str({}["key"]), 60) == ("", "KeyError: 'key'")
+
+
+def test_a_part_of_an_answer_is_none() -> None:
+    """A fork that dies while it writes its answer has died, and others answer."""
+    before = {one.name for one in Path("/proc/self/fd").iterdir()}
+
+    def partly() -> str:
+        for name in {one.name for one in Path("/proc/self/fd").iterdir()} - before:
+            with contextlib.suppress(OSError):  # those that only read, and the list's own
+                if stat.S_ISFIFO(os.fstat(int(name)).st_mode):
+                    os.write(int(name), "caf\u00e9".encode()[:-1])
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    calls: dict[str, Callable[[], str]] = {"one": partly, "two": lambda: "caf\u00e9"}
+    assert dict(in_forks(calls, 1, 60)) == {"one": ("", ""), "two": ("caf\u00e9", "")}
 
 
 def test_a_call_that_hangs_is_ended(tmp_path: Path) -> None:
