@@ -48,6 +48,9 @@ TRUE = {"all", "equal", "allclose"}
 CHOOSING = {"nonzero", "masked_select"}
 """Operations that take all of what is not known which of it they choose."""
 
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
+"""Operations that can be given the dtype of their result, for which torch has no rule on "meta"."""
+
 _aten = torch.ops.aten
 _key = torch._C.DispatchKey
 
@@ -211,6 +214,8 @@ class GpuTensors:
             self._unseen(op._schema.name)
         elif name in self._special:
             return self._special[name](*args, **kwargs)
+        elif name in PRODUCTS and "dtype" in op._overloadname:
+            return self._product(op, *args, **kwargs)
         return self._do(op, args, kwargs)
 
     def _do(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -353,6 +358,12 @@ class GpuTensors:
     def _to_copy(tensor: torch.Tensor, **how: Any) -> torch.Tensor:
         kept = {name: how[name] for name in ("dtype", "device", "memory_format") if how.get(name)}
         return torch.empty_like(tensor, **kept).copy_(tensor)
+
+    @staticmethod
+    def _product(op: Any, *args: Any, out: Any = None, **kwargs: Any) -> torch.Tensor:
+        *factors, dtype = args
+        found: torch.Tensor = op._overloadpacket(*(one.to(dtype) for one in factors), **kwargs)
+        return found if out is None else out.copy_(found)
 
     @staticmethod
     def _equal(one: torch.Tensor, other: torch.Tensor, *how: Any, **kwargs: Any) -> bool:

@@ -728,6 +728,11 @@ heads = torch.randn(2, 4, 16, 32, device="cuda", dtype=torch.half, requires_grad
 attend = torch.nn.functional.scaled_dot_product_attention
 attend(heads, heads, heads, is_causal=True).sum().backward()
 assert heads.grad.shape == heads.shape
+half, total = torch.ones(2, 8, 8, device="cuda").half(), torch.ones(2, 8, 8, device="cuda")
+torch.addmm(total[0], half[0], half[0], out_dtype=torch.float32, out=total[0])
+added = torch.baddbmm(total, half, half, out_dtype=torch.float32, beta=2)
+assert (added.dtype, added[:, 0, 0].tolist()) == (torch.float32, [26, 10])
+assert torch.mm(half[0], half[0], out_dtype=torch.float32).dtype == torch.float32
 """
 
 
