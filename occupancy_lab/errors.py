@@ -8,6 +8,7 @@
     │   ├── TargetError            the installed Triton has no compiler for this target
     │   └── CompileTimeoutError    a compile takes longer than it may
     ├── BinaryError                a cubin, an hsaco or a text of one that cannot be read
+    ├── TtirError                  a text that is no TTIR, or larger than any compiler's
     └── DriverError                the GPU at hand or its driver refused
 
 Each message is one sentence that says what was found, what was expected and what would do.
@@ -87,6 +88,10 @@ class CompileTimeoutError(CompileError):
 
 class BinaryError(OccupancyLabError):
     """A cubin, an hsaco or a text of one that cannot be read."""
+
+
+class TtirError(OccupancyLabError):
+    """A text that is no TTIR, or larger than any compiler's."""
 
 
 class DriverError(OccupancyLabError):

@@ -1,0 +1,325 @@
+"""What an access touches in all programs and iterations: elements, sectors, lines, distinct bytes.
+
+Programs and iterations are sorted by the tile of addresses that they touch, which for most kernels
+leaves a few; where a tile starts matters to sectors only by its place in a line.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
+from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, classes, fits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+ONCE = Amount(1, 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """Which programs and iterations get to an operation."""
+
+    where: tuple[Any, ...]
+    """Arrays over the outer axes: those for which all are true do."""
+    sizes: tuple[int, ...]
+    """Of the outer axes."""
+    factor: Amount = ONCE
+    """How often they do, where that is not known."""
+
+    def executions(self) -> Amount:
+        """Return how often the operation is executed."""
+        return scaled(self.factor, count(self.where, self.sizes))
+
+
+def scaled(factor: Amount, number: int) -> Amount:
+    """Return *number* times a factor that may be unknown; 0 of nothing."""
+    return factor * number if number else NOTHING
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Touch:
+    """The addresses of an access: bytes from a tensor's start, and which of them are masked."""
+
+    tensor: str | None
+    item_bytes: int
+    reads: bool
+    writes: bool
+    offset: Number
+    mask: Mask
+    shape: tuple[int, ...]
+    reach: Reach
+
+
+def components(arrays: Iterable[Any]) -> list[tuple[frozenset[int], list[int]]]:
+    """Return sets of outer axes that no array joins, and the places of the arrays on each."""
+    found: list[tuple[frozenset[int], list[int]]] = []
+    for place, array in enumerate(arrays):
+        axes, places = axes_of(array), [place]
+        apart = []
+        for others, there in found:
+            if others & axes:
+                axes, places = axes | others, there + places
+            else:
+                apart.append((others, there))
+        found = [*apart, (axes, places)]
+    return found
+
+
+def count(where: Sequence[Any], sizes: Sequence[int]) -> int:
+    """Return for how many programs and iterations all of *where* are true."""
+    number, left = 1, set(range(len(sizes)))
+    for axes, places in components(where):
+        arrays = [where[one] for one in places]
+        fits(*arrays)
+        number *= int(np.count_nonzero(functools.reduce(operator.and_, arrays)))
+        left -= axes
+    return number * math.prod(sizes[axis] for axis in left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Programs and iterations that are alike: for each kind its codes, its start and how many."""
+
+    codes: Any
+    """A row for each kind: the class of each part of the tile."""
+    starts: Any
+    weights: Any
+
+
+def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
+    """Return the kinds of programs and iterations that touch anything, by independent axes.
+
+    A combination of one kind of each is a kind of the launch. Starts are bytes, by *modulus*.
+    """
+    indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
+    truths = [*touch.reach.where, *touch.mask.outer]
+    starts = [one.array for one in touch.offset.outer]
+    coded = [(place, one) for place, one in enumerate(indexes) if one is not None]
+    arrays = [*truths, *(one for _, one in coded), *starts]
+    groups, left = [], set(range(len(touch.reach.sizes)))
+    for axes, places in components(arrays):
+        left -= axes
+        fits(*(arrays[one] for one in places))
+        shape = np.broadcast_shapes(*(arrays[one].shape for one in places))
+        keep = np.ones(shape, bool)
+        start = np.zeros((1,) * len(shape), "int64")
+        mine: list[tuple[int, Any]] = []
+        for one in places:
+            if one < len(truths):
+                keep = keep & arrays[one]
+            elif one < len(truths) + len(coded):
+                mine.append((coded[one - len(truths)][0], arrays[one]))
+            else:
+                start = start + arrays[one]
+        if modulus:
+            start = start % modulus
+        groups.append(_kinds(keep, start, mine, len(indexes)))
+    repeats = math.prod(touch.reach.sizes[axis] for axis in left)
+    if repeats > 1 or not groups:
+        whole = np.zeros((1, len(indexes)), "int64")
+        groups.append(Cells(whole, np.zeros(1, "int64"), np.full(1, repeats, "int64")))
+    return groups
+
+
+def _kinds(keep: Any, start: Any, coded: Sequence[tuple[int, Any]], width: int) -> Cells:
+    everything = [start, *(one for _, one in coded)]
+    selected = [np.broadcast_to(one, keep.shape)[keep] for one in everything]
+    index, rows = classes([one for one in selected if one.size] or [np.zeros(1, "int64")])
+    if not keep.any():
+        return Cells(np.zeros((0, width), "int64"), np.zeros(0, "int64"), np.zeros(0, "int64"))
+    weights = np.bincount(index) if index is not None else np.full(1, int(keep.sum()))
+    codes = np.zeros((len(weights), width), "int64")
+    for (place, _), row in zip(coded, rows[1:], strict=True):
+        codes[:, place] = row[: len(weights)]
+    return Cells(codes, np.asarray(rows[0][: len(weights)]), weights)
+
+
+def combined(groups: Sequence[Cells], modulus: int | None) -> Cells:
+    """Return the kinds that combine one of each of *groups*."""
+
+    def pair(one: Cells, other: Cells) -> Cells:
+        if len(one.weights) * len(other.weights) > MOST_CELLS:
+            raise TooLargeError
+        pairs = len(one.weights) * len(other.weights)
+        codes = (one.codes[:, None] + other.codes[None]).reshape(pairs, one.codes.shape[1])
+        starts = (one.starts[:, None] + other.starts[None]).reshape(-1)
+        weights = (one.weights[:, None] * other.weights[None]).reshape(-1)
+        if not modulus:
+            return Cells(codes, starts, weights)
+        keys, place = np.unique(
+            np.column_stack([codes, starts % modulus]), axis=0, return_inverse=True
+        )
+        return Cells(keys[:, :-1], keys[:, -1], np.bincount(place.ravel(), weights).astype("int64"))
+
+    return functools.reduce(pair, groups)
+
+
+def tile_offsets(touch: Touch, codes: Any) -> tuple[Any, Any]:
+    """Return the bytes from its start of each element of the tile of each row of *codes*.
+
+    The second array says which of them are not masked.
+    """
+    rows = len(codes)
+    if rows * math.prod(touch.shape) > 4 * MOST_CELLS:
+        raise TooLargeError
+    offsets = np.full((rows, *touch.shape), touch.offset.const, "int64")
+    active = np.ones((rows, *touch.shape), bool)
+    for place, one in enumerate(touch.offset.tiles):
+        offsets += one.table[codes[:, place]] if one.index is not None else one.table
+    start = len(touch.offset.tiles)
+    for place, (index, table) in enumerate(touch.mask.tiles, start):
+        active &= table[codes[:, place]] if index is not None else table
+    return offsets.reshape(rows, -1), active.reshape(rows, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Bytes in a row: from `starts` to `ends`, sorted, of the tile that `rows` numbers."""
+
+    rows: Any
+    starts: Any
+    ends: Any
+
+
+def runs_of(offsets: Any, active: Any, item: int) -> Runs:
+    """Return the runs of bytes that are touched of each row of *offsets*."""
+    rows = np.broadcast_to(np.arange(len(offsets))[:, None], offsets.shape)
+    if not active.all():
+        flat, rows = offsets[active], rows[active]
+    else:
+        flat, rows = offsets.reshape(-1), rows.reshape(-1)
+    same = rows[1:] == rows[:-1]
+    if (same & (flat[1:] < flat[:-1])).any():
+        order = np.lexsort((flat, rows)) if len(offsets) > 1 else np.argsort(flat, kind="stable")
+        flat, rows = flat[order], rows[order]
+        same = rows[1:] == rows[:-1]
+    breaks = np.flatnonzero(~same | (flat[1:] > flat[:-1] + item))
+    first = np.concatenate([[0], breaks + 1]) if len(flat) else breaks
+    last = np.concatenate([breaks, [len(flat) - 1]]) if len(flat) else breaks
+    return Runs(rows[first], flat[first], flat[last] + item)
+
+
+def pieces(runs: Runs, starts: Any, rows: Any, size: int) -> Any:
+    """Return in how many pieces of *size* bytes row `rows[i]` of *runs* lies at `starts[i]`."""
+    found = np.zeros(len(starts), "int64")
+    bounds = np.searchsorted(runs.rows, np.arange(rows.max(initial=0) + 2))
+    for start in np.unique(starts):
+        here = np.flatnonzero(starts == start)
+        first, last = (runs.starts + start) // size, (runs.ends + start - 1) // size
+        again = np.zeros(len(first), "int64")
+        again[1:] = (first[1:] <= last[:-1]) & (runs.rows[1:] == runs.rows[:-1])
+        sums = np.concatenate([[0], np.cumsum(last - first + 1 - again)])
+        found[here] = sums[bounds[rows[here] + 1]] - sums[bounds[rows[here]]]
+    return found
+
+
+def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
+    """Return the active elements, the sectors and the lines of an access, of the whole launch."""
+    cells = combined(grouped(touch, LINE), LINE)
+    if not len(cells.weights):
+        return NOTHING, NOTHING, NOTHING
+    rows, place = np.unique(cells.codes, axis=0, return_inverse=True)
+    place = place.ravel()
+    offsets, active = tile_offsets(touch, rows)
+    elements = int((active.sum(1)[place] * cells.weights).sum())
+    factor = touch.reach.factor
+    certain = replace(touch, mask=replace(touch.mask, hidden=()))
+    low, high = (
+        _counted_pieces(certain, cells, place, offsets, active, apart=apart)
+        for apart in (False, True)
+    )
+    if touch.mask.hidden:
+        factor, low = Amount(0, factor.high), (0, 0)
+    amounts = [
+        Amount(factor.low * small, None if factor.high is None else factor.high * large)
+        for small, large in zip((elements, *low), (elements, *high), strict=True)
+    ]
+    return amounts[0], amounts[1], amounts[2]
+
+
+def _counted_pieces(  # noqa: PLR0913
+    touch: Touch, cells: Cells, place: Any, offsets: Any, active: Any, *, apart: bool
+) -> tuple[int, int]:
+    """Return the sectors and the lines, where what is unknown is all the same, or *apart*."""
+    unknown = touch.offset.hidden
+    if unknown and apart:
+        offsets = offsets + _far_apart(touch, offsets)
+    runs = runs_of(offsets, active, touch.item_bytes)
+    places: Sequence[int] = (0,)
+    if unknown:
+        step = math.gcd(LINE, *(one.scale for one in unknown))
+        places = range(0, LINE, max(step, 1))
+    choose = max if apart else min
+    found = []
+    for size in (SECTOR, LINE):
+        by_place = [pieces(runs, (cells.starts + shift) % LINE, place, size) for shift in places]
+        each = functools.reduce(np.maximum if choose is max else np.minimum, by_place)
+        found.append(int((each * cells.weights).sum()))
+    return found[0], found[1]
+
+
+def _far_apart(touch: Touch, offsets: Any) -> Any:
+    """Return what moves elements far apart that differ in something unknown."""
+    dims = sorted(frozenset[int]().union(*(one.dims for one in touch.offset.hidden)))
+    span = int(offsets.max(initial=0)) - int(offsets.min(initial=0)) + LINE
+    span = -(-span // LINE) * LINE
+    number = np.zeros((1,) * len(touch.shape), "int64")
+    for dim in dims:
+        size = touch.shape[dim]
+        index = np.arange(size).reshape(*(size if d == dim else 1 for d in range(len(touch.shape))))
+        number = number * size + index
+    return (np.broadcast_to(number, touch.shape).reshape(1, -1)) * span
+
+
+def boxes(grid: Sequence[int], first: int) -> Iterator[tuple[slice, ...]]:
+    """Yield boxes of the grid which together are its *first* programs, in launch order."""
+    width, height, depth = grid
+    plane = width * height
+    whole, rest = divmod(min(first, plane * depth), plane)
+    rows, columns = divmod(rest, width)
+    if whole:
+        yield slice(width), slice(height), slice(whole)
+    if rows:
+        yield slice(width), slice(rows), slice(whole, whole + 1)
+    if columns:
+        yield slice(columns), slice(rows, rows + 1), slice(whole, whole + 1)
+
+
+def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
+    """Return what the programs in a box of the grid touch."""
+
+    def cut(array: Any) -> Any:
+        if array is None:
+            return None
+        sizes = array.shape[: len(box)]
+        parts = (part if size > 1 else slice(None) for part, size in zip(box, sizes, strict=True))
+        return array[tuple(parts)]
+
+    offset = replace(
+        touch.offset,
+        outer=tuple(replace(one, array=cut(one.array)) for one in touch.offset.outer),
+        tiles=tuple(replace(one, index=cut(one.index)) for one in touch.offset.tiles),
+    )
+    mask = replace(
+        touch.mask,
+        outer=tuple(map(cut, touch.mask.outer)),
+        tiles=tuple((cut(index), table) for index, table in touch.mask.tiles),
+    )
+    sizes = tuple(
+        len(range(*part.indices(size))) for part, size in zip(box, touch.reach.sizes, strict=False)
+    )
+    reach = replace(
+        touch.reach,
+        where=tuple(map(cut, touch.reach.where)),
+        sizes=(*sizes, *touch.reach.sizes[len(sizes) :]),
+    )
+    return replace(touch, offset=offset, mask=mask, reach=reach)

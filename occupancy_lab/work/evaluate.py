@@ -1,0 +1,369 @@
+"""What an operation of TTIR makes of whole numbers, masks and pointers that are known.
+
+Floating-point numbers are not followed: what is made of them is unknown, as is what comes from
+memory, unless the values of its tensor are given.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.work import tiles
+from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
+from occupancy_lab.work.tiles import Known, Mask, Number, Root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from occupancy_lab.work.module import Module, Operation, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An address, or a tile of them: a parameter of the kernel and bytes from there."""
+
+    tensor: str | None
+    offset: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A tensor descriptor or a block pointer."""
+
+    base: Pointer
+    shape: tuple[Number, ...]
+    strides: tuple[Number, ...]
+    """Of elements."""
+    offsets: tuple[Number, ...] = ()
+    """Where a block pointer points; a descriptor has none."""
+
+
+Made = Known | Pointer | Block
+
+
+def numbers_of(value: Made) -> tuple[Known, ...]:
+    """Return what of *value* an operation or an iteration may change."""
+    if isinstance(value, Pointer):
+        return (value.offset,)
+    if isinstance(value, Block):
+        return (value.base.offset, *value.offsets)
+    return (value,)
+
+
+def with_numbers(value: Made, parts: Sequence[Any]) -> Made:
+    """Return *value* with other numbers, as `numbers_of` lists them."""
+    if isinstance(value, Pointer):
+        return replace(value, offset=parts[0])
+    if isinstance(value, Block):
+        base = replace(value.base, offset=parts[0])
+        return replace(value, base=base, offsets=tuple(parts[1:]))
+    return parts[0]  # type: ignore[no-any-return]
+
+
+class Evaluator:
+    """Evaluates operations, of which the operands are known."""
+
+    def __init__(
+        self,
+        module: Module,
+        grid: tuple[int, ...],
+        dimensions: int,
+        values: Mapping[str, Sequence[int]],
+        assume: Mapping[str, int],
+    ) -> None:
+        self.module, self.grid, self.dimensions = module, grid, dimensions
+        self.values = {name: np.asarray(one, "int64") for name, one in values.items()}
+        self.assume = assume
+        self.assumed: dict[Root, int] = {}
+
+    def results(self, operation: Operation, operands: Sequence[Made]) -> list[Made]:
+        """Return what *operation* makes of *operands*, a value for each of its results."""
+        if operation.name == "tt.split":
+            return [self._part(operands[0], place) for place in range(2)]
+        found = self._result(operation, operands)
+        rest = [self.unknown(operation, operands, place) for place in range(len(operation.results))]
+        return [found, *rest[1:]]
+
+    def _result(  # noqa: PLR0911 - a line for each kind
+        self, operation: Operation, operands: Sequence[Made]
+    ) -> Made:
+        kind = operation.results[0].type
+        name = operation.name
+        if function := POINTERS.get(name):
+            return function(self, operation, operands)
+        if any(not isinstance(one, Number | Mask) for one in operands):
+            if name in {"arith.select", "tt.bitcast"}:
+                return self._pointed(operation, operands)
+            if function := SHAPES.get(name):
+                return self._reshaped(function(self, operation), operands[0], kind)
+            return self.unknown(operation, operands)
+        if function := SHAPES.get(name):
+            return self._reshaped(function(self, operation), operands[0], kind)
+        function = OPERATIONS.get(name)
+        if function is None or kind.is_float:
+            return self.unknown(operation, operands)
+        if name not in LINEAR and any(one.hidden for one in operands):  # type: ignore[union-attr]
+            return self.unknown(operation, operands)
+        found: Known = function(self, operation, operands)
+        if isinstance(found, Number) and name not in EXACT:
+            found = tiles.wrapped(found, kind.bits, self.dimensions)
+        return replace(found, shape=kind.shape)
+
+    def unknown(
+        self, operation: Operation, operands: Sequence[Made] = (), index: int = 0, name: str = ""
+    ) -> Made:
+        """Return a value of which nothing is known but what it is made of."""
+        result = operation.results[index]
+        flat = [one for each in operands for one in numbers_of(each)]
+        roots: list[Root] = []
+        if name or not any(one.hidden for one in flat):
+            roots = [Root(name or _name(operation), self.module.place(operation))]
+        hidden = tiles.hidden(result, roots, flat)
+        if operation.name not in ELEMENTWISE:
+            every = frozenset(place for place, size in enumerate(result.type.shape) if size > 1)
+            hidden = tuple(replace(one, dims=one.dims | every) for one in hidden)
+        return self.of_type(hidden, result.type)
+
+    def of_type(self, hidden: tuple[tiles.Hidden, ...], kind: Type) -> Made:
+        """Return an unknown value of a type."""
+        if kind.element == "ptr" and kind.pointee is not None and kind.pointee.shape:
+            kind = kind.pointee
+        if kind.element == "ptr":
+            return Pointer(None, Number(hidden=hidden, shape=kind.shape))
+        if kind.element == "desc":
+            return Block(Pointer(None, Number(hidden=hidden)), (), ())
+        if kind.element == "i1":
+            return Mask(hidden=hidden, shape=kind.shape)
+        return Number(hidden=hidden, shape=kind.shape)
+
+    def argument(self, name: str, kind: Type, given: Any) -> Made:
+        """Return a parameter of the kernel: a number, a tensor or a descriptor."""
+        if kind.element == "ptr":
+            return Pointer(name, tiles.number(0))
+        if kind.element == "desc":
+            whole = getattr(given, "shape", None)
+            base = Pointer(name, tiles.number(0))
+            if whole is None:
+                return Block(base, (), ())
+            return Block(base, *(tuple(map(tiles.number, x)) for x in (whole, given.strides)))
+        if name in self.assume:
+            given = self.assume[name]
+        if kind.element == "i1" and isinstance(given, int):
+            return Mask() if given else tiles.false(self.dimensions)
+        if isinstance(given, int) and not kind.is_float:
+            return tiles.wrapped(tiles.number(given), kind.bits, self.dimensions)
+        return self.of_type(tiles.hidden(name, [Root(name)]), kind)
+
+    def add(self, one: Known, other: Known) -> Number:
+        """Return the sum of two numbers of any widths."""
+        if not isinstance(one, Number) or not isinstance(other, Number):
+            one, other = (tiles.as_number(x, x.shape, self.dimensions) for x in (one, other))
+        return tiles.add(one, other, one.shape or other.shape)
+
+    def loaded(self, operation: Operation, pointer: Made, mask: Mask | None, other: Made) -> Made:
+        """Return what a load gives: known where its tensor's values are."""
+        if not isinstance(pointer, Pointer):
+            return self.unknown(operation, [pointer])
+        kind = operation.results[0].type
+        name = f"values of {pointer.tensor}" if pointer.tensor else "values loaded from memory"
+        assumed = self.assume.get(pointer.tensor or "")
+        if assumed is not None:
+            self.assumed[Root(name, self.module.place(operation))] = assumed
+            return tiles.number(assumed, kind.shape)
+        given = self.values.get(pointer.tensor or "")
+        mask = mask or Mask()
+        inputs: list[Known] = [pointer.offset, mask]
+        if isinstance(other, Number):
+            inputs.append(other)
+        if given is None or kind.is_float or any(one.hidden for one in inputs) or not len(given):
+            return self.unknown(operation, [pointer, mask], name=name)
+        size = kind.item_bytes
+
+        def look_up(offset: Any, active: Any, otherwise: Any = 0) -> Any:
+            index = offset // size
+            there = active & (index >= 0) & (index < len(given))
+            return np.where(there, given[np.clip(index, 0, len(given) - 1)], otherwise)
+
+        found = tiles.elementwise(look_up, inputs, kind.shape, self.dimensions)
+        return tiles.as_mask(found, kind.shape, self.dimensions) if kind.element == "i1" else found
+
+    def block_addresses(
+        self,
+        block: Block,
+        offsets: Sequence[Known],
+        shape: tuple[int, ...],
+        item: int,
+        checked: Any,
+    ) -> tuple[Pointer, Mask]:
+        """Return the addresses of a block's elements, and which of them lie inside of the tensor.
+
+        *checked* are the dimensions along which that is asked.
+        """
+        rank = len(shape)
+        if len(block.strides) != rank or len(offsets) != rank:
+            hidden = block.base.offset.hidden or tiles.hidden(
+                block, [Root("a descriptor's tensor")]
+            )
+            every = tuple(replace(one, dims=frozenset(range(rank))) for one in hidden)
+            return Pointer(block.base.tensor, Number(hidden=every, shape=shape)), Mask(shape=shape)
+        address = replace(block.base.offset, shape=shape)
+        mask = Mask(shape=shape)
+        for dim, size in enumerate(shape):
+            row = np.arange(size).reshape(1, *(size if d == dim else 1 for d in range(rank)))
+            index = self.add(tiles.of_table(row, None, shape), replace(offsets[dim], shape=shape))
+            stride = tiles.scaled(block.strides[dim], item)
+            if not (index.hidden and not stride.is_constant) and not stride.hidden:
+                part = tiles.multiplied(index, stride, shape, self.dimensions)
+            else:
+                part = Number(hidden=tiles.hidden((block, dim), [], [index, stride]), shape=shape)
+            address = tiles.add(address, part, shape)
+            if dim in checked:
+                mask = tiles.both(mask, self._inside(index, block.shape[dim], shape), shape)
+        return Pointer(block.base.tensor, address), mask
+
+    def _inside(self, index: Number, size: Number, shape: tuple[int, ...]) -> Mask:
+        if index.hidden or size.hidden:
+            return Mask(hidden=tiles.hidden((index, size), [], [index, size]), shape=shape)
+        above = tiles.compared("sge", index, tiles.number(0), shape, self.dimensions)
+        below = tiles.compared("slt", index, size, shape, self.dimensions)
+        return tiles.both(above, below, shape)
+
+    def chosen(self, condition: Mask, one: Made, other: Made, key: object) -> Made:
+        """Return *one* where *condition* is true, else *other*."""
+        certain = condition.constant
+        if certain is not None:
+            return one if certain else other
+        if type(one) is not type(other):
+            one, other = (
+                tiles.as_number(x, x.shape, self.dimensions) if isinstance(x, Mask) else x
+                for x in (one, other)
+            )
+        pairs = zip(numbers_of(one), numbers_of(other), strict=False)
+        parts = [self._choose(condition, left, right, key) for left, right in pairs]
+        made = with_numbers(one, parts)
+        tensors = {x.tensor for x in (one, other) if isinstance(x, Pointer)}
+        if len(tensors) > 1:
+            hidden = tiles.hidden((key, "tensor"), [Root("which tensor is chosen")], parts)
+            return Pointer(None, Number(hidden=hidden, shape=parts[0].shape))
+        return made
+
+    def _choose(self, condition: Mask, one: Known, other: Known, key: object) -> Known:
+        shape = one.shape or other.shape or condition.shape
+        if one is other:
+            return one
+        if isinstance(one, Mask) and isinstance(other, Mask):
+            if any(x.hidden for x in (condition, one, other)):
+                return Mask(hidden=tiles.hidden(key, [], [condition, one, other]), shape=shape)
+            values = [condition, one, other]
+            return tiles.elementwise(np.where, values, shape, self.dimensions, truth=True)  # type: ignore[no-any-return]
+        if not isinstance(one, Number) or not isinstance(other, Number):
+            zero = tiles.number(0)
+            return self._choose(condition, self.add(one, zero), self.add(other, zero), key)
+        if condition.hidden or set(one.hidden) != set(other.hidden):
+            return Number(hidden=tiles.hidden(key, [], [condition, one, other]), shape=shape)
+        left, right = replace(one, hidden=()), replace(other, hidden=())
+        found = tiles.chosen(condition, left, right, shape, self.dimensions)
+        return replace(found, hidden=one.hidden)
+
+    def _pointed(self, operation: Operation, operands: Sequence[Made]) -> Made:
+        if operation.name == "tt.bitcast":
+            return operands[0]
+        condition, one, other = operands
+        if not isinstance(condition, Mask):
+            return self.unknown(operation, operands)
+        return self.chosen(condition, one, other, operation.results[0])
+
+    def _part(self, value: Made, place: int) -> Made:
+        def change(table: Any) -> Any:
+            return table[..., place if table.shape[-1] > 1 else 0]
+
+        (known,) = numbers_of(value)
+        last = len(known.shape) - 1
+        found = tiles.reshaped(known, known.shape[:-1], change, lambda dims: dims - {last})
+        return with_numbers(value, [self.settled(found)])
+
+    def settled(self, value: Known) -> Known:
+        """Return *value* with tables that are the same for all elements made outer arrays."""
+        shape = value.shape
+        if isinstance(value, Mask):
+            made = replace(value, tiles=())
+            for index, table in value.tiles:
+                made = tiles.both(made, tiles.mask_table(table, index, shape), shape)
+            return made
+        total = replace(value, tiles=())
+        for one in value.tiles:
+            total = tiles.add(total, tiles.of_table(one.table, one.index, shape), shape)
+        return replace(total, shape=shape)
+
+    def _reshaped(
+        self, change: tuple[Callable[..., Any], Callable[..., Any]], value: Made, kind: Type
+    ) -> Made:
+        tables, dims = change
+        parts = [tiles.reshaped(one, kind.shape, tables, dims) for one in numbers_of(value)]
+        return with_numbers(value, [self.settled(parts[0]) if not kind.shape else parts[0]])
+
+
+def _name(operation: Operation) -> str:
+    if operation.name == "tt.elementwise_inline_asm":
+        return "inline assembly"
+    if operation.name.startswith("tt.atomic"):
+        how = operation.text.split(",")[0].strip() if operation.name.endswith("rmw") else "cas"
+        return f"the result of atomic_{how}"
+    if operation.results[0].type.is_float or operation.name == "arith.cmpf":
+        return "floating-point numbers"
+    return f"the result of {operation.name}"
+
+
+# Pointers
+
+
+def _add_pointer(self: Evaluator, operation: Operation, operands: Any) -> Made:
+    pointer, by = operands
+    kind = operation.results[0].type
+    if not isinstance(pointer, Pointer) or not isinstance(by, Number):
+        return self.unknown(operation, operands)
+    item = kind.pointee.item_bytes if kind.pointee else 1
+    offset = tiles.add(pointer.offset, tiles.scaled(by, item), kind.shape)
+    return Pointer(pointer.tensor, offset)
+
+
+def _make_block(self: Evaluator, operation: Operation, operands: Any) -> Made:
+    base, *others = operands
+    if not isinstance(base, Pointer) or not all(isinstance(one, Number) for one in others):
+        return self.unknown(operation, operands)
+    groups = [len(re.findall("%", one)) for one in re.findall(r"\[([^\]]*)\]", operation.text)]
+    parts, start = [], 0
+    for count in groups:
+        parts.append(tuple(others[start : start + count]))
+        start += count
+    return Block(base, *parts[:3])
+
+
+def _advance(self: Evaluator, operation: Operation, operands: Any) -> Made:
+    block, *steps = operands
+    if not isinstance(block, Block):
+        return self.unknown(operation, operands)
+    moved = tuple(map(self.add, block.offsets, steps))
+    return replace(block, offsets=moved)
+
+
+def _load(self: Evaluator, operation: Operation, operands: Any) -> Made:
+    pointer, *rest = operands
+    mask = rest[0] if rest and isinstance(rest[0], Mask) else None
+    other = rest[1] if len(rest) > 1 else None
+    return self.loaded(operation, pointer, mask, other)  # type: ignore[arg-type]
+
+
+POINTERS: dict[str, Callable[..., Made]] = {
+    "tt.addptr": _add_pointer,
+    "tt.advance": _advance,
+    "tt.make_tensor_ptr": _make_block,
+    "tt.make_tensor_descriptor": _make_block,
+    "tt.load": _load,
+}
+ELEMENTWISE = frozenset({*OPERATIONS, *POINTERS, *SHAPES} - {"tt.reduce", "tt.scan", "tt.load"})
+"""Each element of the result is made of the same elements of the operands."""

@@ -1,0 +1,131 @@
+"""The floating-point operations of operations of TTIR."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from occupancy_lab.work.counts import Arithmetic
+
+if TYPE_CHECKING:
+    from occupancy_lab.work.accesses import Reach
+    from occupancy_lab.work.module import Module, Operation
+
+ELEMENTWISE = {
+    f"arith.{name}": 1
+    for name in [
+        "addf",
+        "subf",
+        "mulf",
+        "divf",
+        "remf",
+        "negf",
+        "maximumf",
+        "minimumf",
+        "maxnumf",
+        "minnumf",
+    ]
+} | {
+    f"math.{name}": 1
+    for name in [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "erf",
+        "erfc",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "powf",
+        "absf",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "roundeven",
+    ]
+}
+"""The floating-point operations of each element."""
+ELEMENTWISE |= {"math.fma": 2, "tt.precise_sqrt": 1, "tt.precise_divf": 1, "tt.clampf": 2}
+ELEMENTWISE["tt.extern_elementwise"] = 1
+DOTS = {"tt.dot", "tt.dot_scaled"}
+MINIFLOATS = {"e2m1": "fp4e2m1", "e4m3": "fp8e4nv", "e5m2": "fp8e5", "bf16": "bf16", "fp16": "fp16"}
+"""What dot_scaled multiplies, as Triton names it."""
+
+
+def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
+    """Return the floating-point operations of an operation; None of one that does none."""
+    name = operation.name
+    kind = operation.results[0].type
+    if name in DOTS:
+        return _dot(operation, module, reach)
+    executions = reach.executions()
+    if name in {"tt.reduce", "tt.scan"}:
+        each = _combined(operation)
+        first = operation.operands[0].type
+        axis = operation.number("axis")
+        length = first.shape[axis] if axis < len(first.shape) else 1
+        flops = math.prod(first.shape) // max(length, 1) * max(length - 1, 0) * each
+        if not flops:
+            return None
+        return Arithmetic(
+            module.place(operation),
+            name[3:],
+            first.dtype,
+            executions * flops,
+            executions,
+            kind.shape,
+        )
+    each = ELEMENTWISE.get(name, 0)
+    if not each or not kind.is_float:
+        return None
+    return Arithmetic(
+        module.place(operation),
+        name.rpartition(".")[2],
+        kind.dtype,
+        executions * (each * math.prod(kind.shape)),
+        executions,
+        kind.shape,
+    )
+
+
+def _combined(operation: Operation) -> int:
+    """Return the floating-point operations that combine two elements of a reduction."""
+    return sum(
+        ELEMENTWISE.get(one.name, 0)
+        for region in operation.regions
+        for block in region.blocks
+        for one in block.operations
+    )
+
+
+def _dot(operation: Operation, module: Module, reach: Reach) -> Arithmetic:
+    shape = operation.results[0].type.shape
+    one = operation.operands[0].type
+    batch, (m, n) = math.prod(shape[:-2]), shape[-2:]
+    k, dtype = one.shape[-1], one.dtype
+    if operation.name == "tt.dot_scaled":
+        named = operation.text.partition("lhs = ")[2].split()
+        how = named[0].strip(",") if named else ""
+        dtype = MINIFLOATS.get(how, dtype)
+        if how == "e2m1" and one.element == "i8":
+            k *= 2
+    elif dtype == "fp32" and "inputPrecision = tf32" in operation.text:
+        dtype = "tf32"
+    executions = reach.executions()
+    flops = executions * (2 * batch * m * n * k)
+    return Arithmetic(module.place(operation), "dot", dtype, flops, executions, (m, n, k))

@@ -1,0 +1,65 @@
+"""Kernels of which the tests of work/ count what they do."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def multiply(a, b, c, m, n, k, stride, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    row = tl.program_id(0) * M + tl.arange(0, M)
+    column = tl.program_id(1) * N + tl.arange(0, N)
+    total = tl.zeros((M, N), tl.float32)
+    for start in range(0, k, K):
+        inner = start + tl.arange(0, K)
+        left = tl.load(
+            a + row[:, None] * stride + inner[None, :],
+            (row[:, None] < m) & (inner[None, :] < k),
+            0.0,
+        )
+        right = tl.load(
+            b + inner[:, None] * stride + (column % n)[None, :], inner[:, None] < k, 0.0
+        )
+        total = tl.dot(left, right, total)
+    tl.store(
+        c + row[:, None] * stride + column[None, :],
+        total.to(tl.float16),
+        (row[:, None] < m) & (column[None, :] < n),
+    )
+
+
+@triton.jit
+def gather(x, index, out, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    rows = tl.load(index + at, at < n, 0)
+    tl.store(out + at, tl.load(x + rows * 100, at < n), at < n)
+
+
+@triton.jit
+def persistent(x, tiles, limit, B: tl.constexpr):
+    tile = tl.program_id(0)
+    while tile < tiles:
+        at = tile * B + tl.arange(0, B)
+        if tile % 2 == 0:
+            tl.store(x + at, 1.0, at < limit)
+        tile += tl.num_programs(0)
+
+
+@triton.jit
+def copy_block(x, y, rows, columns, M: tl.constexpr, N: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [M, N])
+    target = tl.make_tensor_descriptor(y, [rows, columns], [columns, 1], [M, N])
+    at = tl.program_id(0) * M
+    for start in range(0, columns, N):
+        target.store([at, start], source.load([at, start]))
+
+
+@triton.jit
+def helper(x, at):
+    return tl.load(x + at) * 2
+
+
+@triton.jit
+def kernel(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    for start in range(0, n, B):
+        tl.store(y + start + at, helper(x, start + at))

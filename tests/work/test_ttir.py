@@ -1,0 +1,80 @@
+"""TTIR is read into operations with their places, and what is no TTIR is refused in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+
+import counted_kernels
+import pytest
+from counted_kernels import helper, kernel
+from first_texts import first_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.errors import TtirError
+from occupancy_lab.launch import Pointer
+from occupancy_lab.work.module import operations_of
+from occupancy_lab.work.ttir import read_ttir
+
+ARGUMENTS = {"x": Pointer("float32", 4096), "y": Pointer("float32", 4096), "n": 1000, "B": 64}
+FIRST = kernel.fn.__code__.co_firstlineno
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    """Return the TTIR of the kernel."""
+    return first_text(kernel, ARGUMENTS)
+
+
+def test_the_kernel_and_its_arguments_have_their_names(text: str) -> None:
+    """A kernel's parameters are named as in its source, and pointers know what they point to."""
+    found = read_ttir(text).kernel
+    assert found.name == "kernel"
+    assert [one.name for one in found.arguments] == ["x", "y", "n"]
+    assert [one.type.element for one in found.arguments] == ["ptr", "ptr", "i32"]
+    assert found.arguments[0].type.pointee is not None
+    assert found.arguments[0].type.pointee.dtype == "fp32"
+
+
+def test_an_operation_knows_its_line_and_who_called(text: str) -> None:
+    """What stands in a helper has the helper's line, and the line of the call."""
+    module = read_ttir(text)
+    operations = {one.name: one for one in operations_of(module.kernel.body)}
+    load = module.place(operations["tt.load"])
+    assert load.file == counted_kernels.__file__
+    assert load.outermost.line == FIRST + 4
+    assert load.line == helper.fn.__code__.co_firstlineno + 2
+    assert module.place(operations["tt.store"]).line == FIRST + 4
+    assert module.place(operations["scf.for"]).line == FIRST + 3
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """A text that is no TTIR ends in the one error of its kind."""
+    with pytest.raises(TtirError):
+        read_ttir(text)
+
+
+@given(st.data())
+def test_a_damaged_text_is_read_or_refused(text: str, data: st.DataObject) -> None:
+    """A text with lines left out, twice or cut ends as a module or in the one error of its kind."""
+    lines = text.splitlines()
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(lines) - 1))
+        line = lines[place]
+        lines[place : place + 1] = data.draw(
+            st.sampled_from([[], [line, line], [line[: len(line) // 2]], [line.replace(":", "")]])
+        )
+    with contextlib.suppress(TtirError):
+        assert read_ttir("\n".join(lines)).kernel.arguments is not None
+
+
+def test_what_is_too_large_or_too_deep_is_refused() -> None:
+    """Limits on the size and on the depth hold before anything is walked."""
+    with pytest.raises(TtirError, match="characters"):
+        read_ttir(" " * (32 * 2**20 + 1))
+    deep = "module {\ntt.func public @f() {\n" + "scf.execute_region {\n" * 100
+    with pytest.raises(TtirError, match="nests"):
+        read_ttir(deep)
+    with pytest.raises(TtirError, match="TTGIR"):
+        read_ttir('module attributes {"ttg.num-warps" = 4 : i32} {\n}')
