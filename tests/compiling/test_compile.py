@@ -183,49 +183,31 @@ def test_every_architecture_of_the_table_is_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block_size", "shared"),
-    [
-        (1024, (32, 4128, 8224, 12320)),
-        (8192, (32, 32800, 65568, 98336)),
-    ],
+    ("block_size", "dtype", "row_bytes"),
+    [(1024, "float32", 4096), (8192, "float32", 32768), (1024, "float16", 2048)],
 )
-def test_stages_cost_shared_memory_on_nvidia(block_size: int, shared: tuple[int, ...]) -> None:
+def test_stages_cost_shared_memory_on_nvidia(block_size: int, dtype: str, row_bytes: int) -> None:
     """On sm_90 each stage after the first takes the buffer of one row, and nothing else does."""
-    found = [resources(SM_90, Config(block_size, 8, stages)) for stages in STAGES]
-    assert tuple(one.shared for one in found) == shared
-    for stages, one in zip(STAGES, found, strict=True):
-        assert one.pipeline_shared == (stages - 1) * block_size * 4
-        assert one.shared == 32 + one.pipeline_shared
+    for stages in STAGES:
+        config = Config(block_size, 8, stages)
+        found = resources(SM_90, config, dtype=dtype, cols=784 if dtype == "float16" else 781)
+        assert found.pipeline_shared == (stages - 1) * row_bytes
+        assert found.shared == 32 + found.pipeline_shared
 
 
-@pytest.mark.parametrize(("num_warps", "shared"), [(1, 0), (2, 8), (4, 16), (8, 32), (16, 64)])
+@pytest.mark.parametrize(("num_warps", "shared"), [(1, 0), (2, 8), (16, 64)])
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 def test_the_reduction_takes_four_bytes_a_warp(target: Target, num_warps: int, shared: int) -> None:
     """Without stages, shared memory is what warps exchange: 4 B each, and none for one warp."""
     assert resources(target, Config(1024, num_warps, 1)).shared == shared
 
 
-@pytest.mark.parametrize(("block_size", "num_warps"), [(1024, 8), (4096, 8), (4096, 4)])
-def test_stages_cost_registers_on_amd(block_size: int, num_warps: int) -> None:
+def test_stages_cost_registers_on_amd() -> None:
     """On gfx942 four stages take registers for a row and more, and no shared memory."""
-    found = [resources(GFX942, Config(block_size, num_warps, stages)) for stages in STAGES]
-    assert {one.shared for one in found} == {4 * num_warps}
-    assert {one.pipeline_shared for one in found} == {0}
-    assert found[-1].n_regs > found[0].n_regs + block_size // (64 * num_warps)
-
-
-def test_half_rows_take_half_the_buffer() -> None:
-    """A stage holds elements of the matrix: two bytes each in float16."""
-    found = resources(SM_90, dtype="float16", cols=1024)
-    assert found.pipeline_shared == 3 * 1024 * 2
-
-
-@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
-def test_aligned_rows_are_loaded_wide(target: Target) -> None:
-    """Rows of a multiple of 16 elements are read 16 bytes at a time, odd ones 4."""
-    aligned = resources(target, Config(1024, 4, 1), cols=1024)
-    odd = resources(target, Config(1024, 4, 1))
-    assert (aligned.load_bytes, odd.load_bytes) == (16, 4)
+    first, last = (resources(GFX942, Config(4096, 8, stages)) for stages in (1, 4))
+    assert first.shared == last.shared == 4 * 8
+    assert first.pipeline_shared == last.pipeline_shared == 0
+    assert last.n_regs > first.n_regs + 4096 // (64 * 8)
 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
@@ -237,14 +219,6 @@ def test_instructions_are_counted(target: Target) -> None:
     assert 0 < short.instructions < short.loop_instructions < row.instructions
     assert 2 * short.loop_instructions < long.loop_instructions < 4 * short.loop_instructions
     assert short.local_traffic == long.local_traffic == row.local_traffic == 0
-
-
-@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
-def test_stages_cost_instructions_once(target: Target) -> None:
-    """Stages are filled before the loop and emptied behind it: more is issued once."""
-    found = [resources(target, Config(1024, 4, stages)) for stages in STAGES]
-    once = [one.instructions for one in found]
-    assert once == sorted(set(once))
 
 
 def test_spills_are_seen() -> None:
@@ -529,14 +503,8 @@ def test_what_compiles_alike_is_stored_once(tmp_path: Path, compiles: list[Launc
     ("problem", "config", "target"),
     [
         (Problem(4096, 784), CONFIG, SM_90),
-        (Problem(4095, 781), CONFIG, SM_90),
-        (Problem(1, 781), CONFIG, SM_90),
-        (Problem(4096, 781, "float16"), CONFIG, SM_90),
-        (PROBLEM, Config(2048, 8, 4), SM_90),
-        (PROBLEM, Config(1024, 4, 4), SM_90),
         (PROBLEM, Config(1024, 8, 3), SM_90),
         (PROBLEM, CONFIG, find_gpu("sm_80").target),
-        (PROBLEM, CONFIG, GFX942),
     ],
     ids=str,
 )
@@ -582,20 +550,17 @@ def test_the_environment_is_part_of_the_key(
     assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) == Resources(32, 8, 0)
 
 
-def test_the_version_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What one Triton compiled is not taken for what another one would."""
-    launch = SOFTMAX.launch(PROBLEM, CONFIG)
-    store = Store(tmp_path)
-    store.put(resource_key(SOFTMAX.function, launch, SM_90), Resources(32, 8, 0))
-    monkeypatch.setattr(compiling, "triton_version", lambda: "3.99.0")
-    assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) is None
-
-
-def test_the_readers_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What older readers read of a binary is not taken for what today's do."""
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("triton_version", lambda: "3.99.0"), ("READERS", compiling.READERS + 1)],
+)
+def test_versions_are_part_of_the_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, other: object
+) -> None:
+    """What one Triton compiled, or older readers read, is not taken for what today's would."""
     launch, store = SOFTMAX.launch(PROBLEM, CONFIG), Store(tmp_path)
     store.put(resource_key(SOFTMAX.function, launch, SM_90), Resources(32, 8, 0))
-    monkeypatch.setattr(compiling, "READERS", compiling.READERS + 1)
+    monkeypatch.setattr(compiling, name, other)
     assert store.get(resource_key(SOFTMAX.function, launch, SM_90)) is None
 
 

@@ -92,14 +92,6 @@ def test_recordings_cover_spills_and_both_forms_of_barriers() -> None:
     assert found["sm_90_spilling.cubin"].local_bytes > 0
 
 
-def test_each_kernel_of_a_cubin_is_told_from_the_others() -> None:
-    """Two kernels of one cubin each get their own numbers."""
-    binary = RECORDED["two_kernels.cubin"]
-    sharing, stacking = (read_cubin(binary, name) for name in ("sharing", "stacking"))
-    assert (sharing.static_shared, sharing.local_bytes, sharing.barriers) == (112, 0, 3)
-    assert (stacking.static_shared, stacking.local_bytes, stacking.barriers) == (0, 256, 0)
-
-
 def test_another_kernel_is_refused_with_the_names_that_are_there() -> None:
     """A name that the cubin does not hold is refused, and the message lists those it holds."""
     with pytest.raises(BinaryError, match="no kernel 'softmax', only stacking, sharing"):

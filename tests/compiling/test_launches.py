@@ -85,13 +85,6 @@ def test_each_launch_is_compiled_once(compiles: Compiles) -> None:
     assert {request.kernel for request in compiles.asked} == {NAME}
 
 
-def test_what_a_store_has_is_not_compiled(compiles: Compiles, tmp_path: Path) -> None:
-    """A launch in the store needs no process at all."""
-    found = Compiler(tmp_path).resources(compilation(name=None))
-    assert Compiler(tmp_path).resources(compilation()) == found
-    assert not compiles.asked
-
-
 def test_what_does_not_compile_is_remembered(compiles: Compiles, tmp_path: Path) -> None:
     """A failure that lasts is kept with its place, whoever asked, until it is to be tried again."""
     compiles.outcome = Failure(Status.COMPILE_FAILED, "no luck", lasting=True)
@@ -106,6 +99,15 @@ def test_what_does_not_compile_is_remembered(compiles: Compiles, tmp_path: Path)
     assert Compiler(tmp_path, retry_failed=True).compile(pair) == [TAKEN, TAKEN]
     assert Compiler(tmp_path).resources(pair[1]) == TAKEN
     assert len(compiles.asked) == 4
+
+
+def test_what_passes_is_not_remembered(compiles: Compiles, tmp_path: Path) -> None:
+    """A failure that need not come again, such as a compiler that was killed, is tried again."""
+    compiles.outcome = Failure(Status.COMPILE_FAILED, "it was killed", lasting=False)
+    assert Compiler(tmp_path).compile([compilation()]) == [compiles.outcome]
+    compiles.outcome = TAKEN
+    assert Compiler(tmp_path).compile([compilation()]) == [TAKEN]
+    assert len(compiles.asked) == 2
 
 
 def test_progress_is_ended_whatever_happens(

@@ -36,38 +36,6 @@ from occupancy_lab.kernels import softmax_row
 
 KERNEL = softmax_row.KERNEL
 """
-COMPILING = """
-import dataclasses
-
-import triton
-import triton.language as tl
-from triton.language.core import builtin
-
-from occupancy_lab.kernel import Grid, Kernel, Pointer
-from occupancy_lab.kernels import softmax_row
-
-
-@builtin
-def compiling(_semantic=None):
-    {statement}
-
-
-@triton.jit
-def odd_kernel(output_ptr, BLOCK_SIZE: tl.constexpr):
-    compiling()
-    tl.store(output_ptr + tl.arange(0, BLOCK_SIZE), 0.0)
-
-
-KERNEL = dataclasses.replace(
-    softmax_row.KERNEL,
-    name="odd",
-    function=odd_kernel,
-    arguments=lambda problem: (Pointer(problem.dtype, 4096),),
-    constexprs=lambda problem, config: {{"BLOCK_SIZE": config.block_size}},
-)
-"""
-"""A kernel whose compiler runs a Python statement."""
-ABORT = "import os; os.write(2, b'LLVM ERROR: no register for f\\n'); os.abort()"
 ASSEMBLY = """
 import dataclasses
 
@@ -182,25 +150,10 @@ def test_a_native_abort_is_told_in_the_compilers_words(
     """Where LLVM ends the process, the error has what LLVM printed, and Triton's cache no file."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     file = write(tmp_path / "bits.py", ASSEMBLY)
-    with pytest.raises(CompileError, match="couldn't allocate output register for constraint 'f'"):
+    words = "died 3 times: error: couldn't allocate output register for constraint 'f'"
+    with pytest.raises(CompileError, match=words):
         compiler.resources(named(file, "gfx942"))
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-
-
-def test_an_abort_while_compiling_is_told(compiler: Compiler, tmp_path: Path) -> None:
-    """What was printed last, and taken with what compilers print, outlives an abort."""
-    file = write(tmp_path / "odd.py", COMPILING.format(statement=ABORT))
-    with pytest.raises(CompileError, match=r"died 3 times: LLVM ERROR: no register for f \(Abo"):
-        compiler.resources(named(file))
-
-
-def test_a_compile_that_takes_too_long_is_told(tmp_path: Path) -> None:
-    """At the time limit the error says which, and which option gives more."""
-    file = write(tmp_path / "odd.py", COMPILING.format(statement="import time; time.sleep(600)"))
-    compiler = Compiler(None, timeout=1)
-    with pytest.raises(CompileError, match=r"num_warps 4 .* longer than 1 s .*--compile-timeout"):
-        compiler.resources(named(file))
-    compiler.close()
 
 
 @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"n_regs": "many"}', "null", "[" * 9999])

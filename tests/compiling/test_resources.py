@@ -164,15 +164,6 @@ def test_spills_are_no_memory_of_the_kernel() -> None:
     assert widest_bytes(scratch, "amdgcn", store=True) is None
 
 
-def test_pipelines_grow_with_num_stages(sample: ModuleType) -> None:
-    """On sm_90 each stage beyond the first holds a row, in what Triton says it shares."""
-    for num_stages in (1, 2, 3, 4):
-        compiled = sample.compile_sample("90", 1024, 4, num_stages)
-        rows = pipeline_shared_bytes(compiled.asm["ttgir"])
-        assert rows == (num_stages - 1) * 1024 * 4
-        assert compiled.metadata.shared - rows == 16
-
-
 @pytest.mark.parametrize(("dtype", "item_bytes"), [("fp32", 4), ("fp16", 2)])
 @pytest.mark.parametrize("arch", ["80", "90", "100", "gfx942", "gfx1201"])
 def test_compiled_widths(sample: ModuleType, arch: str, dtype: str, item_bytes: int) -> None:

@@ -205,16 +205,6 @@ def test_recorded_kernels_agree_with_nvdisasm(
         assert_agrees(sample, BINARIES[name], kernel, tmp_path)
 
 
-def test_a_recorded_kernel_counts() -> None:
-    """The spilling recording moves local memory in its loop, the one of one warp does not."""
-    spilling, one_warp = (
-        issued_of(BINARIES[f"{name}.cubin"], "row_softmax")
-        for name in ("sm_90_spilling", "sm_90_one_warp")
-    )
-    assert spilling["local_traffic"] > 0
-    assert one_warp["local_traffic"] == one_warp["barrier_waits"] == 0
-
-
 @pytest.mark.parametrize("arch", ["80", "90", "100", "120"])
 def test_matrix_products_agree_with_nvdisasm(sample: ModuleType, arch: str, tmp_path: Path) -> None:
     """Matrices that go from shared memory to registers at once are shared accesses."""
