@@ -17,11 +17,7 @@ from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
-
-    from occupancy_lab.measuring.process import TimedLaunch
-from occupancy_lab.values import Measurement, Problem
 
 
 @pytest.fixture
@@ -78,24 +74,6 @@ def test_measured_sweep_uses_the_devices(launches: Launches) -> None:
     assert [row["us"] for row in rows] == [10.0] * 4
     assert {row["runs"] for row in rows} == {6}
     assert launches.devices == ("0", "1")
-
-
-def test_interrupted_sweep_prints_and_says_so(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C while measuring prints what is finished, says that it is not all, and is exit 130."""
-
-    def interrupted(
-        asked: Sequence[tuple[Problem, TimedLaunch]], **options: object
-    ) -> list[Measurement]:
-        raise UnfinishedError(dict(enumerate(launches(asked[:1], **options))))  # type: ignore[arg-type] # passed on
-
-    monkeypatch.setattr("occupancy_lab.sweeping.measured.measure_launches", interrupted)
-    asked = ("sweep", "--cols", "781", "--num-warps", "4", "--num-stages", "1,2", "--quiet")
-    done = run(*asked, "--measure", "--json")
-    assert done.returncode == 130
-    assert [row["us"] for row in values_of(done.stdout)] == [10.0, None]
-    assert done.stderr == "occupancy-lab: interrupted; what was finished is above\n"
 
 
 def test_calibrate_exports_its_launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.text.printing import print_shown
+from occupancy_lab.text.printing import print_answer, print_shown
 from occupancy_lab.tracing.records import read_records
-from occupancy_lab.tracing.trace import write_trace
+from occupancy_lab.tracing.trace import dry_trace, write_trace
 
 HOSTILE = "k\x1b[31m\x9b2J\u202e\u2028\r\n::error::x ##[stop-commands]y " + "::set-output::z " * 20
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -107,17 +107,18 @@ def check_harmless(printed: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--json"], ["--output", "page"]])
-def test_no_name_of_a_program_gives_a_command(options: list[str]) -> None:
+def test_no_name_of_a_program_gives_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     """A dry run's page is harmless, whatever a program calls its file, kernels and constexprs."""
     program = f"{HOSTILE[:40]}.py"
     Path(program).write_text(PROGRAM, encoding="utf-8")
-    asked = ["trace", "--dry-run", "--gpu", "h100", *options]
-    done = run(*asked, "--", sys.executable, program, HOSTILE)
-    page = Path("page").read_text(encoding="utf-8") if "page" in options else done.stdout
-    check_harmless(page)
-    for said in ("tuned", "cannot compile refused", "ValueError", "-c pass"):
-        assert said in page
+    found = dry_trace((sys.executable, program, HOSTILE), gpu="h100")
+    for form in ("terminal", "json", "markdown"):
+        capsys.readouterr()
+        print_answer(found, form)
+        page = capsys.readouterr().out
+        check_harmless(page)
+        for said in ("tuned", "cannot compile refused", "ValueError", "-c pass"):
+            assert said in page
 
 
 def test_no_name_in_the_records_of_a_trace_gives_a_command(

@@ -14,52 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-REFUSED = {
-    "occupancy --points x.csv --n-regs 32": "--n-regs would be ignored beside --points",
-    "occupancy --points x.csv --target h100": "--gpu would be ignored beside --points",
-    "occupancy --points x.csv --static-shared 0": "--static-shared would be ignored beside",
-    "sweep --cols 781 --devices all": "--devices would be ignored without --measure",
-    "sweep --cols 781 --runs 5": "--runs would be ignored without --measure",
-    "sweep --cols 781 --jobs 2 --scheduler tcp://x:1": "--jobs would be ignored beside --scheduler",
-    "sweep --cols 781 --csv --json": "--csv and --json contradict each other",
-    "tune --cols 781 --runs 5": "--runs would be ignored without --measure",
-    "tune --cols 781 --top 3 --json": "--top would be ignored beside --json without --measure",
-    "tune --cols 781 --gpu h100 --gpu h200": "--gpu is given 2 times, and only one of them counts",
-    "report --gpu h100 --gpu h200": "--gpu is given 2 times, and only one of them counts",
-    "explain --cols 781 --cols 782": "--cols is given 2 times, and only one of them counts",
-    "explain --cols 781 --json --format markdown": "--json and --format contradict each other",
-    "compare --cols 781 --json --format json": "--json and --format contradict each other",
-    "evaluate --kernel kernel.py": "--kernel would be ignored without --file",
-    "verify --ncu --no-ncu": "--ncu is given 2 times, and only one of them counts",
-    "sweep --cols ''": "--cols is empty; give a value, or leave it out",
-    "sweep --cols 781 --num-warps ''": "--num-warps is empty",
-    "explain --cols 781 --gpu ''": "--gpu is empty",
-    "explain --cols 781 --gpu h100 --gpu ''": "--gpu is empty",
-    "explain --cols 781 --kernel ''": "--kernel is empty",
-    "gpus ''": "names is empty",
-    "sweep --cols 781 --compile-timeout nan": "nan",
-    "sweep --cols 781 --compile-timeout inf": "inf",
-    "sweep --cols 781 --compile-timeout 0": "0",
-    "sweep --cols 781 --top 0": "--top",
-    "evaluate --max-median nan": "'nan' is not a number",
-    "evaluate --file /dev/zero": "'/dev/zero' is not a regular file",
-    "sweep --cols 781 --triton 3.6.0 --scheduler tcp://host:1": "--triton would be ignored",
-    "sweep --cols 781 --triton 3.6.0 --retry-failed": "--retry-failed would be ignored",
-}
-
-
-@pytest.mark.parametrize("command", REFUSED)
-def test_what_would_be_ignored_is_refused(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An option without effect, twice, against another or empty is refused by its name."""
-    (tmp_path / "x.csv").write_text("target,n_regs,shared,num_warps\nsm_90,32,0,8\n")
-    monkeypatch.chdir(tmp_path)
-    done = run(*(word.replace("''", "") for word in command.split()))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert REFUSED[command] in done.stderr
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
