@@ -1,10 +1,10 @@
-"""Records of the lab's kernels, compiled in the test's own process."""
+"""Records of the lab's kernels, compiled in the test's own process, each once in a run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling import Store, triton_version
+from occupancy_lab.compiling import Store, store_directory, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
 from occupancy_lab.inputs import NamedKernel, check_launch
 from occupancy_lab.occupancy.planning import plan_launch
@@ -15,20 +15,23 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
 
+SHARED = Store(store_directory())
+"""The store of this run of the tests, wherever a test has the lab's own."""
+
 
 def compile_resources(  # noqa: PLR0913 - what a compile depends on
     kernel: Kernel,
     problem: Problem,
     config: Config,
     target: Target,
-    store: Store | None = None,
+    store: Store = SHARED,
     *,
     present: bool = False,
 ) -> Resources:
     """Return what one program of *kernel* takes on *target*."""
     launch = kernel_launch(kernel, problem, config, target)
     named = {"name": kernel.name, "present": present}
-    return compile_launch(kernel.function, launch, target, store or Store(None), **named)
+    return compile_launch(kernel.function, launch, target, store, **named)
 
 
 def make_record(  # noqa: PLR0913 - what a record starts from
@@ -36,7 +39,7 @@ def make_record(  # noqa: PLR0913 - what a record starts from
     problem: Problem,
     config: Config,
     gpu: Gpu,
-    store: Store | None = None,
+    store: Store = SHARED,
     *,
     present: bool = False,
 ) -> MatrixRecord:

@@ -42,6 +42,10 @@ CONDITIONS = Conditions(
     l2="flushed",
     sm_mhz=1980,
 )
+MEASURED = Measurement(
+    "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1e-7, mostly_launch=False
+)
+"""A launch that takes 12.4 us."""
 CALIBRATION = dataclasses.replace(calibration(), date="2026-11-20")
 """Of no GPU that there is: its predictions are times, longer for more work, and no more."""
 

@@ -10,7 +10,6 @@ import pytest
 from records import make_record
 
 from occupancy_lab import kernels
-from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL
@@ -86,7 +85,7 @@ def test_a_users_kernel_takes_the_whole_road(own_kernel: Path, target: str) -> N
     problem = Problem(4096, 781)
     assert kernel.arguments(problem)[0] == Pointer("float32", problem.matrix_bytes)
     config = kernel.default_config(problem, 0)
-    record = make_record(kernel, problem, config, find_gpu(target), Store(None))
+    record = make_record(kernel, problem, config, find_gpu(target))
     assert 0 < record.resources.n_regs < 64
     assert record.resources.shared == 0
     assert record.occupancy.occupancy > 0.5

@@ -74,13 +74,12 @@ def own_kernel() -> occupancy_lab.Kernel:
     return dataclasses.replace(occupancy_lab.load_kernel("softmax"), name="own")
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_arguments_of_every_kind_are_explained(cache: bool) -> None:  # noqa: FBT001 - a parameter
+def test_arguments_of_every_kind_are_explained() -> None:
     """A Kernel, a Gpu, torch's dtype and numpy's numbers give what their names give."""
     named = occupancy_lab.explain(781, **AS_TEXT).records[0]
     found = occupancy_lab.explain(np.int64(781), **ASKED, kernel=named.kernel).records[0]
     assert found == named
-    own = occupancy_lab.explain(781, **ASKED, kernel=own_kernel(), cache=cache)
+    own = occupancy_lab.explain(781, **ASKED, kernel=own_kernel())
     assert own.records[0].resources == named.resources
     assert own.records[0].prediction == named.prediction
     assert repr(own) == "<Explanation of own on h100: 1 of 1 compile and fit>"

@@ -8,7 +8,6 @@ import pytest
 from matrices import random_matrix
 from records import make_record
 
-from occupancy_lab.compiling import Store
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernels.softmax_loop import KERNEL
 from occupancy_lab.values import Config, Problem
@@ -38,7 +37,7 @@ def test_twice_the_columns_take_twice_the_time(rows: int) -> None:
     def us(cols: int) -> float:
         problem = Problem(rows, cols)
         config = KERNEL.default_config(problem, gpu.architecture.max_shared)
-        record = make_record(KERNEL, problem, config, gpu, Store(None))
+        record = make_record(KERNEL, problem, config, gpu)
         assert record.prediction is not None
         return record.prediction.us
 

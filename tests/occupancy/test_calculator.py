@@ -67,13 +67,6 @@ def test_other_resources_count() -> None:
     assert barriers.occupancy.limiters == ("barriers",)
 
 
-def test_warps_as_launched() -> None:
-    """A program of 12 warps, 4 that compute and 8 that warp specialization adds, fits 5 times."""
-    (found,) = calculate_for("h100", n_regs=32, shared=131544 // 4, num_warps=12)
-    assert found.occupancy.limit("warps").programs == 64 // 12
-    assert found.occupancy.programs_per_multiprocessor == 5
-
-
 def test_registers_name_the_option_that_caps_them() -> None:
     """Where registers limit, the next step names maxnreg on NVIDIA and waves_per_eu on AMD."""
     found = calculate_for("h100,mi300x", n_regs=91, shared=0, num_warps=8)

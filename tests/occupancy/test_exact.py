@@ -71,27 +71,6 @@ def test_equals_a_scan_of_every_amount(resources: Resources, architecture: Archi
         assert found == scan(resources, architecture, step.resource)
 
 
-@settings(max_examples=300)
-@given(st.from_type(Resources), ARCHITECTURES)
-def test_a_cliff_is_a_cliff(resources: Resources, architecture: Architecture) -> None:
-    """At the amount a step names, programs fall; where it alone limits them, they rise."""
-    now = occupancy(resources, architecture)
-    for step in next_steps(resources, architecture):
-        field = "n_regs" if step.resource == "registers" else step.resource
-
-        def at(amount: int, field: str = field) -> int:
-            changes = {field: amount} | ({"allocated_vgprs": None} if field == "n_regs" else {})
-            return occupancy(resources.replace(**changes), architecture).programs_per_multiprocessor
-
-        if step.least_for_one_fewer is not None:
-            assert at(step.least_for_one_fewer) < now.programs_per_multiprocessor
-            if step.now < step.least_for_one_fewer:
-                assert at(step.least_for_one_fewer - 1) == now.programs_per_multiprocessor
-        if step.most_for_one_more is not None and now.limiters == (step.resource,):
-            assert at(step.most_for_one_more) > now.programs_per_multiprocessor
-            assert at(step.most_for_one_more + 1) <= now.programs_per_multiprocessor
-
-
 @pytest.mark.parametrize("name", [name for name in architectures() if name.startswith("gfx")])
 def test_an_option_leaves_as_many_registers_as_may_be(name: str) -> None:
     """Of all waves_per_eu it is the last that leaves the most registers not above the amount.

@@ -98,20 +98,6 @@ def test_code_is_what_a_row_goes_through() -> None:
     assert (loop.code_bytes, single.code_bytes) == (90 * 16, 60 * 16)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "resources"),
-    [
-        (find_gpu("sm_90"), COMPILED),
-        (find_gpu("gfx942"), COMPILED),
-        (H200, COMPILED.replace(instructions=None)),
-    ],
-    ids=["bare sm_90", "bare gfx942", "unread binary"],
-)
-def test_what_is_not_known_has_no_features(gpu: object, resources: Resources) -> None:
-    """A bare architecture, or a binary that was not read, cannot be predicted."""
-    assert launched(gpu=gpu, resources=resources) is None
-
-
 @pytest.mark.parametrize("key", sorted(devices()))
 def test_every_gpu_has_features(key: str) -> None:
     """Each GPU of the table with a clock has features, and none of them is below 0."""
