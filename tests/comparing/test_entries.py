@@ -41,20 +41,6 @@ def test_golden_versions(entries: Entries, check_golden: Callable[[str, str], No
     check_golden("versions.md", write_comparison(made).to_markdown())
 
 
-def test_a_step_down_has_its_cliff(entries: Entries) -> None:
-    """From 128 to 255 registers per thread 8 warps lose a program, and the step is after 128."""
-    text = said(
-        entries(
-            {"triton": "3.6.0", "n_regs": 128, "config": BIG},
-            {"triton": "3.9.0", "n_regs": 255, "config": BIG},
-        )
-    )
-    assert "**Triton 3.9.0** against Triton 3.6.0: 255 registers per thread against 128." in text
-    assert "step down, from 2 programs per SM, 16 of 64 warps (25%), to 1 program per SM" in text
-    assert "num_programs from 264 to 132" in text
-    assert "Up to 128 registers per thread hold 2 programs; 255 are 127 too many." in text
-
-
 def test_a_step_up_has_its_cliff(entries: Entries) -> None:
     """Where the second version takes fewer registers, the step goes up and the first is over it."""
     text = said(entries({"triton": "3.6.0", "n_regs": 33}, {"triton": "3.9.0", "n_regs": 30}))
@@ -127,13 +113,6 @@ def test_num_stages_cost_registers_on_amd_and_shared_memory_on_nvidia(entries: E
     assert "in flight in shared memory, 4096 B each: 12320 B against 32 B" in nvidia
     assert "in flight in VGPRs: 22 against 16 with num_stages 1" in amd
     assert "**num_stages 2** against num_stages 1: 22 VGPRs per thread against 16." in amd
-
-
-def test_own_choice_of_stages_is_no_dimension(entries: Entries) -> None:
-    """Stages that follow the GPU are told, but the GPUs alone set the entries apart."""
-    made = entries({"gpu": "h100"}, {"gpu": "mi300x"})
-    assert [entry.title for entry in made] == ["H100 SXM", "MI300X"]
-    assert "num_stages is 4 on H100 SXM, and 2 on MI300X" in said(made)
 
 
 def test_sgprs_are_named_as_the_limiter_where_they_are(entries: Entries) -> None:

@@ -148,16 +148,6 @@ def test_the_full_page_has_the_arithmetic(check_golden: Callable[[str, str], Non
     check_golden("launch_matmul_h200_full.md", found)
 
 
-def test_amds_words_are_amds() -> None:
-    """A page of AMD's GPUs alone has waves, VGPRs and LDS, and no word of NVIDIA's for them."""
-    page = norm("mi300x").to_markdown()
-    tables = page.replace("num_warps", "").replace("loads, stores", "")
-    assert "VGPRs" in page
-    assert "LDS" in page
-    for word in ("warp", "register", "shared memory", "shared B", " SM"):
-        assert word not in tables
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -215,12 +205,6 @@ def test_bytes_that_nobody_counted_are_not_nothing() -> None:
     assert "not known" in page
     single = dry(launched_kernels.transpose, "h100", unread, X, X, 64, 64, BLOCK=64).to_markdown()
     assert "stores of a thread" not in single
-
-
-def test_configurations_that_do_alike_are_no_best() -> None:
-    """Where several configurations keep as many warps resident, no one of them keeps most."""
-    page = tuned("h100").to_markdown()
-    assert "BLOCK 256, num_warps 4 keeps most warps resident, and 1 other as many" in page
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -229,7 +229,7 @@ WRONG = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(WRONG, WRONG, WRONG, WRONG)
 def test_wrong_arguments_are_one_sentence(x: Any, n: Any, factor: Any, block: Any) -> None:
     """Whatever the arguments are, a dry run gives records or one sentence."""

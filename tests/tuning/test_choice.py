@@ -158,14 +158,6 @@ def tuning(
     )
 
 
-def test_stages_that_are_not_seen_are_said() -> None:
-    """Where the model does not see what num_stages does, the page says that it is no ranking."""
-    said = "On mi300x predictions do not see what num_stages loads ahead"
-    assert said in tuning("mi300x").to_markdown()
-    assert "do not see" not in tuning("h200").to_markdown()
-    assert "Compiled with Triton 3.7.1." in tuning("h200").to_markdown()
-
-
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -191,9 +183,3 @@ def test_tuning_is_shown_with_five_rows() -> None:
     found = tuning("h200", us=(9.72, None))
     assert found.to_markdown() == tuning_document(found, 5).to_markdown()
     assert found.to_markdown(1) == tuning_document(found, 1).to_markdown()
-
-
-def test_amd_is_said_to_be_unconfirmed() -> None:
-    """A prediction for an AMD GPU says that no AMD GPU has confirmed it; NVIDIA's own does not."""
-    assert "no AMD GPU has confirmed them" in tuning_document(tuning("mi300x"), 5).to_markdown()
-    assert "confirmed" not in tuning_document(tuning("h200"), 5).to_markdown()

@@ -11,7 +11,6 @@ from records import make_record
 from stand_ins import UNLISTED, put_here, values_of
 
 import occupancy_lab
-from occupancy_lab.compiling import Store
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.inputs import NamedKernel
@@ -68,9 +67,7 @@ def test_stages_that_are_not_seen_are_not_ranked(launches: Launches) -> None:
 def test_the_choice_can_be_launched(launches: Launches) -> None:
     """The choice is what the record of its configuration says of programs and time."""
     best = tune(781, num_warps=WARPS, kernel="softmax").best
-    record = make_record(
-        load_kernel("softmax"), Problem(4096, 781), best.config, find_gpu("h200"), Store(None)
-    )
+    record = make_record(load_kernel("softmax"), Problem(4096, 781), best.config, find_gpu("h200"))
     assert best.num_programs == record.plan.num_programs
     assert record.prediction is not None
     assert (best.predicted_us, best.bound) == (
@@ -156,11 +153,7 @@ def test_tutorial_and_defaults_stand_beside_it(launches: Launches) -> None:
     tuning = tune(781, rows=20_000, num_warps=(2,), num_stages=(1,))
     assert set(tuning.compared) == {"tutorial", *(f"default of {name}" for name in TRIED)}
     record = make_record(
-        load_kernel("softmax"),
-        Problem(20_000, 781),
-        Config(1024, 8, 4),
-        find_gpu("h200"),
-        Store(None),
+        load_kernel("softmax"), Problem(20_000, 781), Config(1024, 8, 4), find_gpu("h200")
     )
     assert tuning.compared["tutorial"].num_programs == record.tutorial_plan.num_programs
     assert tuning.compared["default of softmax"].num_programs == record.plan.num_programs
@@ -252,9 +245,7 @@ def test_a_gpu_that_no_table_has_is_tuned_for(monkeypatch: pytest.MonkeyPatch) -
     put_here(monkeypatch, UNLISTED)
     found = tune(781, kernel="softmax", num_warps=(4, 8), num_stages=(1, 2))
     best = found.best
-    record = make_record(
-        load_kernel("softmax"), Problem(4096, 781), best.config, UNLISTED, Store(None)
-    )
+    record = make_record(load_kernel("softmax"), Problem(4096, 781), best.config, UNLISTED)
     assert record.prediction is not None
     assert best.predicted_us == pytest.approx(record.prediction.us)
     assert found.gpu == UNLISTED
