@@ -122,12 +122,7 @@ def test_killed_sweep_goes_on(store: Path) -> None:
     assert lines(store) == []
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_signalled_sweep_writes_what_there_is(
-    store: Path, tmp_path: Path, number: int, status: int
-) -> None:
+def test_signalled_sweep_writes_what_there_is(store: Path, tmp_path: Path) -> None:
     """A signal while measuring prints and exports what is finished, and the next run goes on."""
     exported = tmp_path / "rows.csv"
     command = [*SWEEP, "--export-csv", str(exported)]
@@ -138,9 +133,9 @@ def test_signalled_sweep_writes_what_there_is(
         deadline = time.monotonic() + 120
         while not lines(store) and time.monotonic() < deadline:
             time.sleep(0.02)
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         printed, complaints = process.communicate(timeout=60)
-    assert process.returncode == status
+    assert process.returncode == 143
     assert complaints.splitlines() == [
         "occupancy-lab: interrupted; what was finished is above",
         "occupancy-lab: the same command goes on from what was measured, within 24 hours",

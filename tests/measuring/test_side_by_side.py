@@ -9,7 +9,6 @@ import pytest
 from records import make_record
 from stand_ins import Launches, put_calibration, put_here, values_of
 
-from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
@@ -72,11 +71,7 @@ def test_kernel_and_tutorial_are_launched_as_their_records_say(launches: Launche
         20_000,
     )
     record = make_record(
-        load_kernel("softmax"),
-        Problem(20_000, 781),
-        Config(1024, 8, 4),
-        find_gpu("h200"),
-        Store(None),
+        load_kernel("softmax"), Problem(20_000, 781), Config(1024, 8, 4), find_gpu("h200")
     )
     assert (tutorial.kernel, tutorial.config) == ("softmax", record.config)
     assert tutorial.num_programs == record.tutorial_plan.num_programs
@@ -88,9 +83,7 @@ def test_predictions_are_of_what_is_launched(launches: Launches) -> None:
     How far off it is, and what it rests on, is said beside the time.
     """
     found = measure_side_by_side(781, num_warps=4, num_stages=1)
-    record = make_record(
-        load_kernel("softmax"), PROBLEM, Config(1024, 4, 1), find_gpu("h200"), Store(None)
-    )
+    record = make_record(load_kernel("softmax"), PROBLEM, Config(1024, 4, 1), find_gpu("h200"))
     assert found.row("kernel").prediction == record.prediction is not None
     assert found.row("tutorial").prediction is not None
     assert found.row("copy").prediction is None

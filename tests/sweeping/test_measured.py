@@ -74,17 +74,6 @@ def test_conditions_are_columns(launches: Launches) -> None:
     assert launches.devices == (None,)
 
 
-@pytest.mark.parametrize(
-    ("asked", "names"), [(None, (None,)), ("all", ("0", "1")), ("1", ("1",)), ([1, 0], ("1", "0"))]
-)
-def test_devices_are_those_asked_for(
-    launches: Launches, asked: str | list[int] | None, names: tuple[str | None, ...]
-) -> None:
-    """The first GPU measures, or all of them, or those that are listed."""
-    sweep(781, **GRID, measure=True, devices=asked)
-    assert launches.devices == names
-
-
 def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     """The screen sets measured beside predicted times, with how far off these are."""
     launches.times = lambda launch: 20.0 if launch.num_programs > 1000 else None

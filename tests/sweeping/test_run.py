@@ -64,42 +64,6 @@ def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     }
 
 
-def test_export_without_a_directory_is_said_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An export that has no directory to be in is an error before anything is compiled."""
-    monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
-    with pytest.raises(InputError, match="no directory"):
-        run_sweep(**NOTHING | {"export_csv": str(tmp_path / "none" / "rows.csv")}, **GRID)
-
-
-@pytest.mark.parametrize(
-    "paths",
-    [
-        {"export_csv": "rows", "export_json": "rows"},
-        {"export_json": "rows", "export_markdown": "./rows"},
-        {"export_csv": "plots/heatmap-h100.svg", "plot": "plots"},
-        {"export_csv": "mine.py", "kernel": "mine.py"},
-    ],
-)
-def test_files_over_each_other_are_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: dict[str, str]
-) -> None:
-    """Nothing is compiled where one file of a sweep would be written over another."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "plots").mkdir()
-    monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
-    with pytest.raises(InputError, match="both name"):
-        run_sweep(**NOTHING | paths, **GRID)
-
-
-def test_pictures_that_cannot_be_written_are_said(tmp_path: Path) -> None:
-    """A place where no picture can be written is one clear error."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
-        run_sweep(**NOTHING | {"plot": str(tmp_path / "file" / "plots")}, **GRID)
-
-
 def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What predictions of the GPU at hand rest on names it, and its curves are drawn."""
     put_here(monkeypatch, UNLISTED)
@@ -118,12 +82,19 @@ def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         ({"sort": "-nonsense"}, "--sort"),
         ({"top": 0}, "--top is 0"),
         ({"plot": "/dev/null/plots"}, "cannot be written"),
+        ({"export_csv": "none/rows.csv"}, "no directory"),
+        ({"export_csv": "rows", "export_json": "rows"}, "both name"),
+        ({"export_json": "rows", "export_markdown": "./rows"}, "both name"),
+        ({"export_csv": "plots/heatmap-h100.svg", "plot": "plots"}, "both name"),
+        ({"export_csv": "mine.py", "kernel": "mine.py"}, "both name"),
     ],
 )
-def test_what_is_asked_of_the_rows_is_checked_before_any_work(
-    option: dict[str, object], word: str, monkeypatch: pytest.MonkeyPatch
+def test_what_is_asked_is_checked_before_any_work(
+    option: dict[str, object], word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A condition, an order or a place that will not do is an error before anything is compiled."""
+    """A condition, an order or a file that will not do is an error before anything is compiled."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plots").mkdir()
     monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
     with pytest.raises(InputError, match=word):
         run_sweep(**NOTHING | option, **GRID)
