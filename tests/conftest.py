@@ -12,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from shared_compilers import SharedCompilers
 
 # Other tests run beside each, so that how long a draw takes says nothing about it.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -105,6 +107,8 @@ SLOW = (
     "tests/workers/test_signals.py",
 )
 """How the ids begin of tests that take a second or more, compile, or start a program."""
+OWN_COMPILERS = ("tests/compiling/", "tests/workers/")
+"""How the ids begin of tests of the processes themselves, which share none."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -129,6 +133,25 @@ def pytest_configure(config: pytest.Config) -> None:
             patch.delenv(name)
     patch.setenv("HOME", str(home))
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(home / "store"))
+
+
+@pytest.fixture(scope="session")
+def shared_compilers() -> Iterator[SharedCompilers]:
+    """The compiling processes that tests leave to each other."""
+    from shared_compilers import SharedCompilers
+
+    with pytest.MonkeyPatch.context() as patch:
+        shared = SharedCompilers(patch)
+        yield shared
+        shared.end()
+
+
+@pytest.fixture(autouse=True)
+def _share_compilers(request: pytest.FixtureRequest, shared_compilers: SharedCompilers) -> None:
+    """Have the compiling processes of a test be those of tests before it."""
+    shared_compilers.shared = not request.node.nodeid.startswith(OWN_COMPILERS)
+    if not shared_compilers.shared:
+        shared_compilers.end()
 
 
 def _why_no_gpu() -> str | None:

@@ -1,0 +1,75 @@
+"""Compiling processes that one test is done with compile for the next: a start takes seconds."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.workers.child import Child
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import pytest
+
+COMPILER = "occupancy_lab.compiling.process"
+MOST = 3
+"""Processes that wait for a test at a time: the one that waited longest makes room for another."""
+UNHEARD = {"OCCUPANCY_LAB_CACHE_DIR", "PYTEST_CURRENT_TEST", "COLUMNS", "NO_COLOR"}
+"""Variables on which no compile depends."""
+
+
+class SharedCompilers:
+    """Starts and ends compiling processes in a Child's place, unless a test is about these."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.shared = False
+        self._waiting: list[tuple[Hashable, Any]] = []
+        self._made: dict[int, Hashable] = {}
+        self._choosing = threading.Lock()
+        start, close = Child._start, Child.close
+        patch.setattr(Child, "_start", lambda child: self._find(child) or self._note(child, start))
+        patch.setattr(Child, "close", lambda child: (self._keep(child), close(child))[1])
+
+    def _find(self, child: Child) -> Any:
+        """Give *child* a process that waits and was made as its own would be."""
+        conditions = _conditions(child)
+        with self._choosing:
+            for place, (made, process) in enumerate(self._waiting):
+                if self.shared and made == conditions and process._process.poll() is None:
+                    del self._waiting[place]
+                    process._tail = b""
+                    self._made[process.pid] = made
+                    child._process = process
+                    return process
+        return None
+
+    def _note(self, child: Child, start: Any) -> Any:
+        conditions, process = _conditions(child), start(child)
+        self._made[process.pid] = conditions
+        return process
+
+    def _keep(self, child: Child) -> None:
+        """Let the process of *child* wait for another test if it is at rest."""
+        if self.shared and child._server == COMPILER and child._asking.acquire(blocking=False):
+            process, child._process = child._process, None
+            child._asking.release()
+            if process is not None:
+                self._waiting.append((self._made.pop(process.pid), process))
+                self.end(but=MOST)
+
+    def end(self, *, but: int = 0) -> None:
+        """End the processes that wait, *but* so many."""
+        while len(self._waiting) > but:
+            _, process = self._waiting.pop(0)
+            process.end(died=False)
+
+
+def _conditions(child: Child) -> Hashable:
+    """Return what a process of *child* would be started with."""
+    heard = {name: value for name, value in os.environ.items() if name not in UNHEARD}
+    variables = frozenset((heard | dict(child._environment)).items())
+    return child._server, child._python, Path.cwd(), tempfile.gettempdir(), variables
