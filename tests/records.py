@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling import Store, store_directory, triton_version
+from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
 from occupancy_lab.inputs import NamedKernel, check_launch
 from occupancy_lab.occupancy.planning import plan_launch
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.values import Config, LaunchPlan, Problem, Resources, Target
 
-SHARED = Store(store_directory())
-"""The store of this run of the tests, wherever a test has the lab's own."""
+
+def shared_store() -> Store:
+    """Return the store of this run of the tests, wherever a test has the lab's own."""
+    return Store(Path.home() / "store")
 
 
 def compile_resources(  # noqa: PLR0913 - what a compile depends on
@@ -24,14 +27,14 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
     problem: Problem,
     config: Config,
     target: Target,
-    store: Store = SHARED,
+    store: Store | None = None,
     *,
     present: bool = False,
 ) -> Resources:
     """Return what one program of *kernel* takes on *target*."""
     launch = kernel_launch(kernel, problem, config, target)
     named = {"name": kernel.name, "present": present}
-    return compile_launch(kernel.function, launch, target, store, **named)
+    return compile_launch(kernel.function, launch, target, store or shared_store(), **named)
 
 
 def make_record(  # noqa: PLR0913 - what a record starts from
@@ -39,7 +42,7 @@ def make_record(  # noqa: PLR0913 - what a record starts from
     problem: Problem,
     config: Config,
     gpu: Gpu,
-    store: Store = SHARED,
+    store: Store | None = None,
     *,
     present: bool = False,
 ) -> MatrixRecord:
