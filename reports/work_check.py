@@ -1,4 +1,4 @@
-"""Tries without a GPU what record_work.py needs: its kernels, its catalogue, how ncu is read."""
+"""Tries without a GPU what record_work.py needs: its kernels and its catalogue."""
 
 from __future__ import annotations
 
@@ -12,24 +12,11 @@ import torch
 import work_capture
 import work_kernels
 import work_launches
-import work_ncu
 
 from occupancy_lab.compiling import Store, compile_launch
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of
-
-PRINTED = """==PROF== Connected to process 7 (/usr/bin/python3.12)
-==PROF== Profiling "add_kernel" - 0: 0%....50%....100% - 9 passes
-==PROF== Disconnected from process 7
-"ID","Process ID","Process Name","Kernel Name","Block Size","Grid Size","CC","dram__bytes_read.sum"
-"","","","","","","","byte"
-"0","7","python3.12","add_kernel","(128, 1, 1)","(16,384, 1, 1)","9.0","67,108,864"
-"1","7","python3.12","add_kernel","(128, 1, 1)","(32, 2, 1)","9.0","1,024.5"
-"2","7","python3.12","foreign","(128, 1, 1)","(3, 1, 1)","9.0","5"
-"3","7","python3.12","mul_kernel","(128, 1, 1)","(3, 1, 1)","9.0","n/a"
-"""
-"""What Nsight Compute prints: numbers may have commas."""
 
 
 def own_launches() -> list[tuple[Any, Any]]:
@@ -69,49 +56,15 @@ def compile_own() -> list[str]:
     return wrong
 
 
-def read_ncu() -> list[str]:
-    """Return in words what of a page of Nsight Compute is misread."""
-    order = [
-        {"id": name, "kernel": kernel, "programs": programs}
-        for name, kernel, programs in (
-            *(("a", "add_kernel", 16384), ("lost", "add_kernel", 5)),
-            *(("b", "add_kernel", 64), ("c", "mul_kernel", 3)),
-        )
-    ]
-    expected = {
-        "a": {"dram__bytes_read.sum": 67108864},
-        "b": {"dram__bytes_read.sum": 1024.5},
-        "c": {},
-    }
-    found = work_ncu.matched(order, work_ncu.read_counts(PRINTED))
-    return [] if found == expected else [f"counts are read as {found}"]
-
-
-def read_arguments() -> list[str]:
-    """Return in words what of a launch's arguments is told wrongly."""
-    given = (torch.zeros(4, 6)[:, 1:], 3, True, 0.5, None, (torch.zeros(2), 1))
-    tuple_ = {"tuple": [work_capture.told(torch.zeros(2)), 1]}
-    first = {
-        "pointer": "float32",
-        "storage_bytes": 96,
-        "aligned": False,
-        "shape": [4, 5],
-        "strides": [6, 1],
-    }
-    found = [work_capture.told(one) for one in given]
-    return [] if found == [first, 3, True, 0.5, None, tuple_] else [f"told {found}"]
-
-
 def check(tutorials: Path) -> int:
     """Print what is wrong, and return 1 where anything is."""
-    wrong = read_ncu() + read_arguments()
+    wrong = compile_own()
     names = [(group, name) for group, made in work_launches.GROUPS.items() for name, _ in made()]
     print(f"{len(names)} trials of {len(work_launches.GROUPS)} groups")
     wrong += [f"{one} is there twice" for one in {one for one in names if names.count(one) > 1}]
     for number in ("01", "02", "03", "04", "05", "06", "07", "08", "09", "11"):
         if len(list(tutorials.glob(f"{number}-*.py"))) != 1:
             wrong.append(f"{tutorials} has no tutorial {number}")
-    wrong += compile_own()
     command = [sys.executable, str(Path(work_kernels.__file__))]
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - this Python

@@ -358,7 +358,7 @@ def operations(*names: str) -> Callable[[], Trials]:
         "rand": lambda x: x * torch.rand_like(x),
         "layer_norm": lambda x: functional.layer_norm(functional.silu(x) * x, x.shape[-1:]),
         "cross_entropy": lambda x: functional.cross_entropy(
-            x.float(), torch.arange(len(x), device=x.device)
+            x.float(), torch.arange(len(x), device=x.device) % x.shape[-1]
         ),
         "index": lambda x: x[torch.arange(len(x) - 1, -1, -1, device=x.device)] * 2,
         "sort": lambda x: x[:, :256].sort(-1).values,
@@ -586,7 +586,7 @@ GROUPS: dict[str, Callable[[], Any]] = {
     "fla: kda": fla("chunk_kda", heads=(64,)),
     "fla: attention": fla("parallel_attn", "parallel_forgetting_attn", heads=(64,)),
     "triton: 9, fp8": persistent(torch.float8_e4m3fn),
-    "fla: gsa": fla("chunk_gsa", "fused_recurrent_hgrn", heads=(64,)),
+    "fla: gsa": fla("chunk_gsa", heads=(64,)),
     "fla: rwkv": fla("chunk_rwkv7", heads=(64,)),
     "inductor: transformer 512": transformer(512, SINGLE, 300),
     "triton: 8, 10": grouped,

@@ -1,0 +1,261 @@
+"""Makes the committed recording of public launches from what record_work.py wrote.
+
+`python reports/keep_work.py FOLDER...` merges recordings of one GPU into reports/data:
+
+    work-h100.csv               a row for each launch: what it is, times, Nsight Compute's counters
+    work-h100-launches.jsonl.xz its arguments, and values of small integer tensors
+    work-h100-KIND.tar.xz       the texts of each binary: ttir, ttgir, cubin
+    work-h100-lines.csv.xz      of sampled launches each instruction: executed, stalled, sectors
+
+Launches and texts are those of the recordings that have texts; times of the same launch are put
+together. Reading what was sampled takes NVIDIA's package `ncu-report`. recorded_work.py reads the
+files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import csv
+import io
+import json
+import lzma
+import re
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elftools.elf.elffile import ELFFile
+from record_work import COLUMNS, REPORT
+from work_capture import columns_of_times
+from work_ncu import CORE, SHARES, matched, read_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+DATA = Path(__file__).parent / "data"
+KINDS = ("ttir", "ttgir", "cubin")
+FOLDERS = {
+    "tutorials": b"/triton/python//tutorials",
+    "reports": b"/occupancy/reports",
+    "inductor": b"/tmp/torchinductor/inductor",
+}
+"""What the folders of kernels are called in the texts; the length must stay in a binary."""
+LEFT_OUT = ("file", "line", "source", "arguments")
+"""Columns that the file of launches has in full."""
+STALLS = "smsp__pcsamp_warps_issue_stalled_"
+LINE_COLUMNS = {
+    "executed": "inst_executed",
+    "threads": "thread_inst_executed_true",
+    "samples": "smsp__pcsamp_sample_count",
+    "tag_requests": "memory_l1_tag_requests_global",
+    "sectors": "memory_l2_theoretical_sectors_global",
+    "sectors_ideal": "memory_l2_theoretical_sectors_global_ideal",
+    "wavefronts": "memory_l1_wavefronts_shared",
+    "wavefronts_ideal": "memory_l1_wavefronts_shared_ideal",
+}
+"""What is kept of each instruction, with Nsight Compute's name of it."""
+
+
+def members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a tar file, and of those in it."""
+    with tarfile.open(path) as tar:
+        for member in tar:
+            if (file := tar.extractfile(member)) is None:
+                continue
+            if member.name.endswith(".tar.xz"):
+                with tarfile.open(fileobj=io.BytesIO(lzma.decompress(file.read()))) as inner:
+                    for one in inner:
+                        if (content := inner.extractfile(one)) is not None:
+                            yield one.name, content.read()
+            else:
+                yield member.name, file.read()
+
+
+def lines_of(content: bytes) -> list[dict[str, Any]]:
+    """Return the whole lines of JSON."""
+    found = []
+    for line in content.decode(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+class Recordings:
+    """What several recordings have."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        """Read *folders*."""
+        self.launches: dict[str, dict[str, Any]] = {}
+        self.texts: dict[str, bytes] = {}
+        self.times: dict[str, dict[str, list[float]]] = {}
+        self.more: dict[str, dict[str, Any]] = {}
+        self.counts: dict[str, dict[str, Any]] = {}
+        self.reports: list[tuple[bytes, list[str]]] = []
+        for folder in folders:
+            self._read(folder)
+
+    def _read(self, folder: Path) -> None:
+        raw = dict(members(folder / "raw.tar.xz"))
+        for path in folder.glob("launches.jsonl.xz"):
+            for line in lines_of(lzma.decompress(path.read_bytes())):
+                line.pop("times")
+                self.launches.setdefault(line["id"], line)
+        for path in folder.glob("texts-*.tar"):
+            self.texts |= dict(members(path))
+        for name, content in raw.items():
+            worker, _, file = name.partition("/")
+            if file == "times.jsonl":
+                self._times(lines_of(content))
+            elif file == "order.jsonl" and worker.startswith("ncu-"):
+                order = lines_of(content)
+                printed = raw.get(f"{worker}/printed.txt", b"").decode(errors="replace")
+                self.counts |= matched(order, read_counts(printed))
+                if (report := folder / f"{REPORT}.xz").exists() and worker == "ncu-lines":
+                    ids = [one["id"] for one in order]
+                    self.reports.append((lzma.decompress(report.read_bytes()), ids))
+
+    def _times(self, lines: list[dict[str, Any]]) -> None:
+        empty = next((line for line in lines if line["id"] == "empty"), None)
+        for line in lines:
+            pool = self.times.setdefault(line["id"], {"cold": [], "warm": []})
+            for name in pool:
+                pool[name] += line[name]
+            self.more[line["id"]] = {"sm_mhz": line.get("sm_mhz")}
+            if empty is not None:
+                of_none = columns_of_times({name: empty[name] for name in ("cold", "warm")})
+                self.more[line["id"]] |= {f"empty_{x}": of_none[x] for x in ("cold_us", "warm_us")}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each launch, by package and kernel."""
+        found = []
+        for one in sorted(self.launches.values(), key=_order):
+            row = {**one, "grid": " x ".join(map(str, one["grid"]))}
+            if one["id"] in self.times:
+                times = self.times[one["id"]]
+                row |= columns_of_times(times) | self.more[one["id"]]
+                row["repetitions"] = len(times["cold"])
+            found.append(row | self.counts.get(one["id"], {}))
+        return found
+
+
+def _order(launch: dict[str, Any]) -> tuple[str, ...]:
+    return launch["package"], launch["kernel"], launch["binary"], launch["id"]
+
+
+def shortened(name: str, content: bytes) -> bytes:
+    """Return a text without the folders of one machine, and a cubin without its copy of the PTX."""
+    if name.endswith(".cubin"):
+        section = ELFFile(io.BytesIO(content)).get_section_by_name(".nv_debug_ptx_txt")
+        if section is not None:
+            start, size = section["sh_offset"], section["sh_size"]
+            content = content[:start] + bytes(size) + content[start + size :]
+    for folder, other in FOLDERS.items():
+        for found in set(re.findall(rb"/[\w./-]+/" + folder.encode() + rb"(?=[/\"\0])", content)):
+            if len(found) == len(other):
+                content = content.replace(found, other)
+    return content
+
+
+def archive(texts: dict[str, bytes]) -> bytes:
+    """Return a compressed tar file of *texts*."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, content in texts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return lzma.compress(buffer.getvalue(), preset=9)
+
+
+def instructions(report: Path, ids: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield each instruction of the launches of a report of Nsight Compute."""
+    import ncu_report
+
+    found = ncu_report.load_report(str(report)).range_by_idx(0)
+    for key, place in zip(ids, range(found.num_actions()), strict=True):
+        action = found.action_by_idx(place)
+        columns: dict[int, dict[str, Any]] = collections.defaultdict(dict)
+        stalls = [
+            name
+            for name in action.metric_names()
+            if name.startswith(STALLS) and not name.endswith("_not_issued")
+        ]
+        wanted = LINE_COLUMNS | {name.removeprefix(STALLS): name for name in stalls}
+        for column, name in wanted.items():
+            if (metric := action.metric_by_name(name)) is None:
+                continue
+            places = metric.correlation_ids()
+            for one in range(metric.num_instances()):
+                if value := metric.as_uint64(one):
+                    columns[places.as_uint64(one)][column] = value
+        first = min(columns)
+        for address in sorted(columns):
+            row = columns[address]
+            waits = [f"{name}={row[name]}" for name in wanted if name in row]
+            yield {
+                "id": key,
+                "offset": address - first,
+                "sass": " ".join(action.sass_by_pc(address).split()),
+                **row,
+                "stalls": " ".join(one for one in waits if one.split("=")[0] not in LINE_COLUMNS),
+            }
+
+
+def table(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> bytes:
+    """Return *rows* as CSV."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, [*columns], lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue().encode()
+
+
+def keep(folders: list[Path], output: Path, gpu: str) -> None:
+    """Write the files."""
+    recordings = Recordings(folders)
+    rows = recordings.rows()
+    counted = {name for one in recordings.counts.values() for name in one}
+    columns = [name for name in COLUMNS if name not in LEFT_OUT]
+    columns += [name for name in (*CORE, *SHARES) if name in counted]
+    (output / f"work-{gpu}.csv").write_bytes(table(rows, columns))
+    launches = [
+        {
+            "id": one["id"],
+            "entry": one["entry"],
+            "file": re.sub(r".*/(?=(tutorials|reports|inductor)/)", "", one["file"] or ""),
+            **{name: one[name] for name in ("line", "constexprs", "signature")},
+            **{name: one[name] for name in ("arguments", "storages", "values")},
+        }
+        for one in rows
+    ]
+    content = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in launches)
+    (output / f"work-{gpu}-launches.jsonl.xz").write_bytes(lzma.compress(content.encode()))
+    binaries = dict.fromkeys(one["binary"] for one in rows)
+    for kind in KINDS:
+        names = [f"{one}.{kind}" for one in binaries]
+        texts = {name: shortened(name, recordings.texts[name]) for name in names}
+        (output / f"work-{gpu}-{kind}.tar.xz").write_bytes(archive(texts))
+    sampled: list[dict[str, Any]] = []
+    for content_of_report, ids in recordings.reports:
+        path = output / REPORT
+        path.write_bytes(content_of_report)
+        sampled += instructions(path, ids)
+        path.unlink()
+    lines = table(sampled, ("id", "offset", "sass", *LINE_COLUMNS, "stalls"))
+    (output / f"work-{gpu}-lines.csv.xz").write_bytes(lzma.compress(lines, preset=9))
+
+
+def main() -> None:
+    """Make the files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--output", type=Path, default=DATA)
+    parser.add_argument("--gpu", default="h100")
+    chosen = parser.parse_args()
+    keep(chosen.folders, chosen.output, chosen.gpu)
+
+
+if __name__ == "__main__":
+    main()

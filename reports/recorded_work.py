@@ -1,0 +1,188 @@
+"""Reads the recording of public launches on a GPU that keep_work.py made of record_work.py's.
+
+Each launch has its arguments, the texts of its binary, its times, and what Nsight Compute counted
+of it where that was recorded; of sampled launches each instruction too.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import lzma
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.launch import Descriptor, Dtype, Plain, Pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DATA = Path(__file__).parent / "data"
+NAMES = MappingProxyType(
+    {
+        "instructions": "smsp__inst_executed.sum",
+        "thread_instructions": "smsp__thread_inst_executed.sum",
+        "tensor_instructions": "sm__inst_executed_pipe_tensor.sum",
+        "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+        "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+        "l2_read_sectors": "lts__t_sectors_op_read.sum",
+        "l2_write_sectors": "lts__t_sectors_op_write.sum",
+        "dram_read_bytes": "dram__bytes_read.sum",
+        "dram_written_bytes": "dram__bytes_write.sum",
+        "ncu_ns": "gpu__time_duration.sum",
+    }
+)
+"""Nsight Compute's names of the counters that are asked for most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction of a sampled launch, with what all warps of it did."""
+
+    offset: int
+    """Bytes from the start of the function."""
+    sass: str
+    executed: int
+    """Times that warps executed it."""
+    threads: int
+    """The same of threads whose predicate was true."""
+    samples: int
+    """Samples of warps that stood at it, stalled or not."""
+    stalls: Mapping[str, int]
+    """The samples by reason."""
+    sectors: int
+    """Sectors of 32 bytes that its accesses to global memory ask for."""
+    sectors_ideal: int
+    """The least that they could be."""
+    wavefronts: int
+    """Passes that its accesses to shared memory take."""
+    wavefronts_ideal: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLaunch:
+    """A launch that was made on the GPU."""
+
+    gpu: str
+    id: str
+    use: str
+    """tuning, held out or fresh: what it may be used for, by its kernel's name."""
+    kernel: str
+    package: str
+    group: str
+    trial: str
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Plain]
+    """All parameters in order, constexprs too."""
+    constexprs: tuple[str, ...]
+    values: Mapping[str, tuple[int, ...]]
+    """What was in integer tensors of few elements, flat."""
+    storages: Mapping[str, tuple[int, int]]
+    """Of each tensor which of the launch's storages it lies in, and how many bytes from its start;
+    a parameter that is a tuple has its last tensor's."""
+    binary: str
+    row: Mapping[str, str]
+    """The row of the table, as text; "" is not known."""
+
+    def number(self, column: str) -> float | None:
+        """Return a number of the table by its column or by a name of NAMES, None if not known."""
+        text = self.row.get(NAMES.get(column, column), "")
+        return float(text) if text else None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it has Nsight Compute's counters."""
+        return self.number("instructions") is not None
+
+    @property
+    def ttir(self) -> str:
+        """Triton's first text."""
+        return _texts(self.gpu, "ttir")[self.binary].decode()
+
+    @property
+    def ttgir(self) -> str:
+        """Triton's text with layouts."""
+        return _texts(self.gpu, "ttgir")[self.binary].decode()
+
+    @property
+    def cubin(self) -> bytes:
+        """The binary; zeros stand in it for the copy of its PTX."""
+        return _texts(self.gpu, "cubin")[self.binary]
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Each instruction in order where the launch was sampled, else nothing."""
+        return _sampled(self.gpu).get(self.id, ())
+
+
+def _plain(value: Any) -> Plain:
+    if isinstance(value, dict):
+        if "pointer" in value:
+            return Pointer(value["pointer"], value["storage_bytes"], value["aligned"])
+        if "descriptor" in value:
+            base: Any = _plain(value["descriptor"])
+            sides = (tuple(value[name]) for name in ("shape", "strides", "block_shape"))
+            return Descriptor(base, *sides, padding=value["padding"])
+        if "tuple" in value:
+            members: Any = tuple(map(_plain, value["tuple"]))
+            return members  # type: ignore[no-any-return]
+        return Dtype(value["dtype"])
+    plain: Plain = value
+    return plain
+
+
+@functools.cache
+def recorded_launches(gpu: str = "h100") -> tuple[RecordedLaunch, ...]:
+    """Return all launches of a recording, in the order of the table."""
+    with (DATA / f"work-{gpu}.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with lzma.open(DATA / f"work-{gpu}-launches.jsonl.xz", "rt", encoding="utf-8") as file:
+        further = {one["id"]: one for one in map(json.loads, file)}
+    return tuple(_launch(gpu, row, further[row["id"]]) for row in rows)
+
+
+def _launch(gpu: str, row: dict[str, str], further: dict[str, Any]) -> RecordedLaunch:
+    return RecordedLaunch(
+        gpu=gpu,
+        **{name: row[name] for name in ("id", "use", "kernel", "package", "group", "trial")},
+        grid=tuple(map(int, row["grid"].split(" x "))),
+        arguments={name: _plain(value) for name, value in further["arguments"].items()},
+        constexprs=tuple(further["constexprs"]),
+        values={name: tuple(map(int, value)) for name, value in further["values"].items()},
+        storages={name: (place, start) for name, (place, start) in further["storages"].items()},
+        binary=row["binary"],
+        row=row,
+    )
+
+
+@functools.cache
+def _texts(gpu: str, kind: str) -> dict[str, bytes]:
+    found = {}
+    with tarfile.open(DATA / f"work-{gpu}-{kind}.tar.xz") as tar:
+        for member in tar:
+            if (file := tar.extractfile(member)) is not None:
+                found[member.name.partition(".")[0]] = file.read()
+    return found
+
+
+@functools.cache
+def _sampled(gpu: str) -> dict[str, tuple[Instruction, ...]]:
+    found: dict[str, list[Instruction]] = {}
+    content = lzma.decompress((DATA / f"work-{gpu}-lines.csv.xz").read_bytes()).decode()
+    for row in csv.DictReader(io.StringIO(content)):
+        numbers = ("offset", "executed", "threads", "samples", "sectors", "sectors_ideal")
+        stalls = (one.split("=") for one in row["stalls"].split())
+        found.setdefault(row["id"], []).append(
+            Instruction(
+                sass=row["sass"],
+                stalls={name: int(count) for name, count in stalls},
+                **{name: int(row[name] or 0) for name in numbers},
+                **{name: int(row[name] or 0) for name in ("wavefronts", "wavefronts_ideal")},
+            )
+        )
+    return {key: tuple(some) for key, some in found.items()}
