@@ -538,7 +538,7 @@ def _pointer(value: Any) -> Pointer:
     """Return what a launch sees of a tensor."""
     name = dtype_name(value.dtype)
     base = getattr(value, "base", value)  # a tensor that triton.reinterpret wraps
-    if hasattr(base, "untyped_storage"):
+    if hasattr(base, "is_meta"):  # others' storage has no size for Triton either
         storage = int(base.untyped_storage().nbytes())
         if type(base).__name__ == "FakeTensor" or base.is_meta:
             return Pointer(
@@ -565,6 +565,8 @@ def launch_of(
         return launch
     if callable(grid):
         grid = _called(grid, bind(function, arguments, keywords))
+    if isinstance(grid, tuple | list):
+        grid = grid[:MOST_DIMENSIONS]  # Triton heeds no more
     return Launch(launch.arguments, launch.keywords, checked_grid(grid))
 
 

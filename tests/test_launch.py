@@ -344,7 +344,6 @@ def test_an_unknown_option_is_refused(name: str) -> None:
     [
         ((0,), "dimension 0 of the grid is '0'; give a whole number from 1 to 2147483647"),
         ((1, 65536), "dimension 1 of the grid is '65536'; give a whole number from 1 to 65535"),
-        ((1, 1, 1, 1), "a grid has 1 to 3 dimensions, and this one has 4"),
         ((), "a grid has 1 to 3 dimensions, and this one has 0"),
         (("x",), "dimension 0 of the grid is 'x'"),
         ((2.5,), "dimension 0 of the grid is '2.5'"),
@@ -364,3 +363,6 @@ def test_a_grid_is_worked_out_as_tritons() -> None:
     assert launch.grid == (5, 3)
     assert launch.num_programs == 15
     assert checked_grid(7) == (7,)
+    assert launch_of(plain_kernel, (1, 2), {}, (2, 3, 4, 5)).grid == (2, 3, 4)
+    with pytest.raises(InputError, match="a grid has 1 to 3 dimensions, and this one has 4"):
+        checked_grid((2, 3, 4, 5))

@@ -211,6 +211,25 @@ class _Idle:
         return event or made()
 
 
+def _idle(name: str) -> type[_Idle]:
+    """Return a class that has the methods of a class of torch.cuda, which subclasses may call."""
+    import torch
+
+    names = {one for one in dir(getattr(torch.cuda, name, None)) if not one.startswith("_")}
+    return type(name, (_Idle,), {one: _answer() for one in names - {*dir(_Idle)}})
+
+
+class _Products(_Idle):
+    """A library of NVIDIA's as Triton's tutorials call it: nobody knows what it multiplies."""
+
+    def __getattr__(self, name: str) -> Any:
+        from occupancy_lab.compiling.gpu_tensors import forget
+
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *arguments: forget(arguments)
+
+
 def _answer(value: Any = None) -> Callable[..., Any]:
     """Return a function of its own, as torch tells functions apart, that answers *value*."""
     return lambda *_, **__: value
@@ -230,7 +249,7 @@ IDLE = (
         "_lazy_init",
         "_lazy_call",
     ),
-    *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_stream"),
+    *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_stream"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats"),
     *("set_per_process_memory_fraction", "_set_stream_by_id", "_sleep", "check_error"),
 )
@@ -247,11 +266,9 @@ CLASSES = (
 """Classes of torch.cuda whose objects do nothing."""
 
 
-def _torch_cuda(device: Device) -> dict[str, Any]:
-    """Return what stands in torch.cuda."""
-    import torch
-
-    classes = {name: type(name, (_Idle,), {}) for name in CLASSES}
+def _torch_cuda(device: Device, generator: Any) -> dict[str, Any]:
+    """Return what stands in torch.cuda, whose random numbers *generator* draws."""
+    classes = {name: _idle(name) for name in CLASSES}
     memory = device.memory_bytes or 0
     return {
         **_answers(IDLE),
@@ -268,8 +285,9 @@ def _torch_cuda(device: Device) -> dict[str, Any]:
         "get_device_name": _answer(device.title),
         "get_device_capability": _answer(device.capability),
         "get_device_properties": _answer(device.torch_properties()),
-        "get_rng_state": lambda *_: torch.get_rng_state(),
-        "default_generators": (torch.default_generator,),
+        "get_rng_state": lambda *_: generator.get_state(),
+        "set_rng_state": lambda state, *_: generator.set_state(state),
+        "default_generators": (generator,),
         "graph_pool_handle": _answer((0, 0)),
         "make_graphed_callables": lambda callables, *_, **__: callables,
     }
@@ -322,6 +340,7 @@ def offline_torch(
 
     import torch
     import triton
+    from triton._C.libtriton import nvidia
 
     from occupancy_lab.compiling.gpu_tensors import gpu_tensors
 
@@ -336,15 +355,15 @@ def offline_torch(
     driver = triton.runtime.driver
     before = driver._active  # noqa: SLF001 - as in offline
     backend = device.target.backend
-    pinned = _Pinned()
+    pinned, generators = _Pinned(), _generators()
     stand_ins: dict[Any, dict[str, Any]] = {
-        torch.cuda: _torch_cuda(device),
+        torch.cuda: _torch_cuda(device, generators("cuda")),
         torch.cuda.nvtx: _answers(("range_push", "range_pop", "mark")),
         torch.version: {
             name: (getattr(torch.version, name) or usual) if name == backend else None
             for name, usual in VERSIONS.items()
         },
-        torch: {"Generator": _answer_with(torch.Generator), **pinned.makers},
+        torch: {"Generator": generators, **pinned.makers},
         torch.Tensor: pinned.methods,
         torch.testing: {"assert_close": _answer()},
         triton.testing: {
@@ -369,6 +388,7 @@ def offline_torch(
             **_answers(("synchronize", "set_device_index", "empty_cache", "set_stream")),
         },
         torch.backends.cuda: {"is_built": _answer(value=True)},
+        nvidia.cublas: {"CublasLt": _Products},
     }
     with contextlib.ExitStack() as stack:
         for place, names in stand_ins.items():
@@ -380,14 +400,42 @@ def offline_torch(
         yield
 
 
-def _answer_with(generator: Any) -> Any:
-    """Return a class whose objects are torch's generators of the CPU, whatever device is asked."""
+def _generators() -> Any:
+    """Return a class whose objects are torch's generators, those of a GPU with a state like its."""
+    import torch
 
-    class Generator(generator):  # type: ignore[misc] # only known at run time
-        """A generator of random numbers."""
+    class Generator(torch.Generator):
+        """A generator of random numbers of the CPU, whatever device is asked."""
 
-        def __new__(cls, device: Any = None) -> Any:
-            del device
-            return super().__new__(cls)
+        of_gpu: bool
+        offset: int
+
+        def __new__(cls, device: Any = "cpu") -> Any:
+            made: Any = super().__new__(cls)
+            made.of_gpu, made.offset = torch.device(device).type != "cpu", 0
+            return made
+
+        @property
+        def device(self) -> Any:  # type: ignore[override] # torch's own is an attribute
+            return torch.device("cuda", 0) if self.of_gpu else super().device
+
+        def get_offset(self) -> int:
+            return self.offset
+
+        def set_offset(self, offset: int) -> Any:
+            self.offset = offset
+            return self
+
+        def get_state(self) -> torch.Tensor:
+            if not self.of_gpu:
+                return super().get_state()
+            numbers = [self.initial_seed() % (1 << 63), self.offset]
+            return torch.tensor(numbers, dtype=torch.int64, device="cpu").view(torch.uint8)
+
+        def set_state(self, state: torch.Tensor) -> Any:
+            if not self.of_gpu:
+                return super().set_state(state)
+            seed, self.offset = state.cpu().view(torch.int64).tolist()
+            return self.manual_seed(seed)
 
     return Generator

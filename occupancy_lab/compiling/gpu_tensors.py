@@ -152,7 +152,8 @@ def forget(argument: Any) -> None:
     tensor = getattr(
         argument, "base", argument
     )  # of a descriptor, or what triton.reinterpret wraps
-    if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+    storage = getattr(tensor, "untyped_storage", lambda: None)()  # libraries have tensors too
+    if isinstance(storage, torch.UntypedStorage) and storage.device.type == "cuda":
         _know(tensor, None, assumed=False)
 
 
@@ -411,7 +412,17 @@ def _done(
     if device == "meta":
         kept.pop("generator", None)
     moved_args, moved_kwargs = tree_map(moved, (args, kept))
-    return _Done(op(*moved_args, **moved_kwargs), made)
+    done = op._overloadpacket if _has_numbers(op, args) else op
+    return _Done(done(*moved_args, **moved_kwargs), made)
+
+
+def _has_numbers(op: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether numbers are among *args* where *op* takes tensors, as torch passes them on."""
+    kinds = (str(argument.type) for argument in op._schema.arguments)
+    return any(
+        kind == "Tensor" and isinstance(one, int | float | complex)
+        for kind, one in zip(kinds, args, strict=False)
+    )
 
 
 def _shaped(
@@ -480,8 +491,18 @@ def _attention(query: Any, key: Any, value: Any, *others: Any, **kwargs: Any) ->
 def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iterator[None]:
     """Have torch make tensors on "cuda" in the block without a GPU, as GpuTensors does."""
     import warnings
+    from unittest import mock
 
     kernels = GpuTensors(assumptions, unseen)
+    overload: Any = torch._ops.OpOverload
+    redispatch = overload.redispatch
+
+    def redispatch_here(op: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the kernel of a copy that serves each device, which would look for CUDA's own."""
+        if op is _aten.copy_.default and keys.has(_key.CompositeExplicitAutograd):
+            return kernels.call(op, *args, **kwargs)
+        return redispatch(op, keys, *args, **kwargs)
+
     library: Any = torch.library.Library
     named, others = library("aten", "IMPL"), library("_", "IMPL")
     try:
@@ -491,7 +512,7 @@ def gpu_tensors(assumptions: Assumptions, unseen: Callable[[str], None]) -> Iter
             for key in ("CUDA", "AutogradCUDA"):
                 named.impl("scaled_dot_product_attention", _attention, key, allow_override=True)
             others.fallback(kernels.call, "CUDA")
-        with gpu_presence():
+        with gpu_presence(), mock.patch.object(overload, "redispatch", redispatch_here):
             yield
     finally:
         named._destroy()

@@ -106,6 +106,7 @@ def _configurations(
         names = [
             name for name in tuner.fn.arg_names if name not in set_by_it and name not in constants
         ]
+        names += tuner.inductor_meta.get("extra_launcher_args", ())  # the grid that a user gave
         given = {**constants, **set_by_it, **dict(zip(names, args, strict=False))}
         grid = heuristics.GridExpr.from_meta(tuner.inductor_meta, config).eval_slow(given)
         keywords = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}

@@ -36,6 +36,8 @@ begin({device!r}, {store!r}, {folder!r}, {given!r})
 """Comes before what a process of multiprocessing is to run."""
 STARTS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
 """How that begins."""
+LISTS_GPUS = {"cuda": "nvidia-smi", "hip": "rocm-smi"}
+"""The program that lists GPUs, from whose exit status programs learn whose they are."""
 _process = contextlib.ExitStack()
 """What lasts as long as a spawned process."""
 
@@ -63,6 +65,8 @@ def recording_all(
 
     def start_named(process: Any, command: Any, *args: Any, **keywords: Any) -> None:
         words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
+        if words == [LISTS_GPUS[device.target.backend]]:
+            command = ["echo", device.title]
         if Path(os.fsdecode(words[0])).name.startswith("python"):
             said = shortened(shlex.join(map(os.fsdecode, words)))
             recorder.note_fault(f"{said} was started as a program of its own, which is not run dry")

@@ -571,7 +571,7 @@ def run_source(
     with Script(str(path), find_gpu(gpu), None, arguments=(), **asked) as script:  # type: ignore[arg-type]
         assert script.stopped is None, script.stopped
         launches = [
-            (one.bound.launch.grid, one.bound.constexprs and one.bound.arguments["BLOCK"])
+            (one.bound.launch.grid, one.bound.constexprs and one.bound.arguments.get("BLOCK"))
             for one in script.launches
         ]
     return script, launches
@@ -616,13 +616,15 @@ for one in (op, triton_op, of_cuda, host):
     one.register_fake(torch.empty_like)
     one(x)
 torch.ops.dry_old.op(x)
+torch.compile(lambda x: triton_op(x) + 1)(x)
 """
 
 
 def test_launches_inside_operations_of_libraries_are_seen(tmp_path: Path) -> None:
     """A registered operation's own kernel is run, and one that has none for a GPU is named."""
     script, launches = run_source(tmp_path, OPERATIONS)
-    assert [block for _, block in launches] == [16, 32, 64, 128]
+    assert [block for _, block in launches][:4] == [16, 32, 64, 128]
+    assert (1, 1, 1) in [grid for grid, _ in launches[4:]]  # where torch.compile calls one
     assert script.missing == ("dry::host",)
 
 
@@ -685,10 +687,27 @@ def annotated(graph: torch.cuda.CUDAGraph | None, stream: torch.cuda.Stream | No
 
 
 class Graph(torch.cuda.CUDAGraph):
-    pass
+    def replay(self):
+        super().replay()
 
 
 graph, stream = Graph(), torch.cuda.Stream()
+generator = torch.cuda.default_generators[0]
+seed, offset = generator.get_state().view(torch.int64).tolist()
+generator.set_state(torch.tensor([seed + 1, offset + 4]).view(torch.uint8))
+assert (generator.initial_seed(), generator.get_offset()) == (seed + 1, offset + 4)
+drawing = torch.Generator("cuda").manual_seed(5)
+assert drawing.device.type == "cuda" and torch.Generator().device.type == "cpu"
+assert torch.randn(4, device="cuda", generator=drawing).shape == (4,)
+
+import subprocess
+
+assert subprocess.run(["nvidia-smi"], capture_output=True, text=True).stdout == "H100 SXM\\n"
+from triton._C.libtriton import nvidia
+
+product = torch.ones(2, 2, device="cuda", dtype=torch.int32)
+nvidia.cublas.CublasLt(torch.empty(9, device="cuda")).matmul(product, product, product)
+assert product.tolist() == [[16, 16]] * 2
 assert isinstance(graph, torch.cuda.CUDAGraph) and torch.cuda.device(0).idx == 0
 assert torch._C._cuda_getCurrentRawStream(0) == 0 and torch.cuda.mem_get_info()[1] > 2**30
 properties = torch.cuda.get_device_properties(0)
@@ -733,13 +752,29 @@ torch.addmm(total[0], half[0], half[0], out_dtype=torch.float32, out=total[0])
 added = torch.baddbmm(total, half, half, out_dtype=torch.float32, beta=2)
 assert (added.dtype, added[:, 0, 0].tolist()) == (torch.float32, [26, 10])
 assert torch.mm(half[0], half[0], out_dtype=torch.float32).dtype == torch.float32
+few = torch.tensor([9, 6], device="cuda", dtype=torch.uint8)
+assert ((few & 12) | 1).tolist() == [9, 5] and (few & 3).dtype == torch.uint8
+assert torch.where(few > 6, few, 1).tolist() == [9, 1]
+any_device = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
+torch.ops.aten.copy_.default.redispatch(any_device, few, torch.tensor([1, 2]))
+assert few.tolist() == [1, 2]
+
+
+class Own:
+    def __init__(self, tensor):
+        self.tensor, self.dtype = tensor, tensor.dtype
+        self.data_ptr, self.untyped_storage = tensor.data_ptr, tensor.untyped_storage
+
+
+add[(3, 1, 1, 1)](few, few, Own(few), 2, BLOCK=64)
+assert few.tolist() == [16, 16]
 """
 
 
 def test_programs_use_torch_as_on_a_gpu(tmp_path: Path) -> None:
     """Streams, graphs, autocast, GradScaler, optimizers, DataLoaders and FakeTensorMode work."""
     _, launches = run_source(tmp_path, ALIVE)
-    assert launches == [((1,), 16), ((2,), 32)]
+    assert launches == [((1,), 16), ((2,), 32), ((3, 1, 1), 64)]
 
 
 COMPILED = """
