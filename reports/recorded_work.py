@@ -64,7 +64,7 @@ class Instruction:
     wavefronts_ideal: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RecordedLaunch:
     """A launch that was made on the GPU."""
 

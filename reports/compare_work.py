@@ -1,0 +1,186 @@
+"""Compares what the lab counts of recorded launches with what Nsight Compute counted of them.
+
+`python reports/compare_work.py` prints how many launches are within 1 and 5 %, by what is counted,
+and each that is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recorded_work import RecordedLaunch, recorded_launches
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy import occupancy
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import Amount, total
+from occupancy_lab.work.memory import memory
+from occupancy_lab.work.ttir import read_ttir
+from occupancy_lab.work.walk import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from occupancy_lab.work.counts import Access, Counts
+
+WARP_GROUP = 4
+"""Warps that execute one HGMMA together (PTX ISA, wgmma)."""
+PRODUCT = re.compile(r"(?:HG|IG|QG)MMA\.(\d+)x(\d+)x(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A number of a launch, as the lab counts it and as it was counted."""
+
+    quantity: str
+    launch: RecordedLaunch
+    ours: Amount
+    counted: float
+    unknown: bool
+    """Whether a value that steers the launch is not known."""
+
+    @property
+    def error(self) -> float | None:
+        """How far off it is, as a share of what was counted; None where ours is no number."""
+        ours = self.ours.exact
+        if ours is None:
+            return None
+        return abs(ours - self.counted) / self.counted if self.counted else float(ours != 0)
+
+    def within(self, share: float) -> bool:
+        """Tell whether ours is a number that is no further off than *share*."""
+        return self.error is not None and self.error <= share
+
+
+def resident(launch: RecordedLaunch) -> int | None:
+    """Return how many of its programs the GPU holds at once."""
+    gpu = find_gpu(launch.gpu)
+    n_regs, warps, shared, ctas = (
+        int(launch.row[name]) for name in ("n_regs", "num_warps", "shared", "num_ctas")
+    )
+    if ctas > 1 or gpu.multiprocessors is None:
+        return None
+    fits = occupancy(Resources(n_regs, warps, shared), gpu.architecture)
+    return fits.programs_per_multiprocessor * gpu.multiprocessors
+
+
+@functools.cache
+def counts_of(launch: RecordedLaunch) -> Counts:
+    """Return what the lab counts of a launch."""
+    return count(
+        read_ttir(launch.ttir),
+        launch.arguments,
+        launch.grid,
+        values=launch.values,
+        resident=resident(launch),
+    )
+
+
+def _sectors(accesses: Iterable[Access], operation: str) -> Amount:
+    return total(one.sectors for one in accesses if one.operation == operation)
+
+
+def tensor_flops(launch: RecordedLaunch) -> int | None:
+    """Return the FLOPs of the tensor instructions that a sampled launch executed.
+
+    None where it was not sampled, and where it executed others than of warp groups.
+    """
+    flops = 0
+    for one in launch.instructions:
+        if shape := PRODUCT.search(one.sass):
+            m, n, k = map(int, shape.groups())
+            flops += 2 * m * n * k * one.executed // WARP_GROUP
+        elif re.search(r"\b(HMMA|IMMA|QMMA|DMMA)\.", one.sass):
+            return None
+    return flops if launch.instructions else None
+
+
+def compared(launch: RecordedLaunch) -> Iterator[Compared]:
+    """Yield what was counted of a launch beside what the lab counts."""
+    counts, gpu = counts_of(launch), find_gpu(launch.gpu)
+    unknown = bool(counts.unknowns or counts.not_counted)
+    ours = {
+        "load_sectors": _sectors(counts.accesses, "load"),
+        "store_sectors": _sectors(counts.accesses, "store"),
+    }
+    if int(launch.row["tensor_bytes"]) > (gpu.l2_bytes or 0):
+        found = memory(counts, gpu, resident(launch))
+        ours |= {
+            name: amount
+            for name, amount in (
+                ("dram_read_bytes", found.dram_read_bytes),
+                ("dram_written_bytes", found.dram_written_bytes),
+            )
+            if amount is not None
+        }
+    for name, amount in ours.items():
+        if (number := launch.number(name)) is not None:
+            yield Compared(name, launch, amount, number, unknown)
+    if (flops := tensor_flops(launch)) is not None:
+        yield Compared("dot_flops", launch, total(counts.dot_flops.values()), flops, unknown)
+
+
+@functools.cache
+def comparisons(gpu: str = "h100") -> tuple[Compared, ...]:
+    """Return all comparisons of a recording."""
+    launches = [one for one in recorded_launches(gpu) if one.is_counted or one.instructions]
+    return tuple(found for one in launches for found in compared(one))
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How near the lab comes to what was counted."""
+
+    known: int
+    """Launches that no unknown value steers."""
+    within_1: float
+    """The share of them that are within 1 %."""
+    within_5: float
+    unknown: int
+    """The other launches."""
+
+
+def reached(quantity: str, gpu: str = "h100") -> Reached:
+    """Return how near the lab comes to a quantity of the recorded launches."""
+    some = [one for one in comparisons(gpu) if one.quantity == quantity]
+    known = [one for one in some if not one.unknown]
+    shares = (
+        sum(one.within(share) for one in known) / len(known) if known else 0.0
+        for share in (0.01, 0.05)
+    )
+    return Reached(len(known), *shares, len(some) - len(known))
+
+
+def main() -> None:
+    """Print the table, and each launch that is further off than 1 %."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", default="h100")
+    gpu = parser.parse_args().gpu
+    misses = collections.defaultdict(list)
+    for one in comparisons(gpu):
+        if not one.within(0.01):
+            misses[one.quantity].append(one)
+    print(
+        "| quantity | launches | within 1 % | within 5 % | with unknowns |\n|---|--:|--:|--:|--:|"
+    )
+    for quantity in dict.fromkeys(one.quantity for one in comparisons(gpu)):
+        now = reached(quantity, gpu)
+        shares = f"{now.within_1:.0%} | {now.within_5:.0%}"
+        print(f"| {quantity} | {now.known} | {shares} | {now.unknown} |")
+    for quantity, some in misses.items():
+        print(f"\n{quantity}: ours, counted, ours / counted, kernel, id, trial")
+        for one in some:
+            ours = one.ours.exact
+            text = f"{one.ours.low} to {one.ours.high}" if ours is None else str(ours)
+            ratio = f"{ours / one.counted:.3f}" if ours is not None and one.counted else "-"
+            of_launch = f"{one.launch.kernel}, {one.launch.id}, {one.launch.trial}"
+            print(f"{text}, {one.counted:.0f}, {ratio}, {of_launch}{' ?' if one.unknown else ''}")
+
+
+if __name__ == "__main__":
+    main()
