@@ -310,6 +310,8 @@ _REDUCTIONS = {
     "arith.minsi": (np.min, np.minimum.accumulate),
     "arith.andi": (np.bitwise_and.reduce, np.bitwise_and.accumulate),
     "arith.ori": (np.bitwise_or.reduce, np.bitwise_or.accumulate),
+    "arith.xori": (np.bitwise_xor.reduce, np.bitwise_xor.accumulate),
+    "arith.muli": (np.prod, np.cumprod),
 }
 
 

@@ -67,7 +67,7 @@ class Type:
         return DTYPES.get(self.element, "int1" if self.element == "i1" else self.element)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Value:
     """What an operation makes, or a block or a function takes."""
 
@@ -81,7 +81,7 @@ class Value:
     """The block whose argument it is."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Block:
     """Operations in a row, with arguments."""
 
@@ -91,7 +91,7 @@ class Block:
     region: Region | None = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Region:
     """The blocks of an operation's body."""
 
@@ -99,7 +99,7 @@ class Region:
     operation: Operation | None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Operation:
     """One operation: `results = name operands attributes : types`."""
 

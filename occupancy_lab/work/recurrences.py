@@ -33,28 +33,35 @@ MOST_TURNS = 512
 """Iterations that are followed one by one."""
 
 
-def solve(  # noqa: PLR0913, PLR0917
-    walk: Any,
-    carried: Sequence[Value],
-    todo: list[Value],
-    inits: Mapping[Value, Made],
-    loop: Any,
-    turn: Callable[[], list[Made]],
-    single: Callable[[int], list[Made]] | None,
-) -> dict[Value, Made]:
-    """Set what each of *todo* is in each iteration, and return what they are after the loop.
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A loop: what it carries, and how to walk it."""
 
-    *turn* walks the body for all iterations at once, *single* for one of them.
+    carried: Sequence[Value]
+    inits: Mapping[Value, Made]
+    axis: int
+    size: int
+    trips: Number
+    turn: Callable[[], list[Made]]
+    """Walks the body for all iterations at once, and returns what it hands to the next."""
+    single: Callable[[int], tuple[list[Made], Mask]]
+    """Walks one iteration, and returns that and who does it."""
+
+
+def solve(walk: Any, turns: Turns) -> tuple[dict[Value, Made], list[Value]]:
+    """Set what a loop carries in each iteration, and return what that is after the loop.
+
+    The second part is what could not be found.
     """
     after: dict[Value, Made] = {}
-    todo = list(todo)
+    todo = [one for one in turns.carried if one in walk.needed]
     while todo:
         for one in todo:
-            walk.env[one] = _placeholder(one, inits[one])
-        made = dict(zip(carried, turn(), strict=False))
+            walk.env[one] = _placeholder(one, turns.inits[one])
+        made = dict(zip(turns.carried, turns.turn(), strict=False))
         found = {}
         for one in todo:
-            solution = _solved(walk, one, inits[one], made[one], todo, loop)
+            solution = _solved(walk, one, made[one], todo, turns)
             if solution is not None:
                 found[one] = solution
         if not found:
@@ -62,15 +69,19 @@ def solve(  # noqa: PLR0913, PLR0917
         for one, (during, then) in found.items():
             walk.env[one], after[one] = during, then
             todo.remove(one)
-    if todo:
-        after.update(_one_by_one(walk, carried, todo, inits, loop, turn, single))
-    return after
+    if not todo:
+        return after, []
+    followed = _followed(walk, todo, turns)
+    if followed is None:
+        return after, todo
+    return after | followed, []
 
 
 def _placeholder(value: Value, init: Made) -> Made:
     parts: list[Known] = []
     for place, one in enumerate(numbers_of(init)):
-        hidden = tiles.hidden(_Carried(value, place), [])
+        key = _Carried(value, place)
+        hidden = tiles.hidden(key, [key])
         parts.append(
             Mask(hidden=hidden, shape=one.shape)
             if isinstance(one, Mask)
@@ -88,18 +99,20 @@ def _carried_in(source: Source, todo: Sequence[Value]) -> bool:
     return any(isinstance(key, _Carried) and key.value in todo for key in keys)
 
 
-def _solved(  # noqa: PLR0913, PLR0917
-    walk: Any, value: Value, init: Made, made: Made, todo: Sequence[Value], loop: Any
+def _solved(
+    walk: Any, value: Value, made: Made, todo: Sequence[Value], turns: Turns
 ) -> tuple[Made, Made] | None:
+    init = turns.inits[value]
+    numbers = (Number, Mask)
     if type(init) is not type(made) and not (
-        isinstance(init, Number | Mask) and isinstance(made, Number | Mask)
+        isinstance(init, numbers) and isinstance(made, numbers)
     ):
         return None
     if isinstance(init, Pointer) and isinstance(made, Pointer) and init.tensor != made.tensor:
         return None
     pairs = []
     for place, (start, end) in enumerate(zip(numbers_of(init), numbers_of(made), strict=True)):
-        pair = _part(walk, _Carried(value, place), start, end, todo, loop)
+        pair = _part(walk, _Carried(value, place), start, end, todo, turns)
         if pair is None:
             return None
         pairs.append(pair)
@@ -110,62 +123,62 @@ def _solved(  # noqa: PLR0913, PLR0917
 
 
 def _part(  # noqa: PLR0913, PLR0917
-    walk: Any, key: _Carried, start: Known, end: Known, todo: Sequence[Value], loop: Any
+    walk: Any, key: _Carried, start: Known, end: Known, todo: Sequence[Value], turns: Turns
 ) -> tuple[Known, Known] | None:
     mine = [one for one in end.hidden if one.source.key == key]
     others = tuple(one for one in end.hidden if one.source.key != key)
     if any(_carried_in(one.source, todo) for one in others):
         return None
     if not mine:
-        return _replaced(walk, start, end, loop)
+        return _replaced(walk, start, end, turns)
     if isinstance(end, Mask) or isinstance(start, Mask):
         same = isinstance(end, Mask) and not end.outer and not end.tiles and not others
         return (start, start) if same else None
     if [one.scale for one in mine] != [1] or mine[0].dims:
         return None
-    return _summed(walk, start, replace(end, hidden=others), loop)
+    return _summed(walk, start, replace(end, hidden=others), turns)
 
 
-def _summed(walk: Any, start: Number, step: Number, loop: Any) -> tuple[Known, Known] | None:
+def _summed(walk: Any, start: Number, step: Number, turns: Turns) -> tuple[Known, Known] | None:
     """Return what grows by *step* in each iteration."""
     shape = start.shape
-    turns = tiles.of_outer(walk.axis_array(loop.axis, loop.size))
+    index = tiles.of_outer(walk.axis_array(turns.axis, turns.size))
     arrays = [one.array for one in step.outer] + [
         one.index for one in step.tiles if one.index is not None
     ]
     if step.hidden:
-        hidden = tiles.hidden((start, step, "sum"), [], [step], [loop.axis])
+        hidden = tiles.hidden((start, step, "sum"), [], [step], [turns.axis])
         unknown = Number(hidden=hidden, shape=shape)
         return tiles.add(start, unknown, shape), tiles.add(start, unknown, shape)
-    if all(one.shape[loop.axis] == 1 for one in arrays):
-        during = tiles.multiplied(step, turns, shape, walk.dimensions)
-        whole = tiles.multiplied(step, loop.trips, shape, walk.dimensions)
+    if all(one.shape[turns.axis] == 1 for one in arrays):
+        during = tiles.multiplied(step, index, shape, walk.dimensions)
+        whole = tiles.multiplied(step, turns.trips, shape, walk.dimensions)
         return tiles.add(start, during, shape), tiles.add(start, whole, shape)
     if step.tiles:
         return None
     steps = tiles.total(step, walk.dimensions)
-    if steps.shape[loop.axis] == 1:
-        steps = np.repeat(steps, loop.size, loop.axis)
-    turn = walk.axis_array(loop.axis, loop.size)
-    trips = tiles.total(loop.trips, walk.dimensions)
+    if steps.shape[turns.axis] == 1:
+        steps = np.repeat(steps, turns.size, turns.axis)
+    turn = walk.axis_array(turns.axis, turns.size)
+    trips = tiles.total(turns.trips, walk.dimensions)
     tiles.fits(steps, trips)
     steps = np.where(turn < trips, steps, 0)
-    sums = np.cumsum(steps, axis=loop.axis)
-    last = sums.take([loop.size - 1], axis=loop.axis)
+    sums = np.cumsum(steps, axis=turns.axis)
+    last = sums.take([turns.size - 1], axis=turns.axis)
     return (
         tiles.add(start, tiles.of_outer(sums - steps), shape),
         tiles.add(start, tiles.of_outer(last), shape),
     )
 
 
-def _replaced(walk: Any, start: Known, end: Known, loop: Any) -> tuple[Known, Known] | None:
+def _replaced(walk: Any, start: Known, end: Known, turns: Turns) -> tuple[Known, Known] | None:
     """Return what is *end* of the iteration before, and *start* in the first."""
-    trips = tiles.total(loop.trips, walk.dimensions)
-    turns = walk.axis_array(loop.axis, loop.size)
-    before = _taken(end, loop.axis, np.maximum(turns - 1, 0), "before")
-    last = _taken(end, loop.axis, np.clip(trips - 1, 0, loop.size - 1), "last")
+    trips = tiles.total(turns.trips, walk.dimensions)
+    index = walk.axis_array(turns.axis, turns.size)
+    before = _taken(end, turns.axis, np.maximum(index - 1, 0), "before")
+    last = _taken(end, turns.axis, np.clip(trips - 1, 0, turns.size - 1), "last")
     key = (start, end)
-    first = tiles.mask_outer(turns == 0)
+    first = tiles.mask_outer(index == 0)
     never = tiles.mask_outer(trips <= 0)
     choose = walk.evaluator.chosen
     return choose(first, start, before, (key, 0)), choose(never, start, last, (key, 1))
@@ -212,71 +225,41 @@ def _taken(value: Known, axis: int, place: Any, when: str) -> Known:
     )
 
 
-def _one_by_one(  # noqa: PLR0913, PLR0917
-    walk: Any,
-    carried: Sequence[Value],
-    todo: Sequence[Value],
-    inits: Mapping[Value, Made],
-    loop: Any,
-    turn: Callable[[], list[Made]],
-    single: Callable[[int], list[Made]] | None,
-) -> dict[Value, Made]:
-    """Follow what a loop carries iteration by iteration; unknown where that takes too long."""
-    del turn
-    scalar = all(
-        isinstance(inits[one], Number | Mask) and not inits[one].tiles and not inits[one].hidden  # type: ignore[union-attr]
-        for one in todo
-    )
-    found = None
-    if scalar and single is not None and loop.size <= MOST_TURNS:
-        found = _followed(walk, carried, todo, inits, loop, single)
-    if found is not None:
-        return found
-    after: dict[Value, Made] = {}
-    for one in todo:
-        roots = [tiles.Root("what a loop carries", None)]
-        walk.env[one] = walk.blurred(one, roots, [loop.axis], inits[one])
-        after[one] = walk.env[one]
-    return after
+def _followed(walk: Any, todo: Sequence[Value], turns: Turns) -> dict[Value, Made] | None:
+    """Follow what a loop carries iteration by iteration; None where that takes too long.
 
-
-def _followed(  # noqa: PLR0913, PLR0917
-    walk: Any,
-    carried: Sequence[Value],
-    todo: Sequence[Value],
-    inits: Mapping[Value, Made],
-    loop: Any,
-    single: Callable[[int], list[Made]],
-) -> dict[Value, Made] | None:
-    solved = {one: walk.env[one] for one in carried if one in walk.needed and one not in todo}
-    state: dict[Value, Any] = {one: inits[one] for one in todo}
+    Tiles are not followed, nor what becomes unknown on the way.
+    """
+    state: dict[Value, Any] = {one: turns.inits[one] for one in todo}
+    solved = {one: walk.env[one] for one in turns.carried if one in walk.needed and one not in todo}
     history: dict[Value, list[Any]] = {one: [] for one in todo}
-    saved, walk.sizes[loop.axis] = walk.sizes[loop.axis], 1
-    for place in range(loop.size):
+    for place in range(turns.size):
+        if place == MOST_TURNS or not all(map(_is_scalar, state.values())):
+            return None
         at = np.full((1,) * walk.dimensions, place)
-        for one, value in solved.items():
-            walk.env[one] = taken(value, loop.axis, at)
+        walk.env |= {one: taken(value, turns.axis, at) for one, value in solved.items()}
         for one in todo:
             known = tiles.as_number(state[one], (), walk.dimensions)
             history[one].append(tiles.total(known, walk.dimensions))
             walk.env[one] = state[one]
-        made: dict[Value, Any] = dict(zip(carried, single(place), strict=False))
-        going = tiles.compared("sgt", loop.trips, tiles.number(place), (), walk.dimensions)
+        handed, going = turns.single(place)
+        if going.hidden:
+            return None
+        made: dict[Value, Any] = dict(zip(turns.carried, handed, strict=False))
         for one in todo:
-            if not isinstance(made[one], Number | Mask) or made[one].tiles or made[one].hidden:
-                walk.sizes[loop.axis] = saved
-                return None
             state[one] = walk.evaluator.chosen(going, made[one], state[one], (one, place))
-    walk.sizes[loop.axis] = saved
-    for one, value in solved.items():
-        walk.env[one] = value
+    walk.env |= solved
     for one in todo:
         shape = np.broadcast_shapes(*(each.shape for each in history[one]))
-        if int(np.prod(shape)) * loop.size > tiles.MOST_CELLS:
+        if int(np.prod(shape)) * turns.size > tiles.MOST_CELLS:
             raise TooLargeError
-        stacked = np.concatenate([np.broadcast_to(x, shape) for x in history[one]], loop.axis)
-        whole = tiles.of_outer(stacked)
-        walk.env[one] = (
-            tiles.as_mask(whole, (), walk.dimensions) if isinstance(inits[one], Mask) else whole
+        whole = tiles.of_outer(
+            np.concatenate([np.broadcast_to(x, shape) for x in history[one]], turns.axis)
         )
+        is_mask = isinstance(turns.inits[one], Mask)
+        walk.env[one] = tiles.as_mask(whole, (), walk.dimensions) if is_mask else whole
     return dict(state)
+
+
+def _is_scalar(value: Made) -> bool:
+    return isinstance(value, Number | Mask) and not value.tiles and not value.hidden

@@ -46,7 +46,8 @@ class Source:
     """An unknown value: what makes it, and the values that nobody knows from which it is made."""
 
     key: object
-    roots: frozenset[Root]
+    roots: frozenset[Any]
+    """Each a Root, or while a loop is looked at, what it carries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +200,7 @@ def of_table(table: Any, index: Any, shape: tuple[int, ...]) -> Number:
 
 
 def hidden(
-    key: object, roots: Iterable[Root], values: Iterable[Known] = (), axes: Iterable[int] = ()
+    key: object, roots: Iterable[Any], values: Iterable[Known] = (), axes: Iterable[int] = ()
 ) -> tuple[Hidden, ...]:
     """Return an unknown number that *key* makes of *values*, which may differ where they do."""
     values = list(values)

@@ -308,13 +308,13 @@ class _Calls:
             called = self._functions.get(match[1].strip('"')) if match else None
             if called is None or called.name in inside or len(inside) > DEEPEST // 2:
                 continue
-            copied = self._copied(called.body, operation, {})
+            copied = self._copied(called.body, operation, operation.location, {})
             if copied is not None:
                 operation.regions = [copied]
                 self.expand(copied, (*inside, called.name))
 
     def _copied(
-        self, region: Region, owner: Operation, values: dict[Value, Value]
+        self, region: Region, owner: Operation, caller: str, values: dict[Value, Value]
     ) -> Region | None:
         copy = Region([], owner)
         for block in region.blocks:
@@ -333,12 +333,12 @@ class _Calls:
                     results=[],
                     regions=[],
                     block=made,
-                    location=f"callsite({operation.location} at {owner.location})",
+                    location=f"callsite({operation.location} at {caller})",
                 )
                 other.results = [replace(one, operation=other) for one in operation.results]
                 values.update(zip(operation.results, other.results, strict=True))
                 for inner in operation.regions:
-                    copied = self._copied(inner, other, values)
+                    copied = self._copied(inner, other, caller, values)
                     if copied is None:
                         return None
                     other.regions.append(copied)

@@ -7,16 +7,15 @@ together, as far as an address, a mask, a loop or a branch depends on them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import flops, tiles
-from occupancy_lab.work.accesses import Reach, Touch, measure, scaled
+from occupancy_lab.work import flops, loops, tiles
+from occupancy_lab.work.accesses import Reach, Touch, measure
 from occupancy_lab.work.accesses import count as count_cells
 from occupancy_lab.work.counts import (
-    NOTHING,
     Access,
     Amount,
     Branch,
@@ -24,11 +23,11 @@ from occupancy_lab.work.counts import (
     Loop,
     Unknown,
 )
-from occupancy_lab.work.evaluate import Block, Evaluator, Made, Pointer, numbers_of, with_numbers
+from occupancy_lab.work.evaluate import Block, Evaluator, Made, Pointer, numbers_of
 from occupancy_lab.work.footprint import distinct, footprints
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import needed_values
-from occupancy_lab.work.tiles import Known, Mask, Number, TooLargeError
+from occupancy_lab.work.tiles import Mask, Number, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +60,7 @@ def count(  # noqa: PLR0913 - what a launch is
     """
     whole = (*grid, 1, 1, 1)[:GRID_AXES]
     try:
-        walk = _Walk(module, arguments, (whole[0], whole[1], whole[2]), values or {}, assume or {})
+        walk = Walk(module, arguments, (whole[0], whole[1], whole[2]), values or {}, assume or {})
         return walk.counts(resident)
     except (WorkError, TooLargeError):
         return Counts(math.prod(whole), 0, not_counted={module.kernel.name: 1})
@@ -71,16 +70,9 @@ class WorkError(Exception):
     """A kernel does what nobody knows how to follow."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """A loop that is walked: its axis, its iterations, and what of them each program does."""
+class Walk:
+    """Walks a kernel, and notes what it does."""
 
-    axis: int
-    size: int
-    trips: Number
-
-
-class _Walk:
     def __init__(
         self,
         module: Module,
@@ -92,7 +84,8 @@ class _Walk:
         self.module, self.grid = module, grid
         kernel = module.kernel
         self.dimensions = GRID_AXES + _depth(kernel.body)
-        self.sizes = [*grid, *[1] * (self.dimensions - GRID_AXES)]
+        sizes = [*grid, *[1] * (self.dimensions - GRID_AXES)]
+        self.whole = Reach((), tuple(sizes))
         self.evaluator = Evaluator(module, grid, self.dimensions, values, assume)
         self.needed = needed_values(module)
         self.recording = True
@@ -116,7 +109,7 @@ class _Walk:
 
     def counts(self, resident: int | None) -> Counts:
         """Walk the kernel, and return what was counted."""
-        self.region(self.module.kernel.body, Reach((), tuple(self.sizes)), 0)
+        self.region(self.module.kernel.body, self.whole, 0)
         asked = [one.bytes for one in self.accesses]
         programs = int(np.prod(self.grid, dtype="int64"))
         return Counts(
@@ -198,10 +191,7 @@ class _Walk:
 
     def together(self, reach: Reach) -> Any:
         """Return for which programs and iterations all of a reach is true, as one array."""
-        return self.evaluator_outer(Mask(reach.where))
-
-    def evaluator_outer(self, mask: Mask) -> Any:
-        return tiles.outer_of(mask, self.dimensions)
+        return tiles.outer_of(Mask(reach.where), self.dimensions)
 
     def narrowed(self, reach: Reach, mask: Mask, *, truth: bool) -> Reach:
         """Return those of *reach* for which *mask* is true, or false."""
@@ -248,9 +238,9 @@ class _Walk:
             raise WorkError
         match operation.name:
             case "scf.for":
-                self.for_loop(operation, reach, depth)
+                loops.for_loop(self, operation, reach, depth)
             case "scf.while":
-                self.while_loop(operation, reach, depth)
+                loops.while_loop(self, operation, reach, depth)
             case "scf.if":
                 self.branch(operation, reach, depth)
             case "tt.call":
@@ -314,274 +304,11 @@ class _Walk:
             place = root.place or UNKNOWN_PLACE
             self.unknowns.setdefault((root, steers), Unknown(place, root.name, steers))
 
-    # Loops
-
-    def for_loop(self, operation: Operation, reach: Reach, depth: int) -> None:
-        """Walk a for loop."""
-        axis = GRID_AXES + depth
-        low, high, step = (self.number(one) for one in operation.operands[:3])
-        body = operation.regions[0]
-        variable, *carried = body.blocks[0].arguments
-        inits = dict(zip(carried, map(self.value, operation.operands[3:]), strict=True))
-        span = tiles.add(high, tiles.scaled(low, -1), ())
-        if span.hidden or step.hidden:
-            self.unknown_loop(operation, reach, depth, [*span.hidden, *step.hidden])
-            return
-        trips = tiles.elementwise(
-            lambda distance, by: np.where(
-                by > 0, np.maximum(-(-distance // np.maximum(by, 1)), 0), 0
-            ),
-            [span, step],
-            (),
-            self.dimensions,
-        )
-        size = self.most(trips, reach)
-        self.record_loop(operation, reach, trips, depth, step.const if step.is_constant else None)
-        if size > tiles.MOST_CELLS:
-            raise TooLargeError
-        if not size:
-            for argument, result in zip(carried, operation.results, strict=True):
-                self.env[result] = inits[argument]
-            return
-        loop = _Loop(axis, size, trips)
-        inner = self.within(reach, loop)
-        turns = self.axis_array(axis, size)
-        index = tiles.of_outer(turns)
-        self.env[variable] = tiles.add(low, tiles.multiplied(index, step, (), self.dimensions), ())
-        saved, self.sizes[axis] = self.sizes[axis], size
-
-        def turn() -> list[Made]:
-            return self.region(body, inner, depth + 1)
-
-        def single(place: int) -> list[Made]:
-            at = tiles.multiplied(tiles.number(place), step, (), self.dimensions)
-            self.env[variable] = tiles.add(low, at, ())
-            return self.region(body, replace(inner, where=reach.where), depth + 1)
-
-        after = self.carry(carried, inits, loop, turn, single)
-        self.env[variable] = tiles.add(low, tiles.multiplied(index, step, (), self.dimensions), ())
-        if self.recording:
-            turn()
-        self.sizes[axis] = saved
-        for argument, result in zip(carried, operation.results, strict=True):
-            if argument in after:
-                self.env[result] = after[argument]
-
-    def within(self, reach: Reach, loop: _Loop) -> Reach:
-        """Return the iterations of a loop that programs come to."""
-        sizes = list(reach.sizes)
-        sizes[loop.axis] = loop.size
-        where = reach.where
-        if not (loop.trips.is_constant and loop.trips.const == loop.size):
-            turns = self.axis_array(loop.axis, loop.size)
-            trips = tiles.total(loop.trips, self.dimensions)
-            tiles.fits(turns, trips)
-            where = (*where, turns < trips)
-        return replace(reach, where=where, sizes=tuple(sizes))
-
     def axis_array(self, axis: int, size: int) -> Any:
         """Return 0, 1, 2 ... along an outer axis."""
         shape = [1] * self.dimensions
         shape[axis] = size
         return np.arange(size).reshape(shape)
-
-    def most(self, trips: Number, reach: Reach) -> int:
-        """Return the most that *trips* is of those that get there."""
-        if trips.is_constant:
-            return trips.const
-        reached = self.reached(trips, reach)
-        return int(reached.max(initial=0))
-
-    def reached(self, number: Number, reach: Reach) -> Any:
-        """Return what a number is for those that get there."""
-        array = tiles.total(number, self.dimensions)
-        where = self.together(reach)
-        tiles.fits(array, where)
-        array, where = np.broadcast_arrays(array, where)
-        return array[where]
-
-    def record_loop(
-        self, operation: Operation, reach: Reach, trips: Number, depth: int, step: int | None
-    ) -> None:
-        """Note how often a loop runs."""
-        if not self.recording:
-            return
-        entered = count_cells(reach.where, reach.sizes)
-        if trips.is_constant:
-            turns, least, most = trips.const * entered, trips.const, trips.const
-        else:
-            array = tiles.total(trips, self.dimensions)
-            where = self.together(reach)
-            tiles.fits(array, where)
-            axes = tiles.axes_of(array) | tiles.axes_of(where)
-            reached = np.where(where, array, 0)
-            times = entered // max(int(np.count_nonzero(np.broadcast_to(where, reached.shape))), 1)
-            del axes
-            turns = int(reached.sum()) * times
-            inside = self.reached(trips, reach)
-            least, most = (
-                int(inside.min(initial=0 if not inside.size else inside.max())),
-                int(inside.max(initial=0)),
-            )
-        self.loops.append(
-            Loop(
-                self.module.place(operation),
-                depth,
-                scaled(reach.factor, entered),
-                scaled(reach.factor, turns),
-                least if entered else None,
-                most if entered else None,
-                step,
-            )
-        )
-
-    def unknown_loop(
-        self, operation: Operation, reach: Reach, depth: int, hidden: Sequence[tiles.Hidden]
-    ) -> None:
-        """Walk a loop of which nobody knows how often it runs."""
-        if self.recording:
-            self.note(hidden, "loop")
-            entered = reach.executions()
-            self.loops.append(
-                Loop(
-                    self.module.place(operation),
-                    depth,
-                    entered,
-                    Amount(0, None) if entered.high != 0 else NOTHING,
-                    None,
-                    None,
-                    None,
-                )
-            )
-        roots = frozenset().union(*(one.source.roots for one in hidden))
-        inner = replace(reach, factor=Amount(0, None))
-        axes = {GRID_AXES + depth}
-        for region in operation.regions:
-            for argument in region.blocks[0].arguments:
-                self.blur(argument, roots, axes, operation)
-            self.region(region, inner, depth + 1)
-        starts = operation.operands[3:] if operation.name == "scf.for" else operation.operands
-        for place, result in enumerate(operation.results):
-            if result in self.needed:
-                init = self.value(starts[place]) if place < len(starts) else None
-                self.env[result] = self.blurred(result, roots, axes, init)
-
-    def blur(
-        self, argument: Value, roots: Iterable[Any], axes: set[int], operation: Operation
-    ) -> None:
-        """Make what a loop of unknown length carries unknown."""
-        if argument not in self.needed and argument.index:
-            return
-        starts = operation.operands[3:] if operation.name == "scf.for" else operation.operands
-        place = argument.index - (operation.name == "scf.for")
-        init = self.value(starts[place]) if 0 <= place < len(starts) else None
-        self.env[argument] = self.blurred(argument, roots, axes, init)
-
-    def blurred(
-        self, key: Value, roots: Iterable[Any], axes: Iterable[int], init: Made | None
-    ) -> Made:
-        if init is None or type(init) is Mask:
-            return self.evaluator.of_type(tiles.hidden(key, roots, [], axes), key.type)
-        parts: list[Known] = []
-        for place, one in enumerate(numbers_of(init)):
-            unknown = tiles.hidden((key, place), roots, [], axes)
-            if isinstance(one, Number):
-                parts.append(tiles.add(one, Number(hidden=unknown), one.shape))
-            else:
-                parts.append(one)
-        return with_numbers(init, parts)
-
-    def carry(
-        self,
-        carried: Sequence[Value],
-        inits: Mapping[Value, Made],
-        loop: _Loop,
-        turn: Any,
-        single: Any,
-    ) -> dict[Value, Made]:
-        """Find what a loop carries in each iteration, and return what it is after the loop."""
-        from occupancy_lab.work.recurrences import solve
-
-        todo = [one for one in carried if one in self.needed]
-        if not todo:
-            return {}
-        recording, self.recording = self.recording, False
-        try:
-            return solve(self, carried, todo, inits, loop, turn, single)
-        finally:
-            self.recording = recording
-
-    def while_loop(  # noqa: PLR0915
-        self, operation: Operation, reach: Reach, depth: int
-    ) -> None:
-        """Walk a while loop."""
-        before, after = operation.regions
-        carried = before.blocks[0].arguments
-        passed = after.blocks[0].arguments
-        inits = dict(zip(carried, map(self.value, operation.operands), strict=True))
-        axis = GRID_AXES + depth
-        size = FIRST_GUESS
-        saved = self.sizes[axis]
-        handed: list[Made] = []
-        while True:
-            condition = Mask()
-            sizes = list(reach.sizes)
-            sizes[axis] = size
-            self.sizes[axis] = size
-            inner = replace(reach, sizes=tuple(sizes))
-
-            def turn(inner: Reach = inner) -> list[Made]:
-                nonlocal condition, handed
-                first, *handed = self.region(before, inner, depth + 1)
-                condition = self.mask(first)
-                self.env.update(zip(passed, handed, strict=True))
-                return self.region(after, inner, depth + 1)
-
-            loop = _Loop(axis, size, tiles.number(size))
-            self.carry(carried, inits, loop, turn, None)
-            recording, self.recording = self.recording, False
-            turn()
-            self.recording = recording
-            if condition.hidden:
-                self.sizes[axis] = saved
-                self.unknown_loop(operation, reach, depth, condition.hidden)
-                return
-            going = self.together(Reach(condition.outer, ()))
-            where = self.together(reach)
-            tiles.fits(going, where)
-            if going.shape[axis] == 1:
-                ended = not (going & where).any()
-                trips = tiles.number(0)
-            else:
-                stops = ~going
-                ended = bool((stops.any(axis, keepdims=True) | ~where).all())
-                trips = tiles.of_outer(stops.argmax(axis, keepdims=True))
-            if ended:
-                break
-            size *= 8
-            if size > 2**16:
-                self.sizes[axis] = saved
-                root = tiles.Root("a while loop's end", self.module.place(operation))
-                self.unknown_loop(operation, reach, depth, tiles.hidden(operation, [root]))
-                return
-        self.record_loop(operation, reach, trips, depth, None)
-        loop = _Loop(axis, size, trips)
-        results = [self.at(one, axis, trips) for one in handed]
-        if self.recording:
-            again = _Loop(axis, size, tiles.add(trips, tiles.number(1), ()))
-            _, *handed = self.region(before, self.within(reach, again), depth + 1)
-            self.env.update(zip(passed, handed, strict=True))
-            self.region(after, self.within(reach, loop), depth + 1)
-        self.sizes[axis] = saved
-        for result, made in zip(operation.results, results, strict=True):
-            if result in self.needed:
-                self.env[result] = made
-
-    def at(self, value: Made, axis: int, place: Number) -> Made:
-        """Return what a value is in an iteration of a loop."""
-        from occupancy_lab.work.recurrences import taken
-
-        return taken(value, axis, tiles.total(place, self.dimensions))
 
     # Accesses
 
