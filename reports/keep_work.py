@@ -8,8 +8,8 @@
     work-h100-lines.csv.xz      of sampled launches each instruction: executed, stalled, sectors
 
 Launches and texts are those of the recordings that have texts; times of the same launch are put
-together. Reading what was sampled takes NVIDIA's package `ncu-report`. recorded_work.py reads the
-files.
+together. What the files have already stays where the recordings have no other. Reading what was
+sampled takes NVIDIA's package `ncu-report`. recorded_work.py reads the files.
 """
 
 from __future__ import annotations
@@ -212,14 +212,33 @@ def table(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> bytes:
     return buffer.getvalue().encode()
 
 
+def kept(output: Path, gpu: str) -> list[dict[str, Any]]:
+    """Return the rows that the files have already, nothing where there are no files."""
+    path = output / f"work-{gpu}.csv"
+    if not path.exists():
+        return []
+    with lzma.open(output / f"work-{gpu}-launches.jsonl.xz") as file:
+        further = {one["id"]: one for one in lines_of(file.read())}
+    with path.open(encoding="utf-8") as file:
+        return [one | further[one["id"]] for one in csv.DictReader(file)]
+
+
+def merged(old: Iterable[dict[str, Any]], new: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of both, of a launch in both what is known anew before what was."""
+    rows = {one["id"]: one for one in old}
+    for one in new:
+        known = {name: value for name, value in one.items() if value is not None and value != ""}
+        rows[one["id"]] = rows.get(one["id"], {}) | known if one["id"] in rows else one
+    return sorted(rows.values(), key=_order)
+
+
 def keep(folders: list[Path], output: Path, gpu: str) -> None:
     """Write the files."""
     recordings = Recordings(folders)
-    rows = recordings.rows()
-    counted = {name for one in recordings.counts.values() for name in one}
+    rows = merged(kept(output, gpu), recordings.rows())
+    counters = [name for name in (*CORE, *SHARES) if any(str(one.get(name, "")) for one in rows)]
     columns = [name for name in COLUMNS if name not in LEFT_OUT]
-    columns += [name for name in (*CORE, *SHARES) if name in counted]
-    (output / f"work-{gpu}.csv").write_bytes(table(rows, columns))
+    (output / f"work-{gpu}.csv").write_bytes(table(rows, columns + counters))
     launches = [
         {
             "id": one["id"],
@@ -234,17 +253,29 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
     (output / f"work-{gpu}-launches.jsonl.xz").write_bytes(lzma.compress(content.encode()))
     binaries = dict.fromkeys(one["binary"] for one in rows)
     for kind in KINDS:
-        names = [f"{one}.{kind}" for one in binaries]
-        texts = {name: shortened(name, recordings.texts[name]) for name in names}
-        (output / f"work-{gpu}-{kind}.tar.xz").write_bytes(archive(texts))
+        path = output / f"work-{gpu}-{kind}.tar.xz"
+        texts = dict(members(path)) if path.exists() else {}
+        texts |= {name: shortened(name, one) for name, one in recordings.texts.items()}
+        path.write_bytes(
+            archive({name: texts[name] for one in binaries if (name := f"{one}.{kind}")})
+        )
+    keep_sampled(recordings.reports, output, output / f"work-{gpu}-lines.csv.xz")
+
+
+def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path: Path) -> None:
+    """Write the instructions of sampled launches."""
     sampled: list[dict[str, Any]] = []
-    for content_of_report, ids in recordings.reports:
-        path = output / REPORT
-        path.write_bytes(content_of_report)
-        sampled += instructions(path, ids)
-        path.unlink()
+    for content, ids in reports:
+        report = output / REPORT
+        report.write_bytes(content)
+        sampled += instructions(report, ids)
+        report.unlink()
+    anew = {one["id"] for one in sampled}
+    if path.exists():
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            sampled = [one for one in csv.DictReader(file) if one["id"] not in anew] + sampled
     lines = table(sampled, ("id", "offset", "sass", *LINE_COLUMNS, "stalls"))
-    (output / f"work-{gpu}-lines.csv.xz").write_bytes(lzma.compress(lines, preset=9))
+    path.write_bytes(lzma.compress(lines, preset=9))
 
 
 def main() -> None:

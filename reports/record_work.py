@@ -61,6 +61,8 @@ MOST_FILE = 15 << 20
 """Bytes of a file of texts."""
 SHARD = 40
 """Kernels whose texts are compressed together."""
+KEPT = Path(__file__).parent / "data" / "work-h100.csv"
+"""What was recorded before."""
 SMALL_BYTES = 1 << 20
 """Tensors of a launch that is of little interest."""
 ALIKE = 8
@@ -238,8 +240,12 @@ class Recording:
     def wanted(self) -> list[str]:
         """Return the ids of all launches, those first of which Nsight Compute tells the most.
 
-        Kernels come in turns, each with launches of many sizes, small ones last.
+        Kernels come in turns, each with launches of many sizes, small ones last; what a recording
+        here has counted already comes after all others.
         """
+        known: set[str] = set()
+        with contextlib.suppress(OSError), KEPT.open(encoding="utf-8") as file:
+            known = {one["id"] for one in csv.DictReader(file) if one.get(CORE[0])}
         by_kernel: dict[str, list[str]] = collections.defaultdict(list)
         for line in sorted(self.launches(), key=lambda one: one["tensor_bytes"] < SMALL_BYTES):
             by_kernel[line["package"].split()[0] + line["kernel"]].append(line["id"])
@@ -248,7 +254,7 @@ class Recording:
             step = max(1, -(-len(ids) // ALIKE))
             spread = [one for first in range(step) for one in ids[first::step]]
             ranked += [(place, one) for place, one in enumerate(spread)]
-        return [one for _, one in sorted(ranked)]
+        return [one for _, one in sorted(ranked, key=lambda one: (one[1] in known, one))]
 
     def time_all(self) -> None:
         """Have each process time its launches, while the texts are compressed."""

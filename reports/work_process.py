@@ -200,6 +200,7 @@ def count_all(capture: Any, order: list[Any], folder: Path, until: float) -> Non
     import torch
     from work_capture import append
 
+    torch.cuda.empty_cache()  # Nsight Compute keeps a copy of all that is allocated
     runtime = torch.cuda.cudart()
     for one in order:
         if time.time() > until:
