@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MOST_RUNS = 2**22
-SAMPLED = 64
+SAMPLED = 8
 """Programs whose bytes are counted one by one, where there are more."""
 
 

@@ -324,11 +324,17 @@ def _along(scan: int) -> Callable[..., Any]:
         if functions is None or len(operation.operands) > 1 or "reverse = true" in operation.text:
             return evaluator.unknown(operation, operands)
         axis = operation.number("axis")
+        is_uniform = not operands[0].tiles
+        if is_uniform and scan:
+            return evaluator.unknown(operation, operands)
 
         def change(table: Any) -> Any:
-            whole = np.broadcast_to(table, (table.shape[0], *shape))
+            if is_uniform:  # an array over programs and iterations, of which all elements are equal
+                whole = np.broadcast_to(table[..., None], (*table.shape, shape[axis]))
+            else:
+                whole = np.broadcast_to(table, (table.shape[0], *shape))
             tiles.fits(whole)
-            return functions[scan](whole, axis=axis + 1)
+            return functions[scan](whole, axis=-1 if is_uniform else axis + 1)
 
         found = tiles.elementwise(
             lambda table: change(table.astype("int64")), operands, (*shape,), evaluator.dimensions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from counted_kernels import copy_block, gather, multiply, persistent
+from counted_kernels import copy_block, gather, multiply, persistent, uniform_sum
 from first_texts import first_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,6 +102,13 @@ def test_a_while_loop_has_the_trips_of_each_program(tiles: int, programs: int) -
     taken = len(range(0, tiles, 2))
     assert sum(one.taken.low for one in counts.branches) == taken
     assert sum(one.active.low for one in counts.accesses) == 64 * taken
+
+
+def test_the_sum_of_a_tile_of_equal_numbers_is_known() -> None:
+    """A mask from the sum of a tile whose elements are all an argument is exact."""
+    counts = counts_of(uniform_sum, (5,), {"y": WHOLE, "n": 3, "B": 32})
+    assert [one.active for one in counts.accesses] == [Amount.of(5 * 3)]
+    assert not counts.unknowns
 
 
 def test_a_descriptor_leaves_out_what_is_outside() -> None:
