@@ -42,7 +42,6 @@ GRID = [
     (256, 1, 1, {}),
     (1024, 8, 2, {}),
     (1024, 8, 2, {"waves_per_eu": 2}),
-    (4096, 4, 4, {}),
     (16384, 4, 2, {}),
 ]
 """block_size, num_warps, num_stages and options; the last one spills on RDNA."""

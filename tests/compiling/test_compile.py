@@ -58,8 +58,19 @@ def resources(target: Target, config: Config = CONFIG, **others: Any) -> Resourc
     return compile_resources(kernel, problem, config, target, Store(None), **others)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90", "gfx90a", "gfx942", "gfx1100"])
-@pytest.mark.parametrize(("dtype", "warps"), [("float16", 4), ("bfloat16", 8)])
+@pytest.mark.parametrize(
+    ("target", "dtype", "warps"),
+    [
+        ("sm_80", "float16", 4),
+        ("sm_86", "bfloat16", 8),
+        ("sm_90", "float16", 4),
+        ("sm_90", "bfloat16", 8),
+        ("gfx90a", "bfloat16", 8),
+        ("gfx942", "float16", 4),
+        ("gfx942", "bfloat16", 8),
+        ("gfx1100", "float16", 4),
+    ],
+)
 def test_tensor_cores_do_the_multiply_adds_of_a_block(target: str, dtype: str, warps: int) -> None:
     """Instructions of a pass, their size and the warps make as many as the blocks have."""
     a = Pointer(dtype, 2**20)
@@ -306,10 +317,17 @@ def forget_compiled() -> None:
     smallest_kernel().device_caches.clear()
 
 
-@pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
 @pytest.mark.parametrize(
-    ("kind", "left"),
-    [("binary", 0.5), ("binary", None), ("ttgir", 0.5), ("assembly", 0.0), ("json", 0.5)],
+    ("target", "kind", "left"),
+    [
+        (SM_90, "binary", 0.5),
+        (SM_90, "binary", None),
+        (SM_90, "ttgir", 0.5),
+        (SM_90, "assembly", 0.0),
+        (SM_90, "json", 0.5),
+        (GFX942, "binary", 0.5),
+        (GFX942, "assembly", 0.0),
+    ],
 )
 def test_what_is_cut_off_in_tritons_cache_is_compiled_again(
     trustless: Path, tmp_path: Path, target: Target, kind: str, left: float | None
@@ -427,8 +445,10 @@ def entries(cache: Path) -> set[str]:
     return names - {"__grp__smallest_kernel"}
 
 
-@pytest.mark.parametrize("target", [SM_90, GFX9999], ids=lambda target: target.name)
-@pytest.mark.parametrize("function", [unknown_name, no_instruction])
+@pytest.mark.parametrize(
+    ("function", "target"),
+    [(unknown_name, SM_90), (no_instruction, SM_90), (unknown_name, GFX9999)],
+)
 def test_what_fails_leaves_nothing_in_tritons_cache(
     trustless: Path, tmp_path: Path, function: Any, target: Target
 ) -> None:

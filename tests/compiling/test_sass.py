@@ -54,12 +54,9 @@ NAMES = {
 """The fields in which nvdisasm's operations count."""
 KERNELS = [
     ("softmax", 781, "float32", Config(1024, 4, 1)),
-    ("softmax", 1024, "float32", Config(1024, 8, 4)),
-    ("softmax", 61, "float32", Config(64, 1, 2)),
     ("softmax", 1024, "bfloat16", Config(1024, 1, 3)),
     ("softmax", 4093, "float16", Config(4096, 4, 2)),
     ("softmax", 16381, "float32", Config(16384, 4, 2)),
-    ("softmax_row", 781, "float32", Config(1024, 4, 1)),
     ("softmax_row", 4096, "float16", Config(4096, 16, 1)),
     ("softmax_row", 16384, "float32", Config(16384, 2, 1)),
 ]
