@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +23,6 @@ from occupancy_lab.values import Conditions, Measurement, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     import pytest
 
@@ -72,9 +72,13 @@ def put_here(patch: pytest.MonkeyPatch, *names: str | Gpu) -> None:
 
 
 def put_calibration(patch: pytest.MonkeyPatch, directory: Path) -> None:
-    """Keep CALIBRATION, and what is compiled, in a store of the test's own."""
+    """Keep CALIBRATION in a store of the test's own; what is compiled there is the whole run's."""
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(directory))
     CALIBRATION.write(calibrations.calibration_path(CALIBRATION.gpu))
+    for kind in ("resources", "texts"):
+        shared = Path.home() / "store" / kind
+        shared.mkdir(parents=True, exist_ok=True)
+        (directory / kind).symlink_to(shared)
     known = {CALIBRATION.gpu: CALIBRATION}
     patch.setattr(calibrations, "_calibrations", lambda: known)
 

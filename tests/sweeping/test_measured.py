@@ -157,9 +157,10 @@ def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
 
 
 def test_interrupt_while_compiling_gives_all_columns(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch
+    launches: Launches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Ctrl-C before anything is measured gives what is compiled, the rest as interrupted."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "empty"))
     module = sys.modules["occupancy_lab.compiling.compiler"]
     real = module.compile_here
 
