@@ -155,12 +155,23 @@ def combined(groups: Sequence[Cells], modulus: int | None) -> Cells:
         weights = (one.weights[:, None] * other.weights[None]).reshape(-1)
         if not modulus:
             return Cells(codes, starts, weights)
-        keys, place = np.unique(
-            np.column_stack([codes, starts % modulus]), axis=0, return_inverse=True
-        )
-        return Cells(keys[:, :-1], keys[:, -1], np.bincount(place.ravel(), weights).astype("int64"))
+        starts = starts % modulus
+        first, place = distinct_rows(np.column_stack([codes, starts]))
+        summed = np.bincount(place, weights).astype("int64")
+        return Cells(codes[first], starts[first], summed)
 
     return functools.reduce(pair, groups)
+
+
+def distinct_rows(rows: Any) -> tuple[Any, Any]:
+    """Return where each distinct row of whole numbers is first, and which of them each row is."""
+    number = np.zeros(len(rows), "int64")
+    for column in rows.T if len(rows) else ():
+        low = column.min()
+        number = number * (int(column.max()) - low + 1) + (column - low)
+        _, number = np.unique(number, return_inverse=True)
+    _, first, place = np.unique(number, return_index=True, return_inverse=True)
+    return first, place.ravel()
 
 
 def tile_offsets(touch: Touch, codes: Any) -> tuple[Any, Any]:
@@ -227,9 +238,8 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
     cells = combined(grouped(touch, LINE), LINE)
     if not len(cells.weights):
         return NOTHING, NOTHING, NOTHING
-    rows, place = np.unique(cells.codes, axis=0, return_inverse=True)
-    place = place.ravel()
-    offsets, active = tile_offsets(touch, rows)
+    first, place = distinct_rows(cells.codes)
+    offsets, active = tile_offsets(touch, cells.codes[first])
     elements = int((active.sum(1)[place] * cells.weights).sum())
     factor = touch.reach.factor
     certain = replace(touch, mask=replace(touch.mask, hidden=()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,21 @@ from occupancy_lab.work.accesses import (
     Cells,
     Touch,
     boxes,
+    distinct_rows,
     grouped,
     restricted,
     runs_of,
     tile_offsets,
 )
 from occupancy_lab.work.counts import Amount, Footprint
+from occupancy_lab.work.tiles import classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MOST_RUNS = 2**22
-SAMPLED = 8
-"""Programs whose bytes are counted one by one, where there are more."""
+MOST_KINDS, SAMPLED = 64, 16
+"""Kinds of programs whose bytes are counted one by one, and programs where there are more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,10 +106,10 @@ def touched(touch: Touch) -> Bytes:
     if not kinds:
         return NO_BYTES
     rows = np.array([codes for codes, _ in kinds])
-    distinct, place = np.unique(rows, axis=0, return_inverse=True)
-    runs = runs_of(*tile_offsets(touch, distinct), touch.item_bytes)
-    bounds = np.searchsorted(runs.rows, np.arange(len(distinct) + 1))
-    for (_, steps), row in zip(kinds, place.ravel(), strict=True):
+    first, place = distinct_rows(rows)
+    runs = runs_of(*tile_offsets(touch, rows[first]), touch.item_bytes)
+    bounds = np.searchsorted(runs.rows, np.arange(len(first) + 1))
+    for (_, steps), row in zip(kinds, place, strict=True):
         part = slice(bounds[row], bounds[row + 1])
         found.append(spread(Bytes(runs.starts[part], runs.ends[part]), steps))
     return union(found)
@@ -116,11 +119,13 @@ def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
     """Return the starts of each kind of tile, sorted."""
     if not len(cells.starts):
         return []
-    keys, place = np.unique(cells.codes, axis=0, return_inverse=True)
-    order = np.lexsort((cells.starts, place.ravel()))
-    bounds = np.searchsorted(place.ravel()[order], np.arange(len(keys) + 1))
-    starts = cells.starts[order]
-    return [(key, np.unique(starts[bounds[one] : bounds[one + 1]])) for one, key in enumerate(keys)]
+    if not cells.codes.any():
+        return [(cells.codes[0], np.unique(cells.starts))]
+    first, place = distinct_rows(cells.codes)
+    return [
+        (cells.codes[one], np.unique(cells.starts[place == number]))
+        for number, one in enumerate(first)
+    ]
 
 
 def is_certain(touch: Touch) -> bool:
@@ -129,96 +134,116 @@ def is_certain(touch: Touch) -> bool:
     return known and touch.reach.factor == Amount.of(1)
 
 
-def distinct(touches: Sequence[Touch], asked: Sequence[Amount], limit: int | None) -> Amount:
-    """Return how many distinct bytes accesses of a tensor touch, of which *asked* bytes are active.
-
-    *limit* is the size of the tensor, where it is known.
-    """
+def touched_bytes(touch: Touch) -> Bytes | None:
+    """Return the bytes that an access is known to touch; None where they are too scattered."""
+    if not is_certain(touch):
+        return NO_BYTES
     try:
-        certain = union(touched(one) for one in touches if is_certain(one)).size
-    except TooManyRunsError:
-        certain = 0
-        high: int | None = _sum(asked)
-    else:
-        others = [two for one, two in zip(touches, asked, strict=True) if not is_certain(one)]
-        more = _sum(others)
-        high = None if more is None else certain + more
-    if high is not None and limit is not None:
-        high = max(min(high, limit), certain)
-    if high is None and limit is not None:
-        high = max(limit, certain)
-    return Amount(certain, high)
-
-
-def _sum(amounts: Iterable[Amount]) -> int | None:
-    highs = [one.high for one in amounts]
-    return None if None in highs else sum(one or 0 for one in highs)
-
-
-def footprints(
-    touches: Sequence[Touch],
-    asked: Sequence[Amount],
-    grid: tuple[int, int, int],
-    resident: int | None,
-    sizes: Mapping[str, int],
-) -> tuple[Footprint, ...]:
-    """Return the footprint of each tensor that *touches* touch; *sizes* are bytes of tensors."""
-    found = []
-    for tensor in dict.fromkeys(one.tensor for one in touches):
-        mine = [
-            (one, bytes_)
-            for one, bytes_ in zip(touches, asked, strict=True)
-            if one.tensor == tensor
-        ]
-        limit = sizes.get(tensor or "")
-        reads, writes = (
-            distinct(
-                [one for one, _ in mine if getattr(one, use)],
-                [bytes_ for one, bytes_ in mine if getattr(one, use)],
-                limit,
-            )
-            for use in ("reads", "writes")
-        )
-        known = all(is_certain(one) for one, _ in mine)
-        at_once = None
-        if resident is not None:
-            at_once = _of_first([one for one, _ in mine], grid, resident) if known else None
-            if at_once is None:
-                at_once = Amount(0, _high(reads, writes))
-        a_program = _mean([one for one, _ in mine], grid) if known else None
-        found.append(Footprint(tensor, reads, writes, a_program, at_once))
-    return tuple(found)
-
-
-def _high(*several: Amount) -> int | None:
-    return _sum(several)
-
-
-def _of_first(touches: Sequence[Touch], grid: Sequence[int], first: int) -> Amount | None:
-    try:
-        return Amount.of(
-            union(
-                touched(restricted(one, box)) for box in boxes(grid, first) for one in touches
-            ).size
-        )
+        return touched(touch)
     except TooManyRunsError:
         return None
 
 
-def _mean(touches: Sequence[Touch], grid: Sequence[int]) -> float | None:
-    """Return the distinct bytes of a program, in the mean of all or of a sample."""
-    width, height, depth = grid
-    programs = width * height * depth
-    chosen = range(programs)
-    if programs > SAMPLED:
-        step = 0.6180339887498949  # steps of the golden ratio are even, and favour no edge
-        chosen = sorted({int(programs * ((one * step) % 1)) for one in range(SAMPLED)})  # type: ignore[assignment]
+def distinct(several: Sequence[tuple[Touch, Amount, Bytes | None]], limit: int | None) -> Amount:
+    """Return how many distinct bytes accesses of a tensor touch.
+
+    Each comes with the bytes that it asks for and those that it is known to touch. *limit* is the
+    size of the tensor, where it is known.
+    """
+    certain = union(known for _, _, known in several if known is not None).size
+    more = [asked.high for touch, asked, known in several if known is None or not is_certain(touch)]
+    high = None if None in more else certain + sum(one or 0 for one in more)
+    if more and limit is not None:
+        high = max(limit if high is None else min(high, limit), certain)
+    return Amount(certain, high)
+
+
+def footprints(
+    several: Sequence[tuple[Touch, Amount, Bytes | None]],
+    grid: tuple[int, int, int],
+    resident: int | None,
+    sizes: Mapping[str, int],
+) -> tuple[Footprint, ...]:
+    """Return the footprint of each tensor, of accesses as `distinct` takes them.
+
+    *sizes* are bytes of tensors, and *resident* programs run at once.
+    """
+    found = []
+    for tensor in dict.fromkeys(one.tensor for one, _, _ in several):
+        mine = [one for one in several if one[0].tensor == tensor]
+        limit = sizes.get(tensor or "")
+        read = distinct([one for one in mine if one[0].reads], limit)
+        written = distinct([one for one in mine if one[0].writes], limit)
+        whole = distinct(mine, limit)
+        at_once = None if resident is None else Amount(0, whole.high)
+        a_program = None
+        if all(is_certain(touch) and known is not None for touch, _, known in mine):
+            touches = [touch for touch, _, _ in mine]
+            a_program = mean(touches, grid)
+            if resident is not None:
+                at_once = whole
+                if resident < math.prod(grid):
+                    at_once = Amount.of(_of(touches, boxes(grid, resident)))
+        found.append(Footprint(tensor, read, written, a_program, at_once))
+    return tuple(found)
+
+
+def _of(touches: Sequence[Touch], parts: Iterable[tuple[slice, ...]]) -> int:
+    """Return the distinct bytes of the programs in boxes of the grid."""
+    return union(touched(restricted(one, box)) for box in parts for one in touches).size
+
+
+def mean(touches: Sequence[Touch], grid: Sequence[int]) -> float:
+    """Return the distinct bytes of a program, in the mean of all or, of many kinds, of a sample."""
+    width, height, _ = grid
+    programs = math.prod(grid)
+    index = kinds(touches)
+    if index is None:
+        chosen, weights = np.zeros(1, "int64"), np.ones(1, "int64")
+    else:
+        index = np.broadcast_to(index, grid).transpose(2, 1, 0).reshape(-1)
+        _, chosen, weights = np.unique(index, return_index=True, return_counts=True)
+        if len(chosen) > MOST_KINDS:
+            steps = np.arange(SAMPLED) * 0.6180339887498949 % 1  # even, and favours no edge
+            chosen, weights = (programs * steps).astype("int64"), np.ones(SAMPLED, "int64")
     sizes = []
-    for number in chosen:
+    for number in chosen.tolist():
         x, y, z = number % width, number // width % height, number // (width * height)
         box = slice(x, x + 1), slice(y, y + 1), slice(z, z + 1)
-        try:
-            sizes.append(union(touched(restricted(one, box)) for one in touches).size)
-        except TooManyRunsError:
-            return None
-    return sum(sizes) / len(sizes)
+        sizes.append(_of(touches, [box]))
+    return float(np.average(sizes, weights=weights))
+
+
+def kinds(touches: Sequence[Touch]) -> Any:
+    """Return a number for each program, the same for those that touch the same but for its place.
+
+    None where all do.
+    """
+    found: list[Any] = []
+    base = None
+    for touch in touches:
+        start: Any = np.zeros((1, 1, 1), "int64")
+        for one in touch.offset.outer:
+            own, rest = _of_program(one.array)
+            start = start + own
+            found.append(rest)
+        indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
+        for array in (*touch.reach.where, *touch.mask.outer, *indexes):
+            if array is not None:
+                found += _of_program(array)
+        if base is not None:
+            found.append(start - base)
+        base = start if base is None else base
+    index, _ = classes([one for one in found if one.size > 1] or [np.zeros((1, 1, 1), "int64")])
+    return index
+
+
+def _of_program(array: Any) -> tuple[Any, Any]:
+    """Return what *array* is in each program's first iteration, and a number for the others."""
+    grid = array.shape[:3]
+    flat = array.reshape(*grid, -1).astype("int64")
+    own = flat[..., 0]
+    if flat.shape[-1] == 1 or math.prod(grid) == 1:
+        return own, np.zeros((1, 1, 1), "int64")
+    weights = np.random.default_rng(0).integers(1 << 62, size=flat.shape[-1])
+    return own, (flat - own[..., None]) @ weights

@@ -24,7 +24,7 @@ from occupancy_lab.work.counts import (
     Unknown,
 )
 from occupancy_lab.work.evaluate import Block, Evaluator, Made, Pointer, numbers_of
-from occupancy_lab.work.footprint import distinct, footprints
+from occupancy_lab.work.footprint import Bytes, distinct, footprints, touched_bytes
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import needed_values
 from occupancy_lab.work.tiles import Mask, Number, TooLargeError
@@ -99,7 +99,7 @@ class Walk:
             for name, value in arguments.items()
             if (size := getattr(getattr(value, "base", value), "storage_bytes", None)) is not None
         }
-        self.touches: list[Touch] = []
+        self.touches: list[tuple[Touch, Amount, Bytes | None]] = []
         self.accesses: list[Access] = []
         self.arithmetic: list[Any] = []
         self.loops: list[Loop] = []
@@ -110,13 +110,12 @@ class Walk:
     def counts(self, resident: int | None) -> Counts:
         """Walk the kernel, and return what was counted."""
         self.region(self.module.kernel.body, self.whole, 0)
-        asked = [one.bytes for one in self.accesses]
         programs = int(np.prod(self.grid, dtype="int64"))
         return Counts(
             programs,
             programs,
             tuple(self.accesses),
-            footprints(self.touches, asked, self.grid, resident, self.storage),
+            footprints(self.touches, self.grid, resident, self.storage),
             tuple(self.arithmetic),
             tuple(self.loops),
             tuple(self.branches),
@@ -158,12 +157,11 @@ class Walk:
             operands = [self.value(one) for one in last.operands]
             if last.name not in {"cf.br", "cf.cond_br"}:
                 returned.append((here, operands))
+            ways = self.ways(last, here) if last.name == "cf.cond_br" else [here]
             for place, (name, start, end) in enumerate(targets(last)):
                 if name in done:
                     raise WorkError
-                there = here
-                if last.name == "cf.cond_br":
-                    there = self.narrowed(here, self.mask(operands[0]), truth=not place)
+                there = ways[place]
                 if count_cells(there.where, there.sizes):
                     entries.setdefault(name, []).append((there, operands[start:end]))
         return self.joined(returned, reach)[1] if returned else []
@@ -278,12 +276,7 @@ class Walk:
     def branch(self, operation: Operation, reach: Reach, depth: int) -> None:
         """Walk an if."""
         condition = self.mask(self.value(operation.operands[0]))
-        ways = [self.narrowed(reach, condition, truth=truth) for truth in (True, False)]
-        if condition.hidden:
-            self.note(condition.hidden, "branch")
-        if self.recording:
-            reached, taken = reach.executions(), ways[0].executions()
-            self.branches.append(Branch(self.module.place(operation), reached, taken))
+        ways = self.ways(operation, reach)
         made: list[list[Made]] = []
         for region, way in zip(operation.regions, ways, strict=False):
             walks = count_cells(way.where, way.sizes)
@@ -295,6 +288,17 @@ class Walk:
                     self.env[result] = there[0] if there else Number(shape=result.type.shape)
                 else:
                     self.env[result] = self.evaluator.chosen(condition, there[0], there[1], result)
+
+    def ways(self, operation: Operation, reach: Reach) -> list[Reach]:
+        """Return who takes a branch and who does not, and note how many do."""
+        condition = self.mask(self.value(operation.operands[0]))
+        ways = [self.narrowed(reach, condition, truth=truth) for truth in (True, False)]
+        if condition.hidden:
+            self.note(condition.hidden, "branch")
+        if self.recording:
+            reached, taken = reach.executions(), ways[0].executions()
+            self.branches.append(Branch(self.module.place(operation), reached, taken))
+        return ways
 
     def note(self, hidden: Iterable[tiles.Hidden], steers: str) -> None:
         """Note the unknown values that steer an address, a mask, a loop or a branch."""
@@ -323,8 +327,9 @@ class Walk:
         executions = reach.executions()
         elements = executions * int(np.prod(shape, dtype="int64"))
         active, sectors, lines = measure(touch)
-        unique = distinct([touch], [active * item], self.storage.get(pointer.tensor or ""))
-        self.touches.append(touch)
+        found = (touch, active * item, touched_bytes(touch))
+        unique = distinct([found], self.storage.get(pointer.tensor or ""))
+        self.touches.append(found)
         self.accesses.append(
             Access(
                 self.module.place(operation),
