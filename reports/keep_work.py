@@ -4,7 +4,7 @@
 
     work-h100.csv               a row for each launch: what it is, times, Nsight Compute's counters
     work-h100-launches.jsonl.xz its arguments, and values of small integer tensors
-    work-h100-KIND.tar.xz       the texts of each binary: ttir, ttgir, cubin
+    work-h100-KIND.tar.xz       the texts of each binary: ttir, ttgir, cubin, of counted ones ptx
     work-h100-lines.csv.xz      of sampled launches each instruction: executed, stalled, sectors
 
 Launches and texts are those of the recordings that have texts; times of the same launch are put
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DATA = Path(__file__).parent / "data"
-KINDS = ("ttir", "ttgir", "cubin")
+KINDS = ("ttir", "ttgir", "ptx", "cubin")
 FOLDERS = {
     "tutorials": b"/triton/python//tutorials",
     "reports": b"/occupancy/reports",
@@ -102,7 +102,7 @@ class Recordings:
             for line in lines_of(lzma.decompress(path.read_bytes())):
                 line.pop("times")
                 self.launches.setdefault(line["id"], line)
-        for path in folder.glob("texts-*.tar"):
+        for path in (*folder.glob("texts-*.tar"), *folder.glob("ptx-*.tar")):
             self.texts |= dict(members(path))
         for name, content in raw.items():
             worker, _, file = name.partition("/")
@@ -251,19 +251,19 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
     ]
     content = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in launches)
     (output / f"work-{gpu}-launches.jsonl.xz").write_bytes(lzma.compress(content.encode()))
+    sampled = keep_sampled(recordings.reports, output, output / f"work-{gpu}-lines.csv.xz")
     binaries = dict.fromkeys(one["binary"] for one in rows)
+    counted = [one for one in rows if one["id"] in sampled or one.get(CORE[0])]
     for kind in KINDS:
         path = output / f"work-{gpu}-{kind}.tar.xz"
         texts = dict(members(path)) if path.exists() else {}
         texts |= {name: shortened(name, one) for name, one in recordings.texts.items()}
-        path.write_bytes(
-            archive({name: texts[name] for one in binaries if (name := f"{one}.{kind}")})
-        )
-    keep_sampled(recordings.reports, output, output / f"work-{gpu}-lines.csv.xz")
+        some = dict.fromkeys(one["binary"] for one in counted) if kind == "ptx" else binaries
+        path.write_bytes(archive({f"{one}.{kind}": texts[f"{one}.{kind}"] for one in some}))
 
 
-def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path: Path) -> None:
-    """Write the instructions of sampled launches."""
+def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path: Path) -> set[str]:
+    """Write the instructions of sampled launches, and return the launches."""
     sampled: list[dict[str, Any]] = []
     for content, ids in reports:
         report = output / REPORT
@@ -276,6 +276,7 @@ def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path:
             sampled = [one for one in csv.DictReader(file) if one["id"] not in anew] + sampled
     lines = table(sampled, ("id", "offset", "sass", *LINE_COLUMNS, "stalls"))
     path.write_bytes(lzma.compress(lines, preset=9))
+    return {one["id"] for one in sampled}
 
 
 def main() -> None:

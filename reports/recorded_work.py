@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.launch import Descriptor, Dtype, Plain, Pointer
 
 if TYPE_CHECKING:
@@ -113,6 +114,25 @@ class RecordedLaunch:
     def cubin(self) -> bytes:
         """The binary; zeros stand in it for the copy of its PTX."""
         return _texts(self.gpu, "cubin")[self.binary]
+
+    @property
+    def texts(self) -> Texts:
+        """All texts as a compile gives them; there is PTX of what is counted or sampled."""
+        warps, ctas, shared = (int(self.row[name]) for name in ("num_warps", "num_ctas", "shared"))
+        return Texts(
+            *(self.kernel, "cuda", warps, ctas, shared),
+            ttir=self.ttir,
+            ttgir=self.ttgir,
+            ptx=None if (ptx := _texts(self.gpu, "ptx").get(self.binary)) is None else ptx.decode(),
+            cubin=self.cubin,
+        )
+
+    @property
+    def executed(self) -> float | None:
+        """Instructions that its warps executed, of the counter or of the samples."""
+        if self.instructions:
+            return sum(one.executed for one in self.instructions)
+        return self.number("instructions")
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

@@ -119,3 +119,12 @@ def test_kernels_are_divided_by_their_names() -> None:
         uses[one.use] += 1
     assert min(uses.values()) > 100
     assert math.isclose(sum(uses.values()), len(recorded_launches()))
+
+
+def test_counted_launches_have_all_texts() -> None:
+    """The texts of what is counted or sampled are those of a compile, with the kernel's PTX."""
+    counted = [one for one in recorded_launches() if one.executed is not None]
+    assert len(counted) >= 110
+    assert len({(one.package, one.kernel) for one in counted}) >= 95
+    for one in counted:
+        assert f".entry {one.kernel}(" in (one.texts.ptx or "")
