@@ -37,6 +37,7 @@ SLOW = (
     "tests/compiling/test_amdgcn.py",
     "tests/compiling/test_compile.py",
     "tests/compiling/test_cubin.py",
+    "tests/compiling/test_drawn_programs.py",
     "tests/compiling/test_flow.py",
     "tests/compiling/test_pool.py",
     "tests/compiling/test_process.py",

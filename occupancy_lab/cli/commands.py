@@ -11,6 +11,7 @@ import click
 
 from occupancy_lab.cli.options import (
     DESCRIBED,
+    LONGEST_TIMEOUT,
     NOTHING_KEPT,
     NOTHING_REMEMBERED,
     Command,
@@ -343,6 +344,13 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     help="In a dry run, what a value is taken to be that only a GPU could tell: int=64, float=0.5,"
     " bool=true, or at one line FILE.py:12=64.",
 )
+@click.option(
+    "--timeout",
+    type=Number(min=0, min_open=True, max=LONGEST_TIMEOUT),
+    default=120,
+    show_default=True,
+    help="Seconds that the program may take in a dry run.",
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
 def trace(  # noqa: PLR0913 - an argument for each option
     *,
@@ -353,6 +361,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     sample: int,
     dry_run: bool,
     assume: tuple[str, ...],
+    timeout: float,
     program: tuple[str, ...],
 ) -> None:
     """Run PROGRAM, such as `-- python train.py`, and tell which kernels of Triton it launched.
@@ -375,7 +384,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     check_outputs({"--output": output})
     if dry_run:
-        found = dry_trace(program, gpu=gpu, assume=assume, progress=show_status)
+        found = dry_trace(program, gpu=gpu, assume=assume, timeout=timeout, progress=show_status)
         write(found)
         end_as(0 if found.outcome is None else found.outcome.status)
     ended: list[int] = []

@@ -228,6 +228,7 @@ def dry_trace(
     *,
     gpu: str | Gpu | None = None,
     assume: Sequence[str] = (),
+    timeout: float = 120.0,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:
     """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
@@ -237,7 +238,8 @@ def dry_trace(
     at hand, or the H100. *assume* is what values are taken to be that only a GPU could tell, each
     `bool=true`, `int=64`, `float=0.5` or, for a single line, `file.py:12=64`.
 
-    *progress* is told what is done, and "" when that is done.
+    *timeout* is how many seconds it may take; after that it is stopped where it is. *progress* is
+    told what is done, and "" when that is done.
 
     The outcome's status is the program's, or 1 where launches are missing or none compiles. After
     an interrupt what there is is returned, with the status of the interrupt.
@@ -254,7 +256,7 @@ def dry_trace(
     asked = _gpu(gpu) or chosen_gpus(None)[0][0]
     python = _python(command[0])
     how: dict[str, Any] = {"arguments": arguments, "python": python, "assume": given}
-    how["progress"] = progress
+    how |= {"timeout": timeout, "progress": progress}
     with Script(file, asked, store_directory(), **how) as script:
         found = Traced(dry_kernels(script), ())
         nothing_compiled = found.kernels and all(one.reason for one in found.kernels)

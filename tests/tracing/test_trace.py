@@ -536,6 +536,18 @@ def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
     assert "it was interrupted" in str(told["document"])
 
 
+@pytest.mark.slow
+def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
+    """A program that takes longer is stopped where it is: its launches until then are listed."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}launch(1)\nwhile True:\n    pass\n", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100", "--timeout", "5"])
+    assert found.returncode == 1
+    page = b" ".join(found.stdout.split())
+    assert b"1 launch of 1 kernel" in page
+    assert b"it takes longer than 5 s" in page
+
+
 MISSING = """
 @torch.library.custom_op("dry::host", mutates_args=(), device_types="cpu")
 def host(x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,26 @@
+"""Drawn programs run dry as they do on the CPU, and every launch of them is seen."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+from pathlib import Path
+
+from occupancy_lab.compiling.script import Script
+from occupancy_lab.gpus import find_gpu
+
+EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
+
+
+def test_a_drawn_program_runs_dry(tmp_path: Path) -> None:
+    """Shapes, dtypes and values are the CPU's, nothing raises or crashes, no launch is missing."""
+    program, told = Path(__file__).with_name("drawn_program.py"), tmp_path / "launched.json"
+    words = (str(EXAMPLES), str(told))
+    with Script(str(program), find_gpu("h100"), None, arguments=words, timeout=3600) as script:
+        assert script.stopped is None, script.stopped
+        found: collections.Counter[str] = collections.Counter()
+        for one in script.launches:
+            found[str((one.bound.launch.grid or ())[0])] += one.times
+        assert found == json.loads(told.read_text("utf-8"))
+        assert (script.status, script.missing, script.faults) == (0, (), ())
