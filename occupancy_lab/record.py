@@ -21,12 +21,15 @@ from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import Failure, Status, Work
-from occupancy_lab.work.memory import MEMORY, intensity, moved, speed_of_light
+from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.memory import MEMORY, intensity, moved, speed_of_light, work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.compiling.store import Store
+    from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import NamedKernel
     from occupancy_lab.kernel import Kernel
@@ -337,6 +340,16 @@ class Record(_Named):
         """Return a copy that holds *measurement*."""
         return dataclasses.replace(self, measurement=measurement)
 
+    def with_counts(self, texts: Texts | None, store: Store, assume: Mapping[str, int]) -> Record:
+        """Return a copy with what the launch does, by its kernel's *texts*, or why that is open."""
+        grid, resident = self.launch.grid, None
+        if self.plan is not None:
+            resident = self.plan.resident_programs
+            if grid is None and self.plan.num_programs is not None:
+                grid = (self.plan.num_programs,)
+        found = count_launch(texts, self, grid, store, assume=assume, resident=resident)
+        return dataclasses.replace(self, counts=found.counts, why_not_counted=found.why_not)
+
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known.
 
@@ -370,26 +383,9 @@ class Record(_Named):
             "bound": None if prediction is None else prediction.bound,
             "basis": None if prediction is None else prediction.basis,
             "least_us": self.least_us,
-            **self._work(),
+            **work_columns(self.counts, self.memory, self.gpu),
             "triton_version": self.triton_version,
             **({name: getattr(measurement, name) for name in times} if measurement else {}),
-        }
-
-    def _work(self) -> dict[str, Any]:
-        """Return the columns of what it does."""
-        counts, memory, light = self.counts, self.memory, self.speed_of_light
-        amounts = {
-            "flops": None if counts is None else counts.flops,
-            "load_sectors": None if counts is None else counts.load_sectors,
-            "store_sectors": None if counts is None else counts.store_sectors,
-            "l2_bytes": None if memory is None else memory.l2_bytes,
-            "dram_read_bytes": None if memory is None else memory.dram_read_bytes,
-            "dram_written_bytes": None if memory is None else memory.dram_written_bytes,
-        }
-        return {
-            **{name: None if one is None else one.exact for name, one in amounts.items()},
-            "intensity": self.intensity,
-            "speed_of_light_us": None if light is None else light.us,
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -518,15 +514,42 @@ def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Fa
     return records_of(asked, outcomes, triton=compiler.environment.triton)
 
 
-def compile_record(asked: Asked, compiler: Compiler) -> Record:
-    """Return the record of *asked* as *compiler* compiles it.
+def with_counts(
+    runs: Sequence[Record | Failed],
+    asked: Sequence[Asked | None],
+    compiler: Compiler,
+    assume: Mapping[str, int] = MappingProxyType({}),
+) -> list[Record | Failed]:
+    """Return *runs* with what each of them does, as *compiler* compiled *asked*.
+
+    Of what failed nothing need be asked. *assume* is as `count_launch` takes it.
+    """
+    wanted = [
+        one.compilation
+        for one, run in zip(asked, runs, strict=True)
+        if one is not None and isinstance(run, Record)
+    ]
+    with closing(compiler):
+        texts = iter(compiler.texts(wanted))
+    return [
+        run.with_counts(next(texts), compiler.store, assume) if isinstance(run, Record) else run
+        for run in runs
+    ]
+
+
+def compile_record(asked: Asked, compiler: Compiler, *, counted: bool = False) -> Record:
+    """Return the record of *asked* as *compiler* compiles it, *counted* with what it does.
 
     Raises InputError for what cannot be asked, CompileError where Triton cannot compile it, and
     DoesNotFitError where the GPU holds not one program of it.
     """
     resources = compiler.resources(asked.compilation)
     found = record_of(asked, resources, triton=compiler.environment.triton)
-    return with_predictions([found])[0]
+    (found,) = with_predictions([found])
+    if not counted:
+        return found
+    (texts,) = compiler.texts([asked.compilation])
+    return found.with_counts(texts, compiler.store, {})
 
 
 def matrix_record(asked: Asked, resources: Resources, *, triton: str) -> MatrixRecord:

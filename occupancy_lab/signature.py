@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -232,6 +232,27 @@ def read_options(options: Words) -> dict[str, Any]:
         if len(values) > 1 or name in found:
             refuse(f"{option} {shortened(name)} has several values; give one of a matrix's launch")
         (found[name],) = values
+    return found
+
+
+def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, int]:
+    """Return what is assumed of what a kernel's *parameters* hold: NAME=VALUE, or values by name.
+
+    Raises InputError where a name is none of the parameters, or a value no whole number.
+    """
+    found: dict[str, int] = {}
+    for option, name, given in _pairs("--assume", assume, "cu_seqlens=1024"):
+        if name not in parameters:
+            refuse(
+                f"{option} {shortened(name)} is no parameter of the kernel; there are"
+                f" {few_of(list(parameters))}"
+            )
+        (value, *others) = _several(name, given)
+        if others or name in found:
+            refuse(f"{option} {shortened(name)} has several values; give one")
+        if type(value) is not int or abs(value) > INT64_MAX:
+            refuse(f"{option} {shortened(name)} is {quoted(value)}; give a whole number")
+        found[name] = value
     return found
 
 

@@ -27,7 +27,6 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.evaluating import evaluate
 from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
 from occupancy_lab.evaluating.score import METRICS
-from occupancy_lab.explaining.launch import megabytes
 from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.operators.softmax import FORWARD
 from occupancy_lab.sweeping.recorded import (
@@ -36,7 +35,7 @@ from occupancy_lab.sweeping.recorded import (
     read_rows,
     recorded_table,
 )
-from occupancy_lab.text.words import listed, microseconds
+from occupancy_lab.text.words import byte_words, listed, microseconds
 from occupancy_lab.throughput.calibrations import Constants
 from occupancy_lab.values import ITEM_BYTES
 
@@ -211,8 +210,8 @@ def _fusing(table: pd.DataFrame) -> str:
     copied = _provider("copy", problem)
     return (
         f"**Fusing comes first.** The naive softmax is five operations of torch, each through"
-        f" memory: on {_size(problem)} they read {megabytes(naive.read_bytes)} and write"
-        f" {megabytes(naive.written_bytes)}, {naive.total_bytes / fused.total_bytes:.1f} times"
+        f" memory: on {_size(problem)} they read {byte_words(naive.read_bytes)} and write"
+        f" {byte_words(naive.written_bytes)}, {naive.total_bytes / fused.total_bytes:.1f} times"
         f" what a fused kernel or a plain copy moves. They take"
         f" {microseconds(_provider('naive', problem))}, the fastest fused launch"
         f" {microseconds(fastest)} and the copy {microseconds(copied)},"

@@ -12,12 +12,14 @@ from guesses import calibration
 
 from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.environment import running_environment
+from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import explain_asked
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import variants
+from occupancy_lab.record import Record
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.values import Conditions, Measurement, Work
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.measuring.process import TimedLaunch
     from occupancy_lab.values import Failure, Problem, Resources, Target
+    from occupancy_lab.work.counts import Counts
 
 CONDITIONS = Conditions(
     device="NVIDIA H200",
@@ -141,6 +144,7 @@ class GivenCompiler:
         self._outcome = outcome
 
         self.environment = running_environment()
+        self.store = Store(None)
 
     def close(self) -> None:
         """End nothing."""
@@ -151,6 +155,10 @@ class GivenCompiler:
     def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
         """Return what was given for each launch's keywords."""
         return [self._given(one) for one in wanted]
+
+    def texts(self, wanted: Sequence[Compilation]) -> list[None]:
+        """Return that there are none."""
+        return [None for _ in wanted]
 
     def _given(self, wanted: Compilation) -> Resources | Failure:
         try:
@@ -176,12 +184,25 @@ def dry(  # noqa: PLR0913 - what a launch line has
     grid: Any = None,
     read: int | None = None,
     written: int | None = None,
+    counts: Counts | None = None,
     **keywords: Any,
 ) -> Explanation:
-    """Return the dry run of a launch line of which *outcome* says what is compiled."""
+    """Return the dry run of a launch line of which *outcome* says what is compiled.
+
+    *counts* are what each launch does.
+    """
     compiler: Any = GivenCompiler(outcome)
     found = [
         dataclasses.replace(one, launch=dataclasses.replace(one.launch, work=Work(read, written)))
         for one in variants(kernel, arguments, keywords, grid)
     ]
-    return explain_asked(asked_of(found, [find_gpu(name) for name in gpus.split(",")]), compiler)
+    gpus_ = [find_gpu(name) for name in gpus.split(",")]
+    page = explain_asked(asked_of(found, gpus_), compiler)
+    if counts is None:
+        return page
+    counted = {"counts": counts, "why_not_counted": None}
+    runs = (
+        dataclasses.replace(one, **counted) if isinstance(one, Record) else one  # type: ignore[arg-type]
+        for one in page.runs
+    )
+    return dataclasses.replace(page, runs=tuple(runs))

@@ -397,5 +397,5 @@ def test_a_record_has_what_its_launch_does() -> None:
     assert row["least_us"] < row["speed_of_light_us"]
     assert row["intensity"] == row["flops"] / (row["dram_read_bytes"] + row["dram_written_bytes"])
     told = json.loads(json.dumps(found.to_dict()))
-    assert told["speed_of_light"]["binds"] == "tensor cores (fp16)"
+    assert told["speed_of_light"]["binds"] == "fp16 tensor cores"
     assert told["counts"]["loops"][0]["trips"]["low"] == 32 * 32 * 4096 // 64

@@ -157,7 +157,9 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
         context.exit()
 
 
-@main.command(ignored=(Ignored(("--full",), beside="--json"),))
+@main.command(
+    ignored=(Ignored(("--full",), beside="--json"), Ignored(("--full",), beside="--source"))
+)
 @any_launch_options
 @matrix_options
 @kernel_option
@@ -176,17 +178,19 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
     callback=_print_words,
     help="Say what the terms mean, and nothing else, whatever is asked beside it.",
 )
+@click.option("--source", is_flag=True, help="Show what each line of the kernel's source does.")
 @compile_timeout_option
 @retry_option
 @format_options
 @cache_options
-def explain(
+def explain(  # noqa: PLR0913 - an argument for each option that is not passed on
     *,
     gpus: tuple[str, ...],
     launch: str | None,
     form: str,
     no_cache: bool,
     full: bool,
+    source: bool,
     **asked: Any,
 ) -> None:
     """Compile a kernel and explain how it sits on a GPU: limits, programs, time, advice.
@@ -204,7 +208,10 @@ def explain(
     explanation = explain_kernel(
         **given, gpu=gpus or None, cache=not no_cache, progress=show_status
     )
-    print_answer(explanation, form, explanation.to_document(full=full))
+    if source:
+        print_answer(explanation.source, form)
+    else:
+        print_answer(explanation, form, explanation.to_document(full=full))
     if isinstance(explanation, ScriptExplanation) and explanation.has_failed:
         sys.exit(1)
 

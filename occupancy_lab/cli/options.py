@@ -241,7 +241,7 @@ format_options = together(
     click.option(
         "--format",
         "form",
-        type=click.Choice(["terminal", "markdown", "json"]),
+        type=click.Choice(["terminal", "markdown", "html", "json"]),
         default="terminal",
         show_default=True,
         help="How to print it.",
@@ -302,6 +302,12 @@ described_options = together(
     click.option("--grid", metavar="SIZES", help="4096, 32x32 or 'cdiv(N, BLOCK_SIZE)'."),
     click.option("--bytes-read", metavar="BYTES", help="A number, 24MiB, or '2 * M * N'."),
     click.option("--bytes-written", metavar="BYTES", help="As --bytes-read."),
+    click.option(
+        "--assume",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="What a tensor, or an argument without a value, holds; repeats.",
+    ),
 )
 any_launch_options = together(
     click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"), described_options
@@ -328,11 +334,11 @@ view_options = together(
     click.option("--export-markdown", type=File(), help="Write markdown too."),
 )
 
-DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written")
+DESCRIBED = ("signature", "constexprs", "options", "grid", "bytes_read", "bytes_written", "assume")
 """What `described_options` give."""
 _OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
-_OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "quiet", "top"}
+_OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "source", "quiet", "top"}
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
 
 

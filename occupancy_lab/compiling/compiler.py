@@ -144,6 +144,11 @@ class Compiler:
             _, process = self._processes.popitem()
             process.close()
 
+    @property
+    def store(self) -> Store:
+        """Where what is worked out of a compiled kernel is kept too."""
+        return self._store
+
     def check_file(self, name: str) -> None:
         """Raise InputError where *name* is a kernel's file that cannot be imported.
 

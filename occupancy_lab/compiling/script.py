@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import atexit
 import contextlib
+import dataclasses
 import functools
 import inspect
 import os
@@ -34,6 +35,7 @@ from occupancy_lab.compiling.notes import ENDING, ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
+from occupancy_lab.compiling.texts import unpack
 from occupancy_lab.errors import (
     CompileError,
     InputError,
@@ -52,6 +54,7 @@ from occupancy_lab.workers.signals import UnfinishedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
 
 
@@ -146,6 +149,8 @@ class Compile:
     store: str | None
     seconds: float | None
     """What a compile may take."""
+    texts: bool = False
+    """Whether the answer is their texts, as `Texts.pack` has them; None where there are none."""
 
 
 def names_script(name: str) -> bool:
@@ -218,6 +223,8 @@ class Script:
         launched anything; of a program, and after that, `stopped` says why it went no further.
         """
         store = None if directory is None else str(directory)
+        self.store = Store(directory)
+        """Where what is worked out of compiled kernels is kept."""
         self._name, self.gpu = name, gpu
         self._request = Run(name, device_of(gpu), store, arguments, assume or {}, timeout)
         self._timeout, self._compile_timeout = timeout, compile_timeout
@@ -297,16 +304,34 @@ class Script:
             self._progress("")
         return [*found, *[INTERRUPTED] * (number - len(found))]
 
-    def _compile(self, part: Sequence[Changed]) -> tuple[Resources | Failure, ...]:
-        asked = Compile(tuple(part), self._request.store, self._compile_timeout)
+    def texts(self, wanted: Sequence[Changed]) -> list[Texts | None]:
+        """Return the texts of the kernels of *wanted*, which compile; None where there are none."""
+        found: list[Texts | None] = []
+        for place in range(0, len(wanted), AT_ONCE):
+            part = wanted[place : place + AT_ONCE]
+            line = None
+            if self.interrupted is None and not self._child.closed:
+                line = self._ask(dataclasses.replace(self._compiles(part), texts=True))
+            packed = from_line(tuple[str | None, ...], line) if line else (None,) * len(part)
+            found += [None if one is None else unpack(one) for one in packed]
+        return found
+
+    def _compiles(self, part: Sequence[Changed]) -> Compile:
+        return Compile(tuple(part), self._request.store, self._compile_timeout)
+
+    def _ask(self, asked: Compile) -> str | None:
+        """Return the answer of the process; "" where it died, None where nothing came of it."""
         try:
-            line = self._child.ask(to_line(asked))
+            return self._child.ask(to_line(asked))
         except KeyboardInterrupt as stop:
             signals.arrived()
             self.interrupted = stop
-            line = self._child.interrupt(STOPPING)
-            if not line:
-                return ()
+            return self._child.interrupt(STOPPING) or None
+
+    def _compile(self, part: Sequence[Changed]) -> tuple[Resources | Failure, ...]:
+        line = self._ask(self._compiles(part))
+        if line is None and self.interrupted is not None:
+            return ()
         if not line:
             self._child.close()  # another one would not have the kernels
             reason = f"the process that compiles died: {self._child.last_words}"
@@ -338,13 +363,18 @@ def answer_line(line: str) -> str:
     return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
 
 
-def _compile(asked: Compile) -> list[Resources | Failure]:
+def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
     found = [_recorders[0].to_compile(one.index, one.changes) for one in asked.launches]
     wanted = [one for one in found if isinstance(one, Compilation)]
     store = None if asked.store is None else Path(asked.store)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the script does about it
+    compiler = Compiler(store, timeout=asked.seconds)
+    if asked.texts:
+        texts = iter(compiler.texts(wanted))
+        ready = (next(texts) if isinstance(one, Compilation) else None for one in found)
+        return [None if one is None else one.pack() for one in ready]
     try:
-        compiled = iter(Compiler(store, timeout=asked.seconds).compile(wanted))
+        compiled = iter(compiler.compile(wanted))
     except UnfinishedError as stop:
         compiled = iter(stop.finished)
     return [next(compiled) if isinstance(one, Compilation) else one for one in found]

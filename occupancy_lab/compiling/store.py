@@ -127,6 +127,17 @@ class Store:
         if len(packed) < MOST_TEXT_BYTES:
             self._keep("texts", key, {"packed": packed})
 
+    def get_counted(self, key: Mapping[str, Any]) -> str | None:
+        """Return what was counted of a launch under *key*, as it was given to `put_counted`."""
+        fields = self._read("counted", key, MOST_TEXT_BYTES)
+        line = None if fields is None else fields.get("line")
+        return line if isinstance(line, str) else None
+
+    def put_counted(self, key: Mapping[str, Any], line: str) -> None:
+        """Keep what was counted of a launch, as a line of JSON, under *key*."""
+        if len(line) < MOST_BYTES:
+            self._keep("counted", key, {"line": line})
+
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and in what file that is remembered; or None."""
         fields = self._read("failures", key)

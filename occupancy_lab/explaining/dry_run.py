@@ -16,7 +16,7 @@ from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
 from occupancy_lab.record import Asked
-from occupancy_lab.signature import read_launches
+from occupancy_lab.signature import read_assumed, read_launches
 from occupancy_lab.values import Work
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     grid: Any = None,
     bytes_read: Any = None,
     bytes_written: Any = None,
+    assume: Words = (),
     gpu: AskedGpus | None = None,
     triton: str | None = None,
     cache: bool = True,
@@ -125,6 +126,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         grid: Programs in each dimension: (32, 32), "32x32" or "cdiv(N, BLOCK_SIZE)".
         bytes_read: Bytes that a launch has to read: a number, or an expression of its arguments.
         bytes_written: Bytes that it has to write.
+        assume: What is assumed of values that nobody knows before it runs: "cu_seqlens=1024", the
+            name of a tensor, for all that it holds, or of an argument without a value.
         gpu: GPUs or targets, as `explain` takes them.
         triton: Another Triton to compile with, as `explain` takes it.
         cache: Whether to use the store of compiled resources.
@@ -167,7 +170,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         msg = "another Triton runs in a process of its own, which finds a kernel by its file only"
         raise InputError(msg)
     asked = asked_of(_variants_of(kernel, lines), [one for one, _ in gpus], name)
-    return explain_asked(asked, compiler)
+    return explain_asked(asked, compiler, read_assumed(assume, innermost(kernel).arg_names))
 
 
 def _of_line(kernel: Any, line: LaunchLine) -> Iterator[Variant]:

@@ -71,10 +71,7 @@ def time_sentence(record: Record) -> str:
             record.gpu, found.basis, calibrated=found.calibrated, error=found.error
         )
     why = why_no_time(record)
-    if record.least_us is not None:
-        gbs = record.gpu.bandwidth_gbs
-        why += f"; the least possible is that of the bytes at the {gbs:.0f} GB/s of the data sheet"
-    elif record.launch.work.known_bytes is None and _not_modelled(record):
+    if record.memory is None and _not_modelled(record):
         why += "; `--bytes-read` and `--bytes-written` give the least possible"
     return f"{why}."
 
@@ -86,6 +83,8 @@ def why_no_time(record: Record) -> str:
         return f"No time is predicted, as {why}"
     if record.matrix is not None and work.traffic is None:
         return traffic_unknown(record.matrix.kernel).rstrip(".")
+    if work.known_bytes is None and record.counts is not None:
+        return "No time is predicted without `--bytes-read` and `--bytes-written`"
     if work.known_bytes is None:
         return (
             "No time is predicted: a binary does not say how many bytes it moves; `--bytes-read`"

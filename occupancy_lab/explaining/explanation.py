@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from contextlib import closing
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.advice import wanted_besides, what_to_try, with_alternatives
@@ -15,10 +16,12 @@ from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.formula import the_tutorial
 from occupancy_lab.explaining.launch import the_launch, the_memory
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
-from occupancy_lab.explaining.neighbours import Neighbour, changed, changes, comparable
+from occupancy_lab.explaining.neighbours import Neighbour, changed, changes, comparable, first_of
 from occupancy_lab.explaining.short import launch_title, the_launch_in_short, write_short
+from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.explaining.variants import write_variants
-from occupancy_lab.record import Failed, Record, compile_record, compile_runs
+from occupancy_lab.explaining.work import the_work
+from occupancy_lab.record import Failed, Record, compile_record, compile_runs, with_counts
 from occupancy_lab.text.document import Answer, Document, Section, literal
 
 if TYPE_CHECKING:
@@ -97,6 +100,14 @@ class Explanation(Answer):
         """Return the short explanation, or the *full* one with the arithmetic."""
         return self.document if full else self.short or self.document
 
+    @property
+    def source(self) -> SourceView:
+        """The source of the kernel with what each line does."""
+        keys = dict.fromkeys(record.gpu.key for record in self.records)
+        of_each = [[one for one in self.records if one.gpu.key == key] for key in keys]
+        function = self.asked[0].function if self.asked else None
+        return SourceView(tuple(map(first_of, of_each)), self.runs[0].kernel, function)
+
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
         return self.to_document(full=full).to_markdown()
@@ -126,8 +137,15 @@ class Explanation(Answer):
         return f"<{type(self).__name__} of {self.runs[0].kernel} on {gpus}: {fit}>"
 
 
-def explain_asked(asked: Sequence[Asked], compiler: Compiler, **others: Any) -> Explanation:
+def explain_asked(
+    asked: Sequence[Asked],
+    compiler: Compiler,
+    assume: Mapping[str, int] = MappingProxyType({}),
+    **others: Any,
+) -> Explanation:
     """Return what becomes of *asked*; *others* are further fields of an Explanation.
+
+    *assume* is what is assumed of what launches do, as `count_launch` takes it.
 
     Raises what the first launch fails with where all fail.
     """
@@ -136,6 +154,7 @@ def explain_asked(asked: Sequence[Asked], compiler: Compiler, **others: Any) -> 
         asked[0].check()
         with closing(compiler):
             compile_record(asked[0], compiler)
+    runs = with_counts(runs, asked, compiler, assume)
     return Explanation(tuple(runs), tuple(asked), compiler, **others)
 
 
@@ -211,6 +230,7 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
     tried = dataclasses.replace(tried, sentences=tried.sentences[:-1])
     sections: tuple[tuple[bool, Callable[[], Section]], ...] = (
         (True, lambda: the_launch_in_short(cases)),
+        (True, lambda: the_work(cases)),
         (of_matrix, lambda: what_fits(found)),
         (of_matrix, lambda: what_was_compiled(found)),
         (True, lambda: the_limits(calculations)),

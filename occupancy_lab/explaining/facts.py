@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.limits import occupancy_words
+from occupancy_lab.explaining.work import WORDS
 from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import KNOBS, NAMES
@@ -93,6 +94,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("loads, stores", _accesses),
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
+        *((name, _Work(words)) for name, words in WORDS.items()),
         ("predicted time", predicted_words),
         ("bound by", bound_words),
         ("measured now", _measured_words),
@@ -139,6 +141,16 @@ class _Setting:
         if case.record.matrix is None or self._name != "BLOCK_SIZE":
             return value
         return f"{value}, {_origin(case, 'block_size')}"
+
+
+class _Work:
+    """One thing that a launch does."""
+
+    def __init__(self, words: Callable[[Record], str]) -> None:
+        self._words = words
+
+    def __call__(self, case: Case) -> str:
+        return self._words(case.record)
 
 
 def _origin(case: Case, knob: str) -> str:
@@ -258,16 +270,17 @@ def _or_dash(number: int | None) -> str:
 
 
 def predicted_words(case: Case) -> str:
-    """Return what `predicted` does of the launch of *case*."""
-    return predicted(case.record)
+    """Return the predicted time and its bandwidth; "-" where there is none."""
+    prediction = case.record.prediction
+    return "-" if prediction is None else prediction_words(prediction)
 
 
 def predicted(record: Record) -> str:
     """Return the predicted time and its bandwidth, or the least there can be; "-" for neither."""
-    prediction, least = record.prediction, record.least_us
+    prediction, light = record.prediction, record.speed_of_light
     if prediction is not None:
         return prediction_words(prediction)
-    return "-" if least is None else f"{microseconds(least)} or more"
+    return "-" if light is None or light.us is None else f"{microseconds(light.us)} or more"
 
 
 def bound_words(case: Case) -> str:

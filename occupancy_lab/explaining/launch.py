@@ -8,7 +8,7 @@ from occupancy_lab.explaining.facts import resident_words
 from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.text.document import Document, Section, Table
-from occupancy_lab.text.words import compared, count, microseconds, said_of_each
+from occupancy_lab.text.words import byte_words, compared, count, microseconds, said_of_each
 from occupancy_lab.values import Problem, Traffic
 
 if TYPE_CHECKING:
@@ -149,14 +149,6 @@ def the_launch(cases: tuple[Case, ...]) -> Section:
     return Section("The launch", tables, said_of_each(cases, _sentences))
 
 
-FEW_BYTES = 1_000_000
-
-
-def megabytes(number: int) -> str:
-    """Return bytes as "25.6 MB", of 1e6 bytes; few bytes as they are."""
-    return f"{number} B" if number < FEW_BYTES else f"{number / 1e6:.1f} MB"
-
-
 def _baseline(case: Case) -> tuple[str, Traffic] | None:
     name = None if case.record.matrix is None else case.kernel.compared_with
     if name is None:
@@ -174,9 +166,9 @@ def _traffic_table(case: Case, own: Traffic) -> Table:
     rows = tuple(
         (
             name,
-            megabytes(bytes_.read_bytes),
-            megabytes(bytes_.written_bytes),
-            megabytes(bytes_.total_bytes),
+            byte_words(bytes_.read_bytes),
+            byte_words(bytes_.written_bytes),
+            byte_words(bytes_.total_bytes),
         )
         for name, bytes_ in moved.items()
     )
@@ -225,14 +217,14 @@ def write_steps(kernel: Kernel, problem: Problem, gpus: Sequence[Gpu]) -> Docume
             step.operation,
             _polynomial(one.reads, cols),
             _polynomial(one.writes, cols),
-            megabytes(step.reads * problem.item_bytes),
-            megabytes(step.writes * problem.item_bytes),
+            byte_words(step.reads * problem.item_bytes),
+            byte_words(step.writes * problem.item_bytes),
         )
         for step, one in zip(steps, elements, strict=True)
     )
-    total = ("in all", reads, writes, megabytes(moved.read_bytes), megabytes(moved.written_bytes))
+    total = ("in all", reads, writes, byte_words(moved.read_bytes), byte_words(moved.written_bytes))
     floors = tuple(
-        f"{gpu.title}: {megabytes(moved.total_bytes)} at {gpu.bandwidth_gbs:g} GB/s, the vendor's"
+        f"{gpu.title}: {byte_words(moved.total_bytes)} at {gpu.bandwidth_gbs:g} GB/s, the vendor's"
         f" peak, take at least {microseconds(floor)}."
         for gpu in gpus
         if (floor := moved.floor_us(gpu.bandwidth_gbs)) is not None
@@ -282,7 +274,7 @@ def _floor_sentences(case: Case) -> Iterator[str]:
     if moved is None or floor is None:
         return
     doubt = ", and in doubt" if "bandwidth_gbs" in gpu.doubtful else ""
-    moved_words = megabytes(moved.total_bytes)
+    moved_words = byte_words(moved.total_bytes)
     yield (
         f"{moved_words} at {gpu.bandwidth_gbs:g} GB/s take at least {floor:.2f} us."
         f" That bandwidth is the vendor's peak, not a measurement{doubt}."
@@ -290,8 +282,9 @@ def _floor_sentences(case: Case) -> Iterator[str]:
     name, cache_bytes = _last_cache(gpu)
     if cache_bytes is not None and moved.written_bytes <= cache_bytes:
         yield (
-            f"The output, {megabytes(moved.written_bytes)}, fits in the {cache_bytes / 2**20:g} MiB"
-            f" {name} and may stay there, so a measured GB/s can pass what the DRAM gives."
+            f"The output, {byte_words(moved.written_bytes)}, fits in the"
+            f" {cache_bytes / 2**20:g} MiB {name} and may stay there, so a measured GB/s can pass"
+            " what the DRAM gives."
         )
 
 

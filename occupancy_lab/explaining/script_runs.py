@@ -7,7 +7,7 @@ import inspect
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
@@ -19,8 +19,10 @@ from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.facts import NUMBERS, number_headers, numbers
 from occupancy_lab.explaining.neighbours import first_of, have_times
+from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
+from occupancy_lab.signature import read_assumed
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, known
 
@@ -30,21 +32,30 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.assumptions import Assumed
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.notes import ScriptLaunch
+    from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
+    from occupancy_lab.record import Record
+    from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
 
     LaunchError = CompileError | DoesNotFitError
 
 
+def _assumed(script: Script, assume: Words) -> dict[str, int]:
+    names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
+    return read_assumed(assume, names)
+
+
 def script_runs(
-    script: Script,
+    script: Script, assume: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[tuple[ScriptLaunch, Explanation | LaunchError]]:
     """Return the first launch of each launch line that *script* came by, and the line's dry run.
 
     The script must be open while an explanation is made: its process compiles the neighbours. Of a
-    line of which nothing compiles and fits it is what its first launch fails with.
+    line of which nothing compiles and fits it is what its first launch fails with. *assume* is as
+    `explain_asked` takes it.
     """
     lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
     for _, pairs in lines:
@@ -54,7 +65,7 @@ def script_runs(
         found = [Variant(function, one.bound.launch, one.tuned) for one in launches.values()]
         compiler: Any = _ScriptCompiler(script, launches)
         try:
-            yield first, explain_asked(asked_of(found, [script.gpu]), compiler)
+            yield first, explain_asked(asked_of(found, [script.gpu]), compiler, assume)
         except (CompileError, DoesNotFitError) as error:
             yield first, error
 
@@ -80,6 +91,7 @@ class _ScriptCompiler:
         self._launches = launches
 
         self.environment = running_environment()
+        self.store = script.store
 
     def close(self) -> None:
         """Do nothing: the script ends its process."""
@@ -87,6 +99,10 @@ class _ScriptCompiler:
     def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
         """Return what each of *wanted* takes, or why it does not compile."""
         return self._script.outcomes([self._changed(one.launch) for one in wanted])
+
+    def texts(self, wanted: Sequence[Compilation]) -> list[Texts | None]:
+        """Return the texts of each of *wanted*, which compile."""
+        return self._script.texts([self._changed(one.launch) for one in wanted])
 
     def resources(self, wanted: Compilation) -> Resources:
         """Return what *wanted* takes: one of the script's, or one with other keywords."""
@@ -147,6 +163,25 @@ class ScriptExplanation(Answer):
     def runs(self) -> tuple[Explanation, ...]:
         """What became of each launch line that compiles."""
         return tuple(line.run for line in self.lines if isinstance(line.run, Explanation))
+
+    @property
+    def source(self) -> SourceViews:
+        """The source of each kernel with what each line does, of its first launch on each GPU."""
+        of_names: dict[str, list[tuple[ScriptLine, Record]]] = {}
+        for line in self.lines:
+            if isinstance(line.run, Explanation):
+                of_names.setdefault(_name(line), []).append((line, first_of(line.run.records)))
+        return SourceViews(
+            literal(self.name),
+            tuple(
+                SourceView(
+                    tuple(record for _, record in found),
+                    name,
+                    near=Path(found[0][0].first.place).parent,
+                )
+                for name, found in of_names.items()
+            ),
+        )
 
     @property
     def has_failed(self) -> bool:
@@ -270,17 +305,19 @@ def _failure(line: ScriptLine) -> str:
     return f"{literal(name)}, {literal(place)}: {literal(str(line.run))}."
 
 
-def explain_script(
+def explain_script(  # noqa: PLR0913 - one argument per option of the command line
     name: str,
     *,
     gpu: AskedGpus | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     progress: Callable[[str], None] = lambda _sentence: None,
+    assume: Words = (),
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, and small ones values.
+    *assume* is as `explain_launch` takes it, of the parameters of any kernel that is launched.
 
     Raises InputError, with the line of the script, for what cannot be done so, and where it makes
     no launch.
@@ -299,7 +336,7 @@ def explain_script(
             faults |= dict.fromkeys(script.faults)
             missing |= dict.fromkeys(script.missing)
             assumed |= dict.fromkeys(script.assumed)
-            for first, run in script_runs(script):
+            for first, run in script_runs(script, _assumed(script, assume)):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     pages.append(run.to_document())

@@ -8,6 +8,7 @@ from occupancy_lab.explaining.advice import what_instead, what_to_try
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, told
 from occupancy_lab.explaining.limits import held_in_short, step_sentences
+from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import listed, resource_word, said_of_each
@@ -110,10 +111,20 @@ WORDS = {
         " 2.5 us longer where the matrix has 1 MiB or more and is no multiple of 4 KiB. Both speeds"
         " of a share are recorded, or both predicted; the time beside it is the copy's."
     ),
-    "floor time, least_us, us or more": (
-        "the bytes that have to be moved over the vendor's peak bandwidth: least_us in tables of"
-        ' launches, and the time "or more" where no other is predicted.'
+    "speed of light, at peak, us or more": (
+        "the least time that a launch's bytes of device memory, and its FLOPs of each kind, allow"
+        " at the peak rates of the data sheet, which no kernel reaches: the longest of them, which"
+        " binds."
     ),
+    "reads, writes, L2 cache": (
+        "the bytes that a launch reads from the device memory and writes to it; and those that go"
+        " through the L2 cache, all that its programs ask for and write, in whole sectors."
+    ),
+    "FLOPs": (
+        "floating-point operations: 2 m n k of a dot, one of each element of all others; in a dot"
+        " by the dtype of what is multiplied."
+    ),
+    "floor time, least_us": "the bytes alone over the vendor's peak bandwidth.",
     "skipped": "said of a launch that cannot be asked for, so that nothing was compiled.",
     "gain, gain_by": (
         "in a scan, how many times faster a kernel gets on a full GPU by an estimate that does not"
@@ -187,6 +198,7 @@ def _sentences(case: Case) -> Iterator[str]:
         yield f"A program is a cluster of {found.num_ctas} CTAs, and only whole ones fit: {whole}."
     if case.record.matrix is not None and case.record.prediction is not None:
         yield from what_instead(case)
+    yield from work_sentences(case.record)
     prediction = case.record.prediction
     if prediction is None or not prediction.calibrated:
         yield time_sentence(case.record)

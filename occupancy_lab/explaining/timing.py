@@ -6,12 +6,12 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.launch import megabytes
 from occupancy_lab.explaining.neighbours import sees_stages
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.text.words import (
     article,
+    byte_words,
     change,
     change_words,
     count,
@@ -176,7 +176,7 @@ def _issue_reason(timing: Timing, us: str) -> str:
 
 def _bandwidth_reason(timing: Timing, us: str) -> str:
     traffic = timing.case.record.traffic
-    moved = "what it moves" if traffic is None else megabytes(traffic.total_bytes)
+    moved = "what it moves" if traffic is None else byte_words(traffic.total_bytes)
     ever = "" if timing.limited else ", however many programs ask for them"
     return f"Bandwidth bounds it: {moved} through the device memory take {us} by themselves{ever}."
 

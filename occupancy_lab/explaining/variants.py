@@ -18,6 +18,7 @@ from occupancy_lab.explaining.facts import (
 )
 from occupancy_lab.explaining.limits import the_limits
 from occupancy_lab.explaining.neighbours import first_of, have_times, rank
+from occupancy_lab.explaining.work import in_one_line, work_sentences
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.text.document import Document, Section, Table, literal
@@ -46,7 +47,8 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
     records = [run for run in runs if isinstance(run, Record)]
     knobs = varying([settings_of(run) for run in runs])
     several = len({run.gpu.key for run in runs}) > 1
-    timed = any(record.least_us is not None for record in records)
+    times = {(record.gpu.key, predicted(record)) for record in records}
+    timed = len(times) > len({key for key, _ in times}) or have_times(records)
     rows = tuple(
         (
             *((run.gpu.key,) if several else ()),
@@ -66,7 +68,7 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
     of_each = [[one for one in records if one.gpu.key == key] for key in keys]
     chosen = tuple(map(first_of, of_each))
     sentences = [first_sentence(found, knobs) for found in of_each]
-    sentences += said_of_each(chosen, lambda record: (time_sentence(record),)) if timed else ()
+    sentences += said_of_each(chosen, lambda record: tuple(_time_sentences(record, timed=timed)))
     sections = [Section("", (Table(headers, rows),), (*sentences, *_reasons(runs)))]
     if full and chosen:
         sections.append(the_limits(tuple(record.calculation for record in chosen)))
@@ -83,6 +85,15 @@ def write_variants(runs: Sequence[Record | Failed], *, full: bool = False) -> Do
         ),
         tuple(sections),
     )
+
+
+def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
+    """Say what the launch that comes first does, and what its time rests on where one is shown."""
+    if done := in_one_line(record):
+        yield done
+    yield from work_sentences(record)
+    if timed:
+        yield time_sentence(record)
 
 
 def _reasons(runs: Sequence[Record | Failed]) -> Iterator[str]:

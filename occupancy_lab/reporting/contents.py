@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -106,28 +105,9 @@ def _in_short(source: Source, benchmark: Benchmark | None, accuracy: Accuracy | 
     return Chapter("In short", tuple(blocks or ["Left out: nothing of these can be predicted."]))
 
 
-STYLE = """\
-:root { color-scheme: light dark; }
-body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-body { font: 1rem/1.55 system-ui, sans-serif; }
-h1, h2, h3 { line-height: 1.25; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid #8884; padding-bottom: 0.2rem; }
-table { display: block; overflow-x: auto; border-collapse: collapse; font-size: 0.9rem; }
-th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #8884; }
-img { max-width: 100%; background: white; border-radius: 6px; }
-pre { overflow-x: auto; padding: 0.8rem; background: #8882; border-radius: 6px; }
-"""
-
-
 def to_html(page: Page) -> str:
     """Return *page* as HTML; whatever looks like HTML in its text is shown as text."""
-    body = document.to_html(page.blocks(_embedded))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(page.title)}</title>\n<style>\n{STYLE}</style>\n</head>\n"
-        f"<body>\n{body}</body>\n</html>\n"
-    )
+    return document.html_page(page.title, page.blocks(_embedded))
 
 
 def _embedded(picture: Picture) -> str:

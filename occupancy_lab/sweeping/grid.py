@@ -30,7 +30,7 @@ from occupancy_lab.kernel import Grid
 from occupancy_lab.launch import Launch
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
-from occupancy_lab.record import Failed, Matrix, ask, records_of
+from occupancy_lab.record import Failed, Matrix, Record, ask, records_of, with_counts
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import make_table
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.record import Asked, Record
+    from occupancy_lab.record import Asked
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
 
@@ -248,7 +248,7 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
             )
         ]
         try:
-            table = run_tasks(tasks, compiler)
+            table = run_tasks(tasks, compiler, counted=True)
         except UnfinishedError as interrupt:
             finished = add_columns(interrupt.finished, {}) if measure else interrupt.finished
             raise UnfinishedError(finished) from interrupt
@@ -276,8 +276,10 @@ def _measured_on(
     return here, names
 
 
-def run_tasks(tasks: Sequence[Task], compiler: Compiler) -> pd.DataFrame:
+def run_tasks(tasks: Sequence[Task], compiler: Compiler, *, counted: bool = False) -> pd.DataFrame:
     """Return the table of *tasks* as *compiler* compiles them, with a row each, as `sweep` does.
+
+    Where they are *counted*, it has what each of them does.
 
     Raises UnfinishedError, with the table of what is finished, on Ctrl-C.
     """
@@ -286,10 +288,16 @@ def run_tasks(tasks: Sequence[Task], compiler: Compiler) -> pd.DataFrame:
         outcomes = compile_tasks(tasks, compiler)
     except UnfinishedError as interrupt:
         outcomes, unfinished = interrupt.finished, interrupt
-    table = make_table(task_runs(outcomes, compiler.environment.triton))
+    runs = task_runs(outcomes, compiler.environment.triton)
     if unfinished is not None:
-        raise UnfinishedError(table) from unfinished
-    return table
+        raise UnfinishedError(make_table(runs)) from unfinished
+    if not counted:
+        return make_table(runs)
+    asked = [
+        task.asked() if isinstance(run, Record) else None
+        for (task, _), run in zip(outcomes, runs, strict=True)
+    ]
+    return make_table(with_counts(runs, asked, compiler))
 
 
 def task_runs(outcomes: Sequence[tuple[Task, Outcome]], triton: str) -> list[Record | Failed]:

@@ -41,7 +41,7 @@ SHOWN = {
     "occupancy": "%",
     "limiter": "limiter",
     "predicted_us": "predicted us",
-    "least_us": "least us",
+    "speed_of_light_us": "least us",
     "bound": "bound",
     "us": "measured us",
     "difference": "off",
@@ -99,8 +99,9 @@ def _says_something(table: pd.DataFrame, name: str) -> bool:
     """Tell whether a column of results has anything to say that another one has not said."""
     if name == "local_bytes":
         return bool(table[name].fillna(0).any())
-    if name == "least_us":
-        return bool(table[name].notna().any() and table["predicted_us"].isna().any())
+    if name == "speed_of_light_us":
+        least = table.groupby("gpu", sort=False)[name].nunique()
+        return bool((least > 1).any() and table["predicted_us"].isna().any())
     return name == "predicted_us" or bool(table[name].notna().any())
 
 
@@ -112,7 +113,7 @@ def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
         occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
         limiter=[", ".join(limiter_list(vendors[key], names)) for key, names in limiters],
         predicted_us=fine["predicted_us"].map(cell, na_action="ignore"),
-        least_us=fine["least_us"].map(cell, na_action="ignore"),
+        speed_of_light_us=fine["speed_of_light_us"].map(cell, na_action="ignore"),
     )
     if "us" not in fine:
         return shown
@@ -143,6 +144,7 @@ def _legend(columns: Iterable[str], spared: list[str]) -> str:
     meanings = {
         "%": "the occupancy",
         "tutorial": "what the tutorial says",
+        "least us": "the speed of light by the data sheet",
         "off": "how far the predicted time is off the measured one",
     }
     told = [f"{name} is {meaning}" for name, meaning in meanings.items() if name in columns]

@@ -255,7 +255,7 @@ _OTHERS = {
     **_like(COUNT, binary="a digest of the kernel's instructions"),
 }
 
-SWEEP_COLUMNS: tuple[str, ...] = (*_CONFIGURATION, *_OUTCOME, *_RESOURCES, *_FOLLOWING)
+SWEEP_COLUMNS: tuple[str, ...] = (*_CONFIGURATION, *_OUTCOME, *_RESOURCES, *_FOLLOWING, *_WORK)
 """The columns of a sweep, in their order."""
 MEASURED_COLUMNS: tuple[str, ...] = tuple(_MEASURED)
 """The columns that a measurement adds to those of a sweep."""

@@ -14,7 +14,7 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from occupancy_lab.text.words import visible
 
@@ -95,6 +95,15 @@ class Commands:
     """Lines for a shell."""
 
     lines: tuple[str, ...]
+    language: ClassVar[str] = "sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines of text that stay as they are, such as those of a program."""
+
+    lines: tuple[str, ...]
+    language: ClassVar[str] = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,7 @@ class Table:
         return ("left", *["left" if self.prose else "right"] * (len(self.headers) - 1))
 
 
-Block: TypeAlias = str | Heading | Bullets | Commands | Table | Image
+Block: TypeAlias = str | Heading | Bullets | Commands | Listing | Table | Image
 """What a document is made of; a text is a paragraph."""
 Shown: TypeAlias = "str | tuple[Block, ...]"
 """What a command prints: the text of a file, or blocks for a screen."""
@@ -137,11 +146,11 @@ def _markdown(block: Block) -> str:
             return f"{'#' * block.level} {_line(block.title)}"
         case Bullets():
             return "\n".join(f"- {_line(sentence)}" for sentence in block.sentences)
-        case Commands():
+        case Commands() | Listing():
             text = "\n".join(block.lines)
-            # No backticks of a command end the fence around it.
+            # No backticks of a line end the fence around it.
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-            return f"{fence}sh\n{text}\n{fence}"
+            return f"{fence}{block.language}\n{text}\n{fence}"
         case Image():
             return f"![{block.words}]({block.address})"
         case Table():
@@ -160,6 +169,29 @@ def _table_markdown(table: Table) -> str:
     return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=table.sides)
 
 
+STYLE = """\
+:root { color-scheme: light dark; }
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 1rem/1.55 system-ui, sans-serif; }
+h1, h2, h3 { line-height: 1.25; }
+h2 { margin-top: 2.5rem; border-bottom: 1px solid #8884; padding-bottom: 0.2rem; }
+table { display: block; overflow-x: auto; border-collapse: collapse; font-size: 0.9rem; }
+th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #8884; }
+img { max-width: 100%; background: white; border-radius: 6px; }
+pre { overflow-x: auto; padding: 0.8rem; background: #8882; border-radius: 6px; }
+"""
+
+
+def html_page(title: str, blocks: Iterable[Block]) -> str:
+    """Return a whole page of HTML with *blocks* as `to_html` has them."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(visible(title))}</title>\n<style>\n{STYLE}</style>\n</head>\n"
+        f"<body>\n{to_html(blocks)}</body>\n</html>\n"
+    )
+
+
 def to_html(blocks: Iterable[Block]) -> str:
     """Return *blocks* as a piece of HTML; whatever looks like HTML in them is shown as text."""
     return "".join(f"{_html(block)}\n" for block in blocks)
@@ -172,9 +204,9 @@ def _html(block: Block) -> str:
         case Bullets():
             items = "".join(f"<li>{_inline(sentence)}</li>\n" for sentence in block.sentences)
             return f"<ul>\n{items}</ul>"
-        case Commands():
-            lines = escape(visible("\n".join(block.lines)), quote=False)
-            return f'<pre><code class="language-sh">{lines}\n</code></pre>'
+        case Commands() | Listing():
+            text = escape(visible("\n".join(block.lines)), quote=False)
+            return f'<pre><code class="language-{block.language}">{text}\n</code></pre>'
         case Image():
             return f'<p><img alt="{escape(block.words)}" src="{escape(block.address)}"></p>'
         case Table():
@@ -206,17 +238,19 @@ def _inline(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One question answered: tables first, then sentences; a title of "" has no heading."""
+    """One question answered: tables, listings, then sentences; a title of "" has no heading."""
 
     title: str
     tables: tuple[Table, ...] = ()
     sentences: tuple[str, ...] = ()
+    listings: tuple[Listing, ...] = ()
 
     def blocks(self, level: int = 2) -> Iterator[Block]:
         """Return the blocks of the section, with a heading of *level*."""
         if self.title:
             yield Heading(level, self.title)
         yield from self.tables
+        yield from self.listings
         if self.sentences:
             yield Bullets(self.sentences)
 

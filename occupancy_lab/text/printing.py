@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from occupancy_lab.text.document import json_text
+from occupancy_lab.text.document import html_page, json_text
 from occupancy_lab.text.words import visible
 
 if TYPE_CHECKING:
@@ -107,11 +107,17 @@ def print_json(values: Any) -> None:
 
 
 def print_answer(answer: Answer, form: str, document: Document | None = None) -> None:
-    """Print *answer*, or the *document* of it, as "json", "markdown" or for the "terminal"."""
+    """Print *answer*, or the *document* of it, as *form* is: for the terminal where it is none.
+
+    The others are json, markdown and html.
+    """
     if form == "json":
         print_text(answer.to_json() + "\n")
         return
     document = document or answer.to_document()
+    if form == "html":
+        print_text(html_page(document.title, document.blocks()))
+        return
     print_shown(document.to_markdown() if form == "markdown" else document.blocks())
 
 

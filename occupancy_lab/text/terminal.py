@@ -58,6 +58,9 @@ def _parts_of(block: Block, width: int) -> Iterator[RenderableType]:
         case document.Commands():
             lines = visible("\n".join(block.lines))
             yield Padding(Text(lines, "markdown.code_block", overflow="fold"), (0, 1))
+        case document.Listing():
+            for line in block.lines:
+                yield Text(visible(line), no_wrap=True, overflow="ellipsis")
         case document.Table():
             if block.caption:
                 yield from (_text(block.caption), "")

@@ -61,6 +61,34 @@ def microseconds(us: float) -> str:
     return f"{us:.{digits}f} us"
 
 
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+FEW = 1_000_000
+"""Bytes up to which they are told as they are."""
+
+
+def scaled(number: float) -> str:
+    """Return 137438953472 as "137 G", with three digits; up to 999 as it is."""
+    place = 0
+    while abs(number) >= 999.5 and place < len(_PREFIXES) - 1:  # noqa: PLR2004 - of three digits
+        number, place = number / 1000, place + 1
+    if not place:
+        return f"{number:.4g}"
+    digits = 2 if number < 9.995 else 1 if number < 99.95 else 0  # noqa: PLR2004 - as above
+    return f"{number:.{digits}f} {_PREFIXES[place]}"
+
+
+def byte_words(number: int) -> str:
+    """Return bytes as "25.6 MB", of 1e6 bytes, with three digits; few bytes as they are."""
+    return f"{number} B" if number < FEW else f"{scaled(number)}B"
+
+
+def amount_words(low: int, high: int | None, words: Callable[[int], str]) -> str:
+    """Return a number as *words* has it, or from which to which it is; None is no limit."""
+    if high is None:
+        return f"{words(low)} or more"
+    return words(low) if low == high else f"{words(low)} to {words(high)}"
+
+
 def article(word: str) -> str:
     """Return "a" or "an", as *word* is spoken."""
     return "an" if word == "SM" else "a"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
+from occupancy_lab.compiling.script import Changed
 from occupancy_lab.errors import BinaryError, DoesNotFitError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
@@ -26,6 +27,8 @@ from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import Resources, Target, Work
+from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.memory import memory, work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan
+    from occupancy_lab.work.counts import Counts
+    from occupancy_lab.work.memory import Memory
 
 EMPTY_NS, AROUND_NS = 1250, 930
 """What a pair of events takes around nothing, where that was not measured, and what more around a
@@ -105,6 +110,9 @@ class TracedKernel:
     """What those set, by name."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """In a dry run, what Triton distinguishes of each argument that is no constexpr."""
+    counts: Counts | None = None
+    """In a dry run, what the first launch of the most frequent grid does; None where that is not
+    known."""
 
     @property
     def launches(self) -> int:
@@ -149,6 +157,14 @@ class TracedKernel:
             return None
         return plan_launch(grid, Work(), self.calculation.resident_programs)
 
+    @property
+    def memory(self) -> Memory | None:
+        """What the launch of `counts` moves."""
+        if self.counts is None or self.calculation is None:
+            return None
+        found = self.calculation
+        return memory(self.counts, found.gpu, found.resident_programs)
+
     def row(self) -> dict[str, Any]:
         """Return the kernel as one flat row of plain values, with the plan of its usual grid."""
         found = self.calculation
@@ -177,6 +193,7 @@ class TracedKernel:
             ),
             "occupancy": None if held is None else held.occupancy,
             "limiter": None if held is None else "+".join(held.limiters),
+            **({} if found is None else work_columns(self.counts, self.memory, found.gpu)),
             "us": self.us,
             "total_us": self.total_us,
             "timed_launches": self.samples,
@@ -498,8 +515,9 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
     """Return what *script* launches on its GPU, that need not be here."""
     usual = default_options(script.gpu.target)
     choices = Counter(one.call for one in script.launches)
-    groups: dict[Any, list[TracedKernel]] = defaultdict(list)
-    for one, outcome in zip(script.launches, script.outcomes(), strict=True):
+    groups: dict[Any, list[tuple[TracedKernel, int]]] = defaultdict(list)
+    for index, outcome in enumerate(script.outcomes()):
+        one = script.launches[index]
         bound = one.bound
         constexprs = {name: str(bound.arguments.get(name)) for name in bound.constexprs}
         options = {**usual, **bound.options}
@@ -531,11 +549,34 @@ def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
         )
         resources = None if calculation is None else calculation.resources
         same = (bound.kernel, repr(constexprs), repr(kernel.options), resources, kernel.choices)
-        groups[same].append(kernel)
-    return order(
-        dataclasses.replace(group[0], grids=merged(grid for one in group for grid in one.grids))
-        for group in groups.values()
-    )
+        groups[same].append((kernel, index))
+    found, first = [], []
+    for group in groups.values():
+        grids = merged(grid for same, _ in group for grid in same.grids)
+        found.append(dataclasses.replace(group[0][0], grids=grids))
+        most = found[-1].usual_grid
+        first.append(next(place for same, place in group if same.usual_grid == most))
+    return order(_with_counts(script, found, first))
+
+
+def _with_counts(
+    script: Script, kernels: Sequence[TracedKernel], first: Sequence[int]
+) -> Iterator[TracedKernel]:
+    """Return *kernels* with what their launches do that are *first* among the script's."""
+    wanted = [
+        Changed(index, {})
+        for index, one in zip(first, kernels, strict=True)
+        if one.calculation is not None
+    ]
+    texts = iter(script.texts(wanted))
+    for index, one in zip(first, kernels, strict=True):
+        if one.calculation is None:
+            yield one
+            continue
+        bound, resident = script.launches[index].bound, one.calculation.resident_programs
+        grid = bound.launch.grid
+        counted = count_launch(next(texts), bound, grid, script.store, assume={}, resident=resident)
+        yield dataclasses.replace(one, counts=counted.counts)
 
 
 def _classes(bound: BoundLaunch) -> dict[str, str]:

@@ -6,11 +6,12 @@ Every number is of the whole launch: all programs and all iterations. None is no
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 SECTOR = 32
 """Bytes of a sector, the least that an L2 cache moves (CUDA C++ Programming Guide)."""

@@ -25,7 +25,7 @@ so that what all of them load takes its room twice (NVIDIA's A100 white paper)."
 MEMORY = "memory"
 """The part of a speed of light that is bytes of device memory."""
 TENSOR = "tensor cores"
-"""What the parts are called, with a dtype, that are products of matrices."""
+"""What the parts are called, after a dtype, that are products of matrices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def _demands(
     if counts is None:
         return
     for dtype, flops in counts.dot_flops.items():
-        yield f"{TENSOR} ({dtype})", flops.low, _giga(dot_tflops(gpu, dtype))
+        yield f"{dtype} {TENSOR}", flops.low, _giga(dot_tflops(gpu, dtype))
     for dtype, flops in counts.other_flops.items():
         yield dtype, flops.low, _giga(other_tflops(gpu, dtype))
 
@@ -245,3 +245,20 @@ def intensity(counts: Counts, moved: Memory) -> float | None:
     flops = counts.flops.exact
     moved_bytes = None if moved.dram_bytes is None else moved.dram_bytes.exact
     return None if flops is None or not moved_bytes else flops / moved_bytes
+
+
+def work_columns(counts: Counts | None, moved: Memory | None, gpu: Gpu) -> dict[str, Any]:
+    """Return the columns of what a launch does on *gpu*; None is not known, or not exactly."""
+    amounts = {
+        "flops": None if counts is None else counts.flops,
+        "load_sectors": None if counts is None else counts.load_sectors,
+        "store_sectors": None if counts is None else counts.store_sectors,
+        "l2_bytes": None if moved is None else moved.l2_bytes,
+        "dram_read_bytes": None if moved is None else moved.dram_read_bytes,
+        "dram_written_bytes": None if moved is None else moved.dram_written_bytes,
+    }
+    return {
+        **{name: None if one is None else one.exact for name, one in amounts.items()},
+        "intensity": None if counts is None or moved is None else intensity(counts, moved),
+        "speed_of_light_us": None if moved is None else speed_of_light(counts, moved, gpu).us,
+    }

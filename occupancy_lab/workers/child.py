@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -395,8 +396,13 @@ def _value(kind: Any, plain: Any) -> Any:
     raise ValueError(msg)
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 def _dataclass(kind: Any, plain: dict[str, Any]) -> Any:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     if plain.keys() != hints.keys():
         msg = f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(plain)}"
         raise ValueError(msg)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import launched_kernels
 import pytest
+from dry_lines import COUNTED, NORM, ROWS, X, matmul, norm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_ins import dry
 
 from occupancy_lab.explaining.neighbours import predicted_us
-from occupancy_lab.launch import tensor
 from occupancy_lab.text.words import microseconds
 from occupancy_lab.values import Resources
 
@@ -21,43 +21,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining import Explanation
     from occupancy_lab.values import Target
-
-X = tensor((4096, 2048), "float16")
-ROWS = tensor((4096,), "float32")
-NORM = (X, X, X, X, ROWS, ROWS, 2048, 2048, 1e-5)
-MATMUL = (X, X, X, 4096, 4096, 4096, 4096, 1, 4096, 1, 4096, 1)
-BLOCKS = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8}
-COUNTED = {"local_bytes": 0, "load_bytes": 16, "store_bytes": 16, "instructions": 400}
-
-
-def norm_resources(keywords: Mapping[str, Any], target: Target) -> Resources:
-    """Return what layer_norm takes, as Triton 3.7.1 compiles it: num_stages changes nothing."""
-    warps = keywords.get("num_warps", 4)
-    found = Resources(
-        {4: 40, 8: 32}.get(warps, 32), warps, 4 * warps, binary=warps, **COUNTED
-    ).replace(loop_instructions=90)
-    if target.backend == "cuda":
-        return found.replace(barriers=1)
-    return found.replace(n_regs=found.n_regs - 11, sgprs=43, agprs=0, load_bytes=8, store_bytes=8)
-
-
-def matmul_resources(keywords: Mapping[str, Any], target: Target) -> Resources | str:
-    """Return what matmul takes in clusters of 2, which AMD has none of."""
-    if target.backend == "hip":
-        return "Triton 3.7.1 cannot compile matmul for gfx942: num_ctas > 1 is not supported"
-    warps, stages = keywords.get("num_warps", 4), keywords.get("num_stages", 3)
-    shared = 32768 * stages
-    return Resources(
-        {4: 217, 8: 123, 16: 64}[warps],
-        warps,
-        shared,
-        num_ctas=2,
-        pipeline_shared=shared,
-        tensor_instructions=4,
-        loop_instructions=60,
-        binary=warps * 100 + stages,
-        **COUNTED,
-    )
 
 
 def spilling_resources(keywords: Mapping[str, Any], _target: Target) -> Resources:
@@ -84,18 +47,6 @@ def plain_resources(keywords: Mapping[str, Any], target: Target) -> Resources:
     warps = keywords.get("num_warps", 4)
     found = Resources(32, warps, 2048, binary=warps, global_accesses=8, **COUNTED)
     return found if target.backend == "cuda" else found.replace(sgprs=20, agprs=0)
-
-
-def norm(gpus: str, **asked: Any) -> Explanation:
-    """Return the dry run of layer_norm."""
-    launched = {"BLOCK_SIZE": 2048, "num_warps": 8, "grid": (4096,)}
-    return dry(launched_kernels.layer_norm, gpus, norm_resources, *NORM, **{**launched, **asked})
-
-
-def matmul(gpus: str, **asked: Any) -> Explanation:
-    """Return the dry run of a matmul in clusters."""
-    launched = {**BLOCKS, "ACTIVATION": "", "num_warps": 8, "num_stages": 3, "num_ctas": 2}
-    return dry(launched_kernels.matmul, gpus, matmul_resources, *MATMUL, **launched, **asked)
 
 
 def transpose(gpus: str, **asked: Any) -> Explanation:
@@ -166,7 +117,7 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
     assert record.prediction is None
     assert words in page
     assert (
-        ("us or more" in page)
+        ("us at peak (memory)" in page)
         == (record.least_us is not None)
         == any(given.get(name) for name in ("read", "written"))
     )
@@ -179,12 +130,16 @@ def test_why_no_time_is_predicted(given: dict[str, Any], words: str) -> None:
 def test_what_would_give_no_time_is_not_asked_for(
     launched: Callable[..., Explanation], why: str
 ) -> None:
-    """What is not modelled is said at once, with what the bytes would give all the same."""
-    words = f"No time is predicted, as {why} is not modelled; "
-    page = launched("h100").to_markdown()
-    assert f"{words}`--bytes-read` and `--bytes-written` give the least possible." in page
-    page = launched("h100", read=MIB, written=MIB).to_markdown()
-    assert f"{words}the least possible is that of the bytes" in page
+    """What is not modelled is said at once, with what bytes would give where none are counted."""
+    words = f"No time is predicted, as {why} is not modelled"
+    page = launched("h100", counts=None).to_markdown()
+    assert f"{words}; `--bytes-read` and `--bytes-written` give the least possible." in page
+    assert "speed of light" not in page
+    given = launched("h100", counts=None, read=MIB, written=MIB).to_markdown()
+    assert "us at peak (memory)" in given
+    for found in (given, launched("h100").to_markdown()):
+        assert f"{words}.\n" in found
+        assert "--bytes-read" not in found
 
 
 def test_a_gpu_of_no_size_has_no_time() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hand_made import rows
 from records import make_record
 from stand_ins import UNLISTED, put_here
 
@@ -17,6 +18,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.calculator import calculate, unit_words
+from occupancy_lab.record import Record
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.sweeping.grid import Task, task_runs
 from occupancy_lab.sweeping.rows import make_table
@@ -169,7 +171,10 @@ def task(gpu: str) -> Task:
 def test_no_column_is_silently_empty() -> None:
     """Each column is filled where all is known or a launch failed, with what its schema says."""
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
-    table = make_table(task_runs([(task("b200"), WHOLE), (task("h100"), failure)], "3.7.1"))
+    runs = task_runs([(task("b200"), WHOLE), (task("h100"), failure)], "3.7.1")
+    assert isinstance(runs[0], Record)
+    runs[0] = dataclasses.replace(runs[0], counts=rows(4096, 781, 592))
+    table = make_table(runs)
     assert tuple(table) == SWEEP_COLUMNS
     empty = [name for name in SWEEP_COLUMNS if table[name].isna().all()]
     assert empty == []

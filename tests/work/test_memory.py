@@ -136,9 +136,9 @@ def test_a_large_product_is_bound_by_tensor_cores() -> None:
     """137 GFLOP of fp16 take an H100 139 us at least, whatever the bytes."""
     counts = matmul(4096, 128, 132)
     light = speed_of_light(counts, memory(counts, H100, 132), H100)
-    assert light.binds == "tensor cores (fp16)"
+    assert light.binds == "fp16 tensor cores"
     assert light.us == pytest.approx(138.9, abs=0.1)
-    assert {part.name for part in light.parts} == {"memory", "tensor cores (fp16)", "fp32"}
+    assert {part.name for part in light.parts} == {"memory", "fp16 tensor cores", "fp32"}
 
 
 def test_rows_are_bound_by_memory() -> None:
@@ -156,7 +156,7 @@ def test_a_rate_that_is_not_known_is_named() -> None:
     for name, us in (("a100", True), ("sm_80", False)):
         gpu = find_gpu(name)
         light = speed_of_light(counts, memory(counts, gpu, 8), gpu)
-        assert "tensor cores (fp8e4nv)" in light.unknown
+        assert "fp8e4nv tensor cores" in light.unknown
         assert (light.us is not None) == us
         assert (light.binds == "memory") == us
 

@@ -1,0 +1,250 @@
+"""`explain --source`: a kernel's own source, with what each line does, the most costly first."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.explaining.work import light_words
+from occupancy_lab.files import read_bytes
+from occupancy_lab.text.document import Answer, Document, Listing, Section, literal
+from occupancy_lab.text.words import amount_words, byte_words, listed, microseconds, scaled
+from occupancy_lab.work.counts import NOTHING
+from occupancy_lab.work.lines import by_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from occupancy_lab.record import Record
+    from occupancy_lab.work.counts import Amount
+    from occupancy_lab.work.lines import Line
+
+MOST_COSTLY = 5
+"""The lines of the table of those that cost most."""
+A_PART = 0.02
+"""The share of the costliest line's time from which on a line is one of them."""
+LONGEST_LINE = 200
+"""Characters of a line of the source that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The source of a kernel: its lines, and the number of the first."""
+
+    first: int
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, function: Any, name: str, lines: Sequence[Line], near: Path | None = None
+    ) -> Text | None:
+        """Return that of *function*, or else of the function *name* in the file of its *lines*.
+
+        A file that is not there any more may be in the folder *near*. None where none is.
+        """
+        source = getattr(function, "raw_src", None)
+        if source is not None:
+            return cls(function.starting_line_number, tuple(one.rstrip() for one in source))
+        files = [Path(lines[0].file)] if lines else []
+        files += [near / one.name for one in files if near is not None]
+        found = (_in_file(file, name, lines[0].number) for file in files)
+        return next((one for one in found if one is not None), None)
+
+    def line(self, number: int) -> str:
+        """Return the line of that number; "" where it is none of these."""
+        place = number - self.first
+        return self.lines[place] if 0 <= place < len(self.lines) else ""
+
+
+def _in_file(file: Path, name: str, number: int) -> Text | None:
+    """Return the source of the function *name* that has line *number* of *file*."""
+    try:
+        text = read_bytes(file).decode()
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or node.name != name or node.end_lineno is None:
+            continue
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        if first <= number <= node.end_lineno:
+            lines = text.splitlines()[first - 1 : node.end_lineno]
+            return Text(first, tuple(one.rstrip() for one in lines))
+    return None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SourceView(Answer):
+    """A kernel's source with what each line of it does, on one or several GPUs."""
+
+    records: tuple[Record, ...]
+    """The launch on each GPU."""
+    name: str
+    function: Any = None
+    """The JITFunction; None where this process has it not."""
+    near: Path | None = None
+    """A folder where the kernel's file may be, if it was elsewhere when it was compiled."""
+
+    def to_document(self) -> Document:
+        """Return the lines that cost most, and the whole source, for each GPU that differs."""
+        title = f"{literal(self.name)}, on {listed([one.title for one in self.records])}"
+        answer = [
+            f"**{one.title}**: what its lines do is not known: {_why_not(one)}."
+            if one.counts is None
+            else f"**{one.title}**: the speed of light is {light_words(one)}."
+            for one in self.records
+        ]
+        return Document(title, tuple(answer), tuple(self._sections()))
+
+    def _sections(self) -> Iterator[Section]:
+        alike: dict[str, list[Record]] = {}
+        for record in self.records:
+            if record.counts is not None:
+                alike.setdefault(_same(lines_of(record)), []).append(record)
+        for group in alike.values():
+            lines = lines_of(group[0])
+            costly = _costly(lines)
+            text = Text.of(self.function, group[0].kernel, lines, self.near)
+            gpus = f", {listed([one.title for one in group])}" if len(alike) > 1 else ""
+            sentences = tuple(_helper_sentences(costly))
+            if text is None:
+                sentences += (f"Its source is not in {_file(lines)}.",)
+            yield Section(
+                f"The lines that cost most{gpus}",
+                sentences=sentences,
+                listings=(Listing(tuple(_costly_rows(costly, text, group))),),
+            )
+            if text is not None:
+                listing = Listing(tuple(_source_rows(lines, costly, text)))
+                yield Section(f"The source{gpus}", listings=(listing,))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the lines of each launch as plain values."""
+        return {
+            "kernel": self.name,
+            "lines": [
+                {"gpu": one.gpu.key, **line.to_dict()}
+                for one in self.records
+                for line in lines_of(one)
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SourceViews(Answer):
+    """The sources of the kernels that a program launches."""
+
+    name: str
+    views: tuple[SourceView, ...]
+
+    def to_document(self) -> Document:
+        """Return the page of each kernel, one after the other."""
+        sections: list[Section] = []
+        for view in self.views:
+            page = view.to_document()
+            sections += [Section(page.title, (), page.answer), *page.sections]
+        return Document(f"{self.name}: what its kernels' lines do", (), tuple(sections))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the lines of each kernel do as plain values."""
+        return {"script": self.name, "kernels": [view.to_dict() for view in self.views]}
+
+
+def _same(lines: Sequence[Line]) -> str:
+    """Return a text that is the same where lines do the same, however long that takes."""
+    whole = (dataclasses.replace(one, least_us=0.0) for one in lines)
+    return repr(sorted(whole, key=lambda one: (one.file, one.number)))
+
+
+def _file(lines: Sequence[Line]) -> str:
+    return literal(lines[0].file) if lines else "its file"
+
+
+def _why_not(record: Record) -> str:
+    return literal(record.why_not_counted or "nothing of its texts is at hand")
+
+
+def lines_of(record: Record) -> tuple[Line, ...]:
+    """Return what the lines of a launch do, the most costly first; none where it is not counted."""
+    if record.counts is None or record.memory is None:
+        return ()
+    return by_line(record.counts, record.memory, record.gpu)
+
+
+def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Return the lines that take a part worth naming, the most costly first."""
+    if not lines:
+        return ()
+    enough = lines[0].least_us * A_PART
+    return tuple(one for one in lines[:MOST_COSTLY] if one.least_us >= enough)
+
+
+COLUMNS = ("bytes", "FLOPs", "trips")
+"""What a listing has of each line before the line itself."""
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    return (
+        _words(line.bytes, byte_words),
+        _words(line.flops, scaled),
+        "" if line.trips is None else _words(line.trips, scaled),
+    )
+
+
+def _words(amount: Amount, words: Any) -> str:
+    return "" if amount == NOTHING else amount_words(amount.low, amount.high, words)
+
+
+def _costly_rows(
+    costly: Sequence[Line], text: Text | None, group: Sequence[Record]
+) -> Iterator[str]:
+    """Return the lines that cost most, with their least time on each GPU."""
+    times = [{(one.file, one.number): one.least_us for one in lines_of(each)} for each in group]
+    headers = [f"on {one.title}" for one in group] if len(group) > 1 else ["least time"]
+    rows = [
+        (
+            f"#{place}",
+            str(line.number),
+            *_cells(line),
+            *(microseconds(of_gpu[line.file, line.number]) for of_gpu in times),
+        )
+        for place, line in enumerate(costly, start=1)
+    ]
+    sources = ["" if text is None else text.line(one.number).strip() for one in costly]
+    return _aligned(("", "line", *COLUMNS, *headers), rows, sources)
+
+
+def _source_rows(lines: Sequence[Line], costly: Sequence[Line], text: Text) -> Iterator[str]:
+    """Return the source, each line with its number, what it does, and its place by cost."""
+    known = {one.number: one for one in lines}
+    marks = {one.number: f"#{place}" for place, one in enumerate(costly, start=1)}
+    rows = [
+        (
+            marks.get(number, ""),
+            str(number),
+            *(_cells(known[number]) if number in known else ("",) * len(COLUMNS)),
+        )
+        for number in range(text.first, text.first + len(text.lines))
+    ]
+    return _aligned(("", "line", *COLUMNS), rows, text.lines)
+
+
+def _aligned(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], sources: Sequence[str]
+) -> Iterator[str]:
+    """Return lines of right-aligned cells, without the columns that are empty, and a source."""
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    shown = [place for place in range(len(headers)) if any(row[place] for row in rows)]
+    for cells, source in zip((headers, *rows), ("", *sources), strict=True):
+        before = "  ".join(cells[place].rjust(widths[place]) for place in shown)
+        yield f"{before}  {source[:LONGEST_LINE]}".rstrip()
+
+
+def _helper_sentences(costly: Sequence[Line]) -> Iterator[str]:
+    for line in costly:
+        if line.helpers:
+            what = literal(listed(line.helpers))
+            yield f"What {what} does counts at line {line.number}, which calls it."

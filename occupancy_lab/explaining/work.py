@@ -1,0 +1,291 @@
+"""What a launch does, in words: bytes and FLOPs, the speed of light, and what is moved for nothing.
+
+Everything is counted from the kernel's texts and the launch's arguments; rates are data sheets'.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from occupancy_lab.text.document import Section, Table, literal
+from occupancy_lab.text.words import (
+    amount_words,
+    byte_words,
+    compared,
+    count,
+    listed,
+    microseconds,
+    percent,
+    scaled,
+)
+from occupancy_lab.work.counts import SECTOR, total
+from occupancy_lab.work.memory import MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from occupancy_lab.explaining.case import Case
+    from occupancy_lab.record import Record
+    from occupancy_lab.work.counts import Amount, Counts, Unknown
+
+    Fact = tuple[str, Callable[[Case], str]]
+    """A name, and what is said of a launch."""
+
+MASKED, UNUSED = 0.25, 0.1
+"""The shares of lanes, and of the bytes of sectors, above which a page says that they do nothing.
+A block that is a power of two has up to half of its lanes masked off."""
+AGAIN = 1.1
+"""How many times as many bytes as there are distinct ones count as read again."""
+MOST_UNKNOWN = 3
+"""Unknown values that a short page names."""
+
+
+def memory_words(record: Record) -> str:
+    """Return the bytes of device memory that are read and written, and those through the L2 cache.
+
+    It is "-" where nothing is known.
+    """
+    memory = record.memory
+    if memory is None:
+        return "-"
+    parts = (memory.dram_read_bytes, memory.dram_written_bytes)
+    words = ", ".join("not known" if one is None else _bytes(one) for one in parts)
+    if memory.l2_bytes is not None:
+        words += f", {_bytes(memory.l2_bytes)}"
+    given = memory.given and record.matrix is None
+    return f"{words}{' (given)' if given else ''}"
+
+
+def flops_words(record: Record) -> str:
+    """Return the FLOPs by dtype, and how many there are per byte; "-" where nothing is known."""
+    if record.counts is None:
+        return "-"
+    kinds = _flops(record.counts)
+    if not kinds:
+        return "none"
+    per_byte = "" if record.intensity is None else f", {_three(record.intensity)} a byte"
+    return ", ".join(f"{_number(amount)} {name}" for name, amount in kinds) + per_byte
+
+
+def light_words(record: Record) -> str:
+    """Return the least time at the peaks of the data sheet, and of what; "-" for none known."""
+    light = record.speed_of_light
+    if light is None or light.us is None:
+        return "-"
+    return f"{microseconds(light.us)} at peak ({light.binds})"
+
+
+WORDS = {
+    "reads, writes, L2 cache": memory_words,
+    "FLOPs": flops_words,
+    "speed of light": light_words,
+}
+"""What a page says of what a launch does, and its name there."""
+
+
+def in_one_line(record: Record) -> str:
+    """Return all of `WORDS` as a sentence; "" where nothing is known."""
+    told = [f"{name}: {words}" for name, of in WORDS.items() if (words := of(record)) != "-"]
+    sentence = "; ".join(told)
+    return f"{sentence[:1].upper()}{sentence[1:]}." if told else ""
+
+
+def _flops(counts: Counts) -> list[tuple[str, Amount]]:
+    """Return what each kind of FLOPs is called, and how many there are, the most first."""
+    found = [(f"{dtype} in dots", flops) for dtype, flops in counts.dot_flops.items()]
+    found += [*counts.other_flops.items()]
+    return sorted((one for one in found if one[1].high != 0), key=lambda one: -one[1].low)
+
+
+def _three(number: float) -> str:
+    """Return a number with three digits, or as many as it has before the point."""
+    return f"{number:.0f}" if number >= 99.5 else f"{number:.3g}"  # noqa: PLR2004 - of three digits
+
+
+def _bytes(amount: Amount) -> str:
+    return amount_words(amount.low, amount.high, byte_words)
+
+
+def _number(amount: Amount) -> str:
+    return amount_words(amount.low, amount.high, scaled)
+
+
+def the_work(cases: Sequence[Case]) -> Section:
+    """Return all numbers of what launches do; `work_sentences` has what follows from them."""
+    found = tuple(cases)
+    rows = [
+        *_memory_rows(),
+        *_waste_rows(),
+        *_flop_rows(found),
+        *_light_rows(found),
+    ]
+    cells = tuple(row for row in compared(found, rows) if {*row[1:]} != {"-"})
+    counted = any(case.record.counts is not None for case in found)
+    tables = (Table(("", *(case.title for case in found)), cells),) if counted else ()
+    return Section("What it does", tables)
+
+
+def _memory_rows() -> Iterator[Fact]:
+    for name, field in (
+        ("read from device memory", "dram_read_bytes"),
+        ("written to device memory", "dram_written_bytes"),
+        ("through the L2 cache", "l2_bytes"),
+    ):
+        yield name, _Moved(field)
+    yield "distinct bytes read", _counted(lambda counts: _bytes(counts.unique_read_bytes))
+    yield "bytes that loads ask for", _counted(lambda counts: _bytes(counts.read_bytes))
+
+
+class _Moved:
+    """The bytes of one place, as `Memory` has them."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def __call__(self, case: Case) -> str:
+        memory = case.record.memory
+        amount = None if memory is None else getattr(memory, self._field)
+        return "-" if amount is None else _bytes(amount)
+
+
+def _counted(words: Callable[[Counts], str]) -> Callable[[Case], str]:
+    return lambda case: "-" if case.record.counts is None else words(case.record.counts)
+
+
+def _waste_rows() -> Iterator[Fact]:
+    yield "lanes of loads and stores in use", _counted(lambda counts: _share(used_lanes(counts)))
+    yield "bytes of sectors in use", _counted(lambda counts: _share(used_sectors(counts)))
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else percent(share)
+
+
+def _flop_rows(cases: Sequence[Case]) -> Iterator[Fact]:
+    counts = [case.record.counts for case in cases]
+    names = dict.fromkeys(name for one in counts if one is not None for name, _ in _flops(one))
+    for name in names:
+        yield f"FLOPs, {name}", _Flops(name)
+    yield (
+        "FLOPs per byte of device memory",
+        lambda case: "-" if case.record.intensity is None else _three(case.record.intensity),
+    )
+
+
+class _Flops:
+    """The FLOPs of one kind."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, case: Case) -> str:
+        counts = case.record.counts
+        amount = None if counts is None else dict(_flops(counts)).get(self._name)
+        return "-" if amount is None else _number(amount)
+
+
+def _light_rows(cases: Sequence[Case]) -> Iterator[Fact]:
+    lights = [case.record.speed_of_light for case in cases]
+    parts = dict.fromkeys(part.name for one in lights if one is not None for part in one.parts)
+    for name in parts:
+        called = "device memory" if name == MEMORY else name
+        yield f"least time of {called}, by the data sheet", _Light(name)
+
+
+class _Light:
+    """The least time of one part, and whether it binds."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __call__(self, case: Case) -> str:
+        light = case.record.speed_of_light
+        us = None if light is None else light.part_us(self._part)
+        if us is None or light is None:
+            return "-"
+        return f"{microseconds(us)}{', binds' if light.binds == self._part else ''}"
+
+
+def used_lanes(counts: Counts) -> float | None:
+    """Return the share of elements whose mask is true; None where it is not known, or of none."""
+    return _ratio(
+        total(one.active for one in counts.accesses), total(one.elements for one in counts.accesses)
+    )
+
+
+def used_sectors(counts: Counts) -> float | None:
+    """Return the share of the bytes of sectors that is asked for; None as of `used_lanes`."""
+    sectors = total(one.sectors for one in counts.accesses)
+    return _ratio(total(one.bytes for one in counts.accesses), sectors * SECTOR)
+
+
+def _ratio(part: Amount, whole: Amount) -> float | None:
+    if part.exact is None or not whole.exact:
+        return None
+    return min(part.exact / whole.exact, 1.0)
+
+
+def work_sentences(record: Record) -> Iterator[str]:
+    """Say what a launch moves that it need not, and what of it is not known."""
+    counts = record.counts
+    if counts is not None:
+        yield from _waste(record, counts)
+        yield from _unknown(counts)
+    if record.why_not_counted is not None:
+        yield f"What it does is not counted: {literal(record.why_not_counted)}."
+    light = record.speed_of_light
+    if light is not None and light.unknown:
+        yield f"The data sheet has no rate of {listed(light.unknown)}: it may take longer."
+
+
+def _waste(record: Record, counts: Counts) -> Iterator[str]:
+    lanes, sectors = used_lanes(counts), used_sectors(counts)
+    if lanes is not None and lanes < 1 - MASKED:
+        yield f"{percent(1 - lanes)} of the lanes of its loads and stores are masked off."
+    if sectors is not None and sectors < 1 - UNUSED:
+        worst = max(counts.accesses, key=lambda one: (one.sectors * SECTOR).low - one.bytes.low)
+        share = _ratio(worst.bytes, worst.sectors * SECTOR)
+        where = f"{literal(worst.place.file.rpartition('/')[2])}:{worst.place.line}"
+        yield (
+            f"Of the 32 bytes of each sector that is moved {percent(sectors)} are used; the"
+            f" {worst.operation} at {where} uses {_share(share)}."
+        )
+    memory = record.memory
+    read = None if memory is None else memory.dram_read_bytes
+    distinct = counts.unique_read_bytes.exact
+    if read is None or read.exact is None or not distinct or memory is None or memory.given:
+        return
+    if read.exact > AGAIN * distinct:
+        yield (
+            f"Device memory gives {byte_words(distinct)} {read.exact / distinct:.1f} times over, as"
+            " the L2 cache does not keep it until it is asked for again."
+        )
+
+
+def _unknown(counts: Counts) -> Iterator[str]:
+    found: Counter[tuple[str, str, str | None]] = Counter(
+        (one.name, one.steers, one.assumed) for one in counts.unknowns
+    )
+    places = {(one.name, one.steers, one.assumed): _where(one) for one in reversed(counts.unknowns)}
+    for key in [*found][:MOST_UNKNOWN]:
+        name, steers, assumed = key
+        taken = (
+            "amounts are from the least to the most" if assumed is None else f"{assumed} is assumed"
+        )
+        yield (
+            f"Not known: {literal(name)}, on which the {literal(steers)}{places[key]} depends;"
+            f" {literal(taken)}."
+        )
+    if len(found) > MOST_UNKNOWN:
+        more = count(len(found) - MOST_UNKNOWN, "further unknown")
+        yield f"{more} in `--json`."
+    if counts.not_counted:
+        names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
+        yield f"Not counted: {listed(names)}."
+
+
+def _where(unknown: Unknown) -> str:
+    """Return " at kernel.py:12"; "" where the place is not known."""
+    place = unknown.place
+    return f" at {literal(place.file.rpartition('/')[2])}:{place.line}" if place.line else ""

@@ -1,0 +1,121 @@
+"""The page of a kernel's source: the lines that cost most, marked, and all others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import launched_kernels
+import pytest
+from dry_lines import matmul
+from hand_made import matmul as matmul_counts
+
+from occupancy_lab.explaining.source import SourceView, SourceViews
+from occupancy_lab.text.document import html_page
+from occupancy_lab.text.printing import print_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from occupancy_lab.work.counts import Counts
+
+KERNEL = launched_kernels.matmul
+FIRST = KERNEL.starting_line_number
+LINES = {
+    7: "for step in range(",
+    8: "a = tl.load(a_ptrs",
+    9: "b = tl.load(b_ptrs",
+    10: "total = tl.dot(",
+    11: "total = tl.where(",
+    12: "tl.store(c_ptrs",
+}
+"""What the lines of the counts that are made by hand are in the kernel."""
+
+
+def placed(file: str, source: list[str], first: int) -> Counts:
+    """Return the counts of a product with its lines where they are in *source*."""
+    lines = {
+        old: next(first + place for place, line in enumerate(source) if words in line)
+        for old, words in LINES.items()
+    }
+
+    def moved(ones: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            dataclasses.replace(
+                one, place=dataclasses.replace(one.place, file=file, line=lines[one.place.line])
+            )
+            for one in ones
+        )
+
+    counts = matmul_counts(4096, 128, 132)
+    return dataclasses.replace(
+        counts,
+        accesses=moved(counts.accesses),
+        arithmetic=moved(counts.arithmetic),
+        loops=moved(counts.loops),
+    )
+
+
+def view(gpus: str = "h200,h100", counts: Counts | None = None) -> SourceView:
+    """Return the page of the source of a matmul."""
+    counts = counts or placed(str(launched_kernels.__file__), KERNEL.raw_src, FIRST)
+    return matmul(gpus, counts=counts, grid=(512,)).source
+
+
+def test_the_page_of_a_source(check_golden: Callable[[str, str], None]) -> None:
+    """The dot of a large product comes first, then its loads; every line of the kernel is there."""
+    page = re.sub(r"^( *(?:#\d)? +)\d+( |$)", r"\1..\2", view().to_markdown(), flags=re.MULTILINE)
+    check_golden("source_matmul.md", page)
+
+
+def test_every_line_of_the_kernel_is_there() -> None:
+    """The listing has the source as it is, with the numbers that its lines have."""
+    page = view().to_markdown()
+    for place, line in enumerate(KERNEL.raw_src):
+        assert re.search(
+            rf"^.*\b{FIRST + place}\b.*{re.escape(line.rstrip())}$", page, re.MULTILINE
+        )
+
+
+def test_the_page_is_html_and_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """A notebook and a file of HTML have the listing too, and JSON has each line's numbers."""
+    found = view("h100")
+    assert '<pre><code class="language-text">' in found._repr_html_()
+    page = found.to_document()
+    assert html_page(page.title, page.blocks()).startswith("<!doctype html>")
+    print_answer(found, "html")
+    assert "&lt; M) &amp; (col" in capsys.readouterr().out
+    (dot,) = (one for one in json.loads(found.to_json())["lines"] if one["flops"] == 2 * 4096**3)
+    assert (dot["gpu"], dot["read_bytes"]) == ("h100", 0)
+
+
+def test_a_script_has_the_source_of_its_file(tmp_path: Path) -> None:
+    """Without the function its lines are read from its file, where it is or near the script."""
+    text = "import triton\n\n\n" + "".join(KERNEL.raw_src)
+    (tmp_path / "mine.py").write_text(text)
+    for file, near in ((tmp_path / "mine.py", None), (tmp_path / "gone" / "mine.py", tmp_path)):
+        counts = placed(str(file), KERNEL.raw_src, 4)
+        found = dataclasses.replace(view("h100", counts), function=None, near=near)
+        page = SourceViews("mine.py:main", (found,)).to_document().to_markdown()
+        assert "    4 " in page
+        assert KERNEL.raw_src[-1].rstrip() in page
+
+
+@pytest.mark.parametrize("text", [None, "def matmul(:", "def other():\n    pass\n" * 60])
+def test_a_source_that_is_gone_leaves_the_numbers(tmp_path: Path, text: str | None) -> None:
+    """Where the file is gone or another, the lines that cost most are told by number."""
+    if text is not None:
+        (tmp_path / "mine.py").write_text(text)
+    counts = placed(str(tmp_path / "mine.py"), KERNEL.raw_src, 4)
+    page = dataclasses.replace(view("h100", counts), function=None).to_markdown()
+    assert "Its source is not in" in page
+    assert "137 G" in page
+
+
+def test_what_is_not_counted_is_said() -> None:
+    """A launch whose work is not known has a page that says so."""
+    page = matmul("h100", counts=None, grid=(512,)).source.to_markdown()
+    assert "what its lines do is not known: its kernel's TTIR is not at hand" in page

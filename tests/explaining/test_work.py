@@ -1,0 +1,101 @@
+"""What a page says of what a launch does, and of what it moves for nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from dry_lines import norm
+from hand_made import access, rows
+
+from occupancy_lab.explaining.work import used_lanes, used_sectors
+from occupancy_lab.work.counts import Amount, Counts, Place, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLAIN = rows(4096, 2048, 1056)
+
+
+def page(counts: Counts, **asked: Any) -> str:
+    """Return the short page of a launch that does this."""
+    return norm("h100", counts=counts, **asked).to_markdown()
+
+
+def with_first(**changes: Any) -> Counts:
+    """Return the counts of a copy with its load changed."""
+    load, *others = PLAIN.accesses
+    return dataclasses.replace(PLAIN, accesses=(dataclasses.replace(load, **changes), *others))
+
+
+def test_a_launch_that_wastes_nothing_has_nothing_said_of_it() -> None:
+    """Of a copy of rows the page has the numbers and no sentence."""
+    found = page(PLAIN)
+    assert "| 16.8 MB, 16.8 MB, 33.6 MB " in found
+    for words in ("masked off", "sector", "times over", "Not known", "Not counted"):
+        assert words not in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"elements": PLAIN.accesses[0].elements * 4},
+            "60% of the lanes of its loads and stores are masked off.",
+        ),
+        (
+            {"sectors": PLAIN.accesses[0].sectors * 8},
+            (
+                "Of the 32 bytes of each sector that is moved 22.2% are used; the load at"
+                " kernel.py:3 uses 12.5%."
+            ),
+        ),
+    ],
+)
+def test_what_is_moved_for_nothing_is_said(changes: Mapping[str, Any], words: str) -> None:
+    """Lanes that are masked off, and sectors of which little is used, are said with their share."""
+    assert f"- {words}\n" in page(with_first(**changes))
+
+
+def test_bytes_that_come_again_are_said() -> None:
+    """Rows that are read three times, and too many to stay in the cache, come three times."""
+    large = rows(65536, 65536, 1056, passes=3)
+    found = page(large)
+    assert "Device memory gives 8.59 GB 3.0 times over" in found
+    assert "times over" not in page(large, read=1, written=1)
+
+
+def test_shares_are_between_nothing_and_all() -> None:
+    """Shares of lanes and sectors are not known where an amount is not exact, nor of nothing."""
+    assert used_lanes(PLAIN) == used_sectors(PLAIN) == 1
+    open_ = with_first(active=Amount(0, 100), sectors=Amount(1, None))
+    assert used_lanes(open_) is used_sectors(open_) is None
+    assert used_lanes(Counts(1, 1)) is used_sectors(Counts(1, 1)) is None
+
+
+def test_what_is_not_known_is_named() -> None:
+    """A value that nobody knows is named with what depends on it, and so is what is not counted."""
+    unknowns = tuple(
+        Unknown(Place("/folder/kernel.py", line), f"values of {name}", "address")
+        for line, name in ((7, "index"), (8, "index"), (9, "seqlens"), (10, "a"), (11, "b"))
+    )
+    gathered = dataclasses.replace(
+        access("x", 3, 100, 64), sectors=Amount(2, 100), unique_bytes=Amount(64, None)
+    )
+    found = page(
+        dataclasses.replace(
+            PLAIN,
+            accesses=(gathered,),
+            unknowns=unknowns,
+            not_counted={"tt.elementwise_inline_asm": 2},
+        )
+    )
+    assert (
+        "- Not known: values of index, on which the address at kernel.py:7 depends; amounts are"
+        " from the least to the most.\n"
+    ) in found
+    assert found.count("Not known") == 3
+    assert "1 further unknown in `--json`." in found
+    assert "Not counted: tt.elementwise_inline_asm (2)." in found
+    assert "64 B to 3200 B" in found

@@ -1,0 +1,114 @@
+"""What a launch does by its kernel's texts: counted once, kept, or the reason why it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from counted_kernels import gather, multiply
+from first_texts import first_text
+
+from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.launch import BoundLaunch, Launch, Pointer
+from occupancy_lab.work import walk
+from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.counts import Amount
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from occupancy_lab.work.counting import Counted
+
+HALF, INDEX = Pointer("float16", 1 << 30), Pointer("int32", 4096)
+SIZES = {"m": 64, "n": 64, "k": 128, "stride": 128}
+PRODUCT = {"a": HALF, "b": HALF, "c": HALF, **SIZES, "M": 32, "N": 16, "K": 16}
+GATHER = {"x": HALF, "index": INDEX, "out": HALF, "n": 1024, "B": 256}
+NOWHERE = Store(None)
+
+
+def texts_of(function: Any, arguments: dict[str, Any]) -> Texts:
+    """Return the texts of a kernel, TTIR alone."""
+    return Texts(function.__name__, "cuda", 4, 1, 0, first_text(function, arguments))
+
+
+def counted(  # noqa: PLR0913 - what counts depend on
+    function: Any,
+    arguments: dict[str, Any],
+    grid: tuple[int, ...] | None,
+    store: Store = NOWHERE,
+    *,
+    texts: Texts | None = None,
+    typical: dict[str, str] | None = None,
+    **assume: int,
+) -> Counted:
+    """Return what is counted of a launch."""
+    launch = Launch((), arguments, grid, typical=typical or {})
+    run = BoundLaunch.of(function, launch)
+    found = texts or texts_of(function, arguments)
+    return count_launch(found, run, grid, store, assume=assume, resident=132)
+
+
+def test_a_launch_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was counted is kept whole, and counted anew where the entry is damaged."""
+    texts = texts_of(multiply, PRODUCT)
+    first = counted(multiply, PRODUCT, (2, 4), Store(tmp_path), texts=texts)
+    assert first.counts is not None
+    assert first.counts.flops.low >= 2 * 64 * 64 * 128
+    with monkeypatch.context() as patched:
+        patched.setattr(walk, "count", pytest.fail)
+        assert counted(multiply, PRODUCT, (2, 4), Store(tmp_path), texts=texts) == first
+    (entry,) = (tmp_path / "counted").rglob("*.json")
+    for damaged in ("", entry.read_text().replace("walked", "worked")):
+        entry.write_text(damaged)
+        assert counted(multiply, PRODUCT, (2, 4), Store(tmp_path), texts=texts) == first
+
+
+@pytest.mark.parametrize("changed", [{"k": 64}, {"stride": 133}])
+def test_other_launches_are_others(tmp_path: Path, changed: dict[str, int]) -> None:
+    """Another argument, grid or assumption is another launch, whatever is kept."""
+    texts, store = texts_of(multiply, PRODUCT), Store(tmp_path)
+    first = counted(multiply, PRODUCT, (2, 4), store, texts=texts)
+    assert counted(multiply, PRODUCT | changed, (2, 4), store, texts=texts) != first
+    assert counted(multiply, PRODUCT, (2, 3), store, texts=texts) != first
+
+
+def test_what_is_not_known_is_said() -> None:
+    """Without a grid, without TTIR, or with a text that is none, a sentence says so."""
+    texts = texts_of(gather, GATHER)
+    launch = BoundLaunch.of(gather, Launch((), GATHER))
+    none = count_launch(None, launch, (4,), NOWHERE, assume={}, resident=None)
+    assert (none.counts, none.why_not) == (None, "its kernel's TTIR is not at hand")
+    assert counted(gather, GATHER, None, texts=texts).why_not == "no grid is given"
+    damaged = dataclasses.replace(texts, ttir="module { no }")
+    why = counted(gather, GATHER, (4,), texts=damaged).why_not
+    assert why
+
+
+def test_an_error_in_counting_costs_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a stranger's text does to the counting, the launch is explained without it."""
+
+    def failing(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(walk, "count", failing)
+    assert "ZeroDivisionError" in str(counted(gather, GATHER, (4,)).why_not)
+
+
+def test_what_nobody_knows_can_be_assumed() -> None:
+    """Values of a tensor, and an argument of which only the type is given, are assumed by name."""
+    texts = texts_of(gather, GATHER)
+    open_ = counted(gather, GATHER, (4,), texts=texts).counts
+    assert open_ is not None
+    assert open_.unknowns
+    assert not open_.load_sectors.is_exact
+    given = counted(gather, GATHER, (4,), texts=texts, index=7).counts
+    assert given is not None
+    assert given.load_sectors.is_exact
+    typed = counted(gather, GATHER, (4,), texts=texts, typical={"n": "i32"}).counts
+    assert typed is not None
+    assert not typed.written_bytes.is_exact
+    assumed = counted(gather, GATHER, (4,), texts=texts, typical={"n": "i32"}, n=1024).counts
+    assert assumed is not None
+    assert assumed.written_bytes == Amount.of(2 * 1024)

@@ -1,0 +1,59 @@
+"""What a launch does by line: whose line it is, and which lines cost most."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hand_made import FILE, access, matmul, rows
+
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.work.counts import Amount, Arithmetic, Place
+from occupancy_lab.work.lines import by_line
+from occupancy_lab.work.memory import memory, speed_of_light
+
+H100 = find_gpu("h100")
+
+
+def test_the_line_that_costs_most_comes_first() -> None:
+    """Of a large product that is the dot, of rows that are moved the loads and the store."""
+    counts = matmul(4096, 128, 132)
+    moved = memory(counts, H100, 132)
+    lines = by_line(counts, moved, H100)
+    assert [one.number for one in lines][:1] == [10]
+    light = speed_of_light(counts, moved, H100)
+    assert lines[0].least_us == pytest.approx(light.us)
+    assert lines[0].flops == Amount.of(2 * 4096**3)
+    assert {one.number: one.trips for one in lines}[7] == Amount.of(1024 * 64)
+    counts = rows(4096, 4096, 132)
+    lines = by_line(counts, memory(counts, H100, 132), H100)
+    assert {one.number for one in lines[:2]} == {3, 20}
+
+
+def test_the_bytes_of_memory_are_shared_out() -> None:
+    """The least times of the lines that move bytes come to that of all bytes together."""
+    counts = rows(4096, 4096, 132, passes=3)
+    moved = memory(counts, H100, 132)
+    lines = [one for one in by_line(counts, moved, H100) if one.bytes.low]
+    assert len(lines) == 4
+    whole = speed_of_light(counts, moved, H100).part_us("memory")
+    assert sum(one.least_us for one in lines) == pytest.approx(whole)
+
+
+def test_a_helper_counts_where_it_is_called() -> None:
+    """What a helper does is at the line of the kernel from which it is reached, however deep."""
+    counts = rows(64, 64, 8)
+    call = Place(FILE, 12, called_from=(Place("other.py", 45), Place(FILE, 9)))
+    call = dataclasses.replace(call, file="folder/helpers.py")
+    inside = dataclasses.replace(access("x", 1, 100, 200), place=call)
+    flops = Arithmetic(call, "exp", "fp32", Amount.of(7), Amount.of(1))
+    counts = dataclasses.replace(
+        counts, accesses=(*counts.accesses, inside), arithmetic=(*counts.arithmetic, flops)
+    )
+    lines = by_line(counts, memory(counts, H100, 8), H100)
+    (line,) = (one for one in lines if one.number == 9)
+    assert (line.file, line.read, line.flops) == (FILE, Amount.of(200), Amount.of(7))
+    assert line.helpers == ("helpers.py:12",)
+    assert not {12, 45} & {one.number for one in lines}
+    assert json.loads(json.dumps(line.to_dict()))["helpers"] == ["helpers.py:12"]
