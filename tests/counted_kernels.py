@@ -70,3 +70,15 @@ def uniform_sum(y, n, B: tl.constexpr):
     length = tl.sum(tl.full([B], 1, tl.int32) * n)
     at = tl.arange(0, B)
     tl.store(y + tl.program_id(0) * B + at, 1.0, at < length // B)
+
+
+@triton.jit
+def copy(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, at < n), at < n)
+
+
+@triton.jit
+def running(x, n, B: tl.constexpr):
+    at = tl.cumsum(tl.full((B,), n, tl.int32), 0)
+    tl.store(x + at, 1.0)

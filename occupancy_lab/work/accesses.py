@@ -131,16 +131,39 @@ def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
 
 
 def _kinds(keep: Any, start: Any, coded: Sequence[tuple[int, Any]], width: int) -> Cells:
+    """Return the kinds of cells of which *keep* is true."""
+    whole = keep.all()
     everything = [start, *(one for _, one in coded)]
-    selected = [np.broadcast_to(one, keep.shape)[keep] for one in everything]
-    index, rows = classes([one for one in selected if one.size] or [np.zeros(1, "int64")])
-    if not keep.any():
+    selected = [
+        np.broadcast_to(one, keep.shape).reshape(-1)
+        if whole
+        else np.broadcast_to(one, keep.shape)[keep]
+        for one in everything
+    ]
+    if not selected[0].size:
         return Cells(np.zeros((0, width), "int64"), np.zeros(0, "int64"), np.zeros(0, "int64"))
-    weights = np.bincount(index) if index is not None else np.full(1, int(keep.sum()))
+    index, rows = classes(selected) if coded else (None, [])
+    if not coded:
+        starts, weights = counted_values(selected[0])
+        return Cells(np.zeros((len(starts), width), "int64"), starts, weights)
+    weights = np.bincount(index) if index is not None else np.full(1, selected[0].size)
     codes = np.zeros((len(weights), width), "int64")
     for (place, _), row in zip(coded, rows[1:], strict=True):
         codes[:, place] = row[: len(weights)]
     return Cells(codes, np.asarray(rows[0][: len(weights)]), weights)
+
+
+def counted_values(numbers: Any) -> tuple[Any, Any]:
+    """Return the distinct numbers in order, and how often each is there."""
+    low = int(numbers.min())
+    if int(numbers.max()) - low < numbers.size:
+        counts = np.bincount(numbers - low)
+        there = np.flatnonzero(counts)
+        return there + low, counts[there]
+    if (numbers[1:] < numbers[:-1]).any():
+        numbers = np.sort(numbers)
+    first = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
+    return numbers[first], np.diff(first, append=len(numbers))
 
 
 def combined(groups: Sequence[Cells], modulus: int | None) -> Cells:

@@ -67,15 +67,17 @@ def with_numbers(value: Made, parts: Sequence[Any]) -> Made:
 class Evaluator:
     """Evaluates operations, of which the operands are known."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         module: Module,
         grid: tuple[int, ...],
+        programs: Sequence[Sequence[int]],
         dimensions: int,
         values: Mapping[str, Sequence[int]],
         assume: Mapping[str, int],
     ) -> None:
         self.module, self.grid, self.dimensions = module, grid, dimensions
+        self.programs = programs
         self.values = {name: np.asarray(one, "int64") for name, one in values.items()}
         self.assume = assume
         self.assumed: dict[Root, int] = {}

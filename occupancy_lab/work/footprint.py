@@ -12,6 +12,7 @@ from occupancy_lab.work.accesses import (
     Cells,
     Touch,
     boxes,
+    counted_values,
     distinct_rows,
     grouped,
     restricted,
@@ -120,10 +121,10 @@ def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
     if not len(cells.starts):
         return []
     if not cells.codes.any():
-        return [(cells.codes[0], np.unique(cells.starts))]
+        return [(cells.codes[0], counted_values(cells.starts)[0])]
     first, place = distinct_rows(cells.codes)
     return [
-        (cells.codes[one], np.unique(cells.starts[place == number]))
+        (cells.codes[one], counted_values(cells.starts[place == number])[0])
         for number, one in enumerate(first)
     ]
 

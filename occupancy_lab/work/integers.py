@@ -45,8 +45,8 @@ def _constant(evaluator: Any, operation: Operation, _: Any) -> Any:
 def _program(evaluator: Any, operation: Operation, _: Any) -> Any:
     axis = "xyz".index(operation.text.strip()[:1] or "x")
     shape = [1] * evaluator.dimensions
-    shape[axis] = evaluator.grid[axis]
-    return tiles.of_outer(np.arange(evaluator.grid[axis]).reshape(shape))
+    shape[axis] = len(evaluator.programs[axis])
+    return tiles.of_outer(np.array(evaluator.programs[axis], "int64").reshape(shape))
 
 
 def _programs(evaluator: Any, operation: Operation, _: Any) -> Any:
@@ -315,6 +315,18 @@ _REDUCTIONS = {
 }
 
 
+def _scanned(evaluator: Any, operation: Operation, value: Any, how: str) -> Any:
+    """Return the scan of a tile of equal numbers."""
+    shape, axis = operation.results[0].type.shape, operation.number("axis")
+    if how in {"arith.maxsi", "arith.minsi", "arith.andi", "arith.ori"}:
+        return value
+    if how != "arith.addi" or isinstance(value, Mask):
+        return evaluator.unknown(operation, [value])
+    sizes = [size if dim == axis else 1 for dim, size in enumerate(shape)]
+    times = tiles.of_table(np.arange(1, shape[axis] + 1).reshape(1, *sizes), None, shape)
+    return tiles.multiplied(times, value, shape, evaluator.dimensions)
+
+
 def _along(scan: int) -> Callable[..., Any]:
     def made(evaluator: Any, operation: Operation, operands: Any) -> Any:
         body = operation.regions[0].blocks[0].operations if operation.regions else []
@@ -326,7 +338,7 @@ def _along(scan: int) -> Callable[..., Any]:
         axis = operation.number("axis")
         is_uniform = not operands[0].tiles
         if is_uniform and scan:
-            return evaluator.unknown(operation, operands)
+            return _scanned(evaluator, operation, operands[0], body[0].name)
 
         def change(table: Any) -> Any:
             if is_uniform:  # an array over programs and iterations, of which all elements are equal

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Array = Any
-MOST_CELLS = 2**22
+MOST_CELLS = 2**21
 """Elements of one array: of more, fewer programs are walked."""
 
 

@@ -27,6 +27,7 @@ from occupancy_lab.work.evaluate import Block, Evaluator, Made, Pointer, numbers
 from occupancy_lab.work.footprint import Bytes, distinct, footprints, touched_bytes
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import needed_values
+from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tiles import Mask, Number, TooLargeError
 
 if TYPE_CHECKING:
@@ -58,12 +59,23 @@ def count(  # noqa: PLR0913 - what a launch is
     parameter's name. *assume* gives numbers for all that a tensor holds, or for an argument, by
     the name. *resident* programs run at once, where that is known.
     """
-    whole = (*grid, 1, 1, 1)[:GRID_AXES]
+    width, height, layers = (*grid, 1, 1, 1)[:GRID_AXES]
+    whole = (width, height, layers)
+
+    def walk(programs: Sequence[Sequence[int]]) -> Counts:
+        one = Walk(module, arguments, whole, programs, values or {}, assume or {})
+        return one.counts(resident)
+
     try:
-        walk = Walk(module, arguments, (whole[0], whole[1], whole[2]), values or {}, assume or {})
-        return walk.counts(resident)
-    except (WorkError, TooLargeError):
-        return Counts(math.prod(whole), 0, not_counted={module.kernel.name: 1})
+        return walk([range(one) for one in whole])
+    except TooLargeError:
+        return sampled(walk, whole, resident) or _nothing(module, whole)
+    except WorkError:
+        return _nothing(module, whole)
+
+
+def _nothing(module: Module, grid: Sequence[int]) -> Counts:
+    return Counts(math.prod(grid), 0, not_counted={module.kernel.name: 1})
 
 
 class WorkError(Exception):
@@ -73,20 +85,24 @@ class WorkError(Exception):
 class Walk:
     """Walks a kernel, and notes what it does."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         module: Module,
         arguments: Mapping[str, Plain],
         grid: tuple[int, int, int],
+        programs: Sequence[Sequence[int]],
         values: Mapping[str, Sequence[int]],
         assume: Mapping[str, int],
     ) -> None:
         self.module, self.grid = module, grid
+        self.walked = (len(programs[0]), len(programs[1]), len(programs[2]))
+        if max(self.walked) > tiles.MOST_CELLS:
+            raise TooLargeError
         kernel = module.kernel
         self.dimensions = GRID_AXES + _depth(kernel.body)
-        sizes = [*grid, *[1] * (self.dimensions - GRID_AXES)]
+        sizes = [*self.walked, *[1] * (self.dimensions - GRID_AXES)]
         self.whole = Reach((), tuple(sizes))
-        self.evaluator = Evaluator(module, grid, self.dimensions, values, assume)
+        self.evaluator = Evaluator(module, grid, programs, self.dimensions, values, assume)
         self.needed = needed_values(module)
         self.recording = True
         self.steps = 0
@@ -110,12 +126,15 @@ class Walk:
     def counts(self, resident: int | None) -> Counts:
         """Walk the kernel, and return what was counted."""
         self.region(self.module.kernel.body, self.whole, 0)
-        programs = int(np.prod(self.grid, dtype="int64"))
+        for root, number in self.evaluator.assumed.items():
+            steers = "address, mask, loop or branch"
+            unknown = Unknown(root.place or UNKNOWN_PLACE, root.name, steers, str(number))
+            self.unknowns.setdefault(root, unknown)
         return Counts(
-            programs,
-            programs,
+            math.prod(self.grid),
+            math.prod(self.walked),
             tuple(self.accesses),
-            footprints(self.touches, self.grid, resident, self.storage),
+            footprints(self.touches, self.walked, resident, self.storage),
             tuple(self.arithmetic),
             tuple(self.loops),
             tuple(self.branches),

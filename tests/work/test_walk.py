@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from counted_kernels import copy_block, gather, multiply, persistent, uniform_sum
+from counted_kernels import copy, copy_block, gather, multiply, persistent, running, uniform_sum
 from first_texts import first_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,3 +132,18 @@ def test_an_8192_cubed_matmul_is_counted_whole() -> None:
     assert counts.read_bytes == Amount.of(64 * 64 * 128 * (128 * 64 * 2 * 2))
     (loop,) = counts.loops
     assert (loop.trips.exact, loop.least, loop.most) == (64 * 64 * 128, 128, 128)
+
+
+def test_a_scan_of_equal_numbers_is_known() -> None:
+    """The running sum of a tile of equal numbers has the multiples of the number."""
+    (store,) = counts_of(running, (1,), {"x": WHOLE, "n": 100, "B": 16}).accesses
+    assert store.unique_bytes == Amount.of(16 * 4)
+    assert store.lines == Amount.of(pieces([400 * (one + 1) for one in range(16)], 128))
+
+
+@pytest.mark.parametrize("programs", [3 * 2**20, 2**24 - 1])
+def test_of_too_many_programs_some_stand_for_all(programs: int) -> None:
+    """A launch of millions of programs is counted in proportion, and says how many were walked."""
+    counts = counts_of(copy, (programs,), {"x": WHOLE, "y": WHOLE, "n": programs * 64, "B": 64})
+    assert 0 < counts.walked < counts.programs == programs
+    assert counts.read_bytes == counts.unique_read_bytes == Amount.of(programs * 256)
