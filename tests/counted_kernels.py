@@ -82,3 +82,13 @@ def copy(x, y, n, B: tl.constexpr):
 def running(x, n, B: tl.constexpr):
     at = tl.cumsum(tl.full((B,), n, tl.int32), 0)
     tl.store(x + at, 1.0)
+
+
+@triton.jit
+def two_exits(x, n, m, B: tl.constexpr):
+    tile = tl.program_id(0)
+    if tile >= n:
+        return
+    if tile % 2 == m:
+        return
+    tl.store(x + tile * B + tl.arange(0, B), 1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.launch import Plain
+    from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region
 
 GRID_AXES = 3
@@ -163,9 +165,7 @@ class Walk:
             (reach, [self.value(x) for x in region.blocks[0].arguments])
         ]
         returned: list[tuple[Reach, list[Made]]] = []
-        done = set()
-        for block in region.blocks:
-            done.add(block.name)
+        for block in _forward(region):
             incoming = entries.get(block.name, [])
             if not incoming:
                 continue
@@ -178,8 +178,6 @@ class Walk:
                 returned.append((here, operands))
             ways = self.ways(last, here) if last.name == "cf.cond_br" else [here]
             for place, (name, start, end) in enumerate(targets(last)):
-                if name in done:
-                    raise WorkError
                 there = ways[place]
                 if count_cells(there.where, there.sizes):
                     entries.setdefault(name, []).append((there, operands[start:end]))
@@ -395,6 +393,19 @@ class Walk:
         if not isinstance(base, Pointer):
             base = Pointer(None, self.number(first))
         return base, mask, item, kind.shape
+
+
+def _forward(region: Region) -> list[Blocks]:
+    """Return the blocks of a region, each behind all that branch to it."""
+    blocks = {one.name: one for one in region.blocks}
+    before: dict[str, list[str]] = {name: [] for name in blocks}
+    for name, block in blocks.items():
+        for target, _, _ in targets(block.operations[-1]) if block.operations else ():
+            before.setdefault(target, []).append(name)
+    try:
+        return [blocks[name] for name in TopologicalSorter(before).static_order()]
+    except (CycleError, KeyError) as error:
+        raise WorkError from error
 
 
 def _depth(region: Region) -> int:

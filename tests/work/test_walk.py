@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from counted_kernels import copy, copy_block, gather, multiply, persistent, running, uniform_sum
+from counted_kernels import (
+    copy,
+    copy_block,
+    gather,
+    multiply,
+    persistent,
+    running,
+    two_exits,
+    uniform_sum,
+)
 from first_texts import first_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,3 +156,10 @@ def test_of_too_many_programs_some_stand_for_all(programs: int) -> None:
     counts = counts_of(copy, (programs,), {"x": WHOLE, "y": WHOLE, "n": programs * 64, "B": 64})
     assert 0 < counts.walked < counts.programs == programs
     assert counts.read_bytes == counts.unique_read_bytes == Amount.of(programs * 256)
+
+
+def test_early_returns_are_branches() -> None:
+    """Programs that return early store nothing, and each return is a branch that some take."""
+    counts = counts_of(two_exits, (10,), {"x": WHOLE, "n": 7, "m": 0, "B": 32})
+    assert [(one.reached.exact, one.taken.exact) for one in counts.branches] == [(10, 3), (7, 4)]
+    assert counts.written_bytes == Amount.of(3 * 32 * 4)
