@@ -206,6 +206,8 @@ class Evaluator:
         *checked* are the dimensions along which that is asked.
         """
         rank = len(shape)
+        if max(shape, default=0) > tiles.MOST_CELLS:
+            raise tiles.TooLargeError
         if len(block.strides) != rank or len(offsets) != rank:
             hidden = block.base.offset.hidden or tiles.hidden(
                 block, [Root("a descriptor's tensor")]

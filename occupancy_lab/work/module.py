@@ -12,6 +12,7 @@ from occupancy_lab.work.counts import Place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+MOST_BITS = 128
 DEEPEST = 64
 """Regions in regions, calls in calls, and locations in locations."""
 OPERAND = re.compile(r"%([\w$.\-]+)(?:#(\d+))?")
@@ -49,7 +50,7 @@ class Type:
     def bits(self) -> int:
         """Bits of an element: 64 of a pointer and of an index."""
         digits = re.match(r"[a-z]+(\d+)", self.element)
-        return int(digits[1]) if digits else 64
+        return min(int(digits[1][:4]), MOST_BITS) if digits else 64
 
     @property
     def item_bytes(self) -> int:

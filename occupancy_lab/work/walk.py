@@ -7,6 +7,7 @@ together, as far as an address, a mask, a loop or a branch depends on them.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,18 @@ if TYPE_CHECKING:
     from occupancy_lab.work.module import Module, Region
 
 GRID_AXES = 3
-MOST_STEPS = 200_000
-"""Operations that are evaluated of a launch."""
-FIRST_GUESS = 64
-"""Iterations of a while loop that are tried first."""
-UNKNOWN = Amount(0, None)
+MOST_STEPS, MOST_SECONDS = 200_000, 5.0
+"""Operations that are evaluated of a walk, and the time that it may take."""
+MALFORMED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What a text ends in that is like TTIR, and that no compiler has written."""
 
 
 def count(  # noqa: PLR0913 - what a launch is
@@ -71,8 +79,11 @@ def count(  # noqa: PLR0913 - what a launch is
     try:
         return walk([range(one) for one in whole])
     except TooLargeError:
-        return sampled(walk, whole, resident) or _nothing(module, whole)
-    except WorkError:
+        try:
+            return sampled(walk, whole, resident) or _nothing(module, whole)
+        except (WorkError, *MALFORMED):
+            return _nothing(module, whole)
+    except (WorkError, *MALFORMED):
         return _nothing(module, whole)
 
 
@@ -108,6 +119,7 @@ class Walk:
         self.needed = needed_values(module)
         self.recording = True
         self.steps = 0
+        self.deadline = time.monotonic() + MOST_SECONDS
         self.env: dict[Value, Made] = {
             value: self.evaluator.argument(value.name, value.type, arguments.get(value.name))
             for value in kernel.arguments
@@ -249,7 +261,7 @@ class Walk:
     ) -> None:
         """Walk one operation."""
         self.steps += 1
-        if self.steps > MOST_STEPS:
+        if self.steps > MOST_STEPS or time.monotonic() > self.deadline:
             raise WorkError
         match operation.name:
             case "scf.for":

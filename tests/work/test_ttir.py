@@ -15,6 +15,7 @@ from occupancy_lab.errors import TtirError
 from occupancy_lab.launch import Pointer
 from occupancy_lab.work.module import operations_of
 from occupancy_lab.work.ttir import read_ttir
+from occupancy_lab.work.walk import count
 
 ARGUMENTS = {"x": Pointer("float32", 4096), "y": Pointer("float32", 4096), "n": 1000, "B": 64}
 FIRST = kernel.fn.__code__.co_firstlineno
@@ -57,16 +58,27 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @given(st.data())
 def test_a_damaged_text_is_read_or_refused(text: str, data: st.DataObject) -> None:
-    """A text with lines left out, twice or cut ends as a module or in the one error of its kind."""
+    """A text with lines left out, twice or cut is counted, or ends in the one error of its kind."""
     lines = text.splitlines()
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(lines) - 1))
         line = lines[place]
         lines[place : place + 1] = data.draw(
-            st.sampled_from([[], [line, line], [line[: len(line) // 2]], [line.replace(":", "")]])
+            st.sampled_from(
+                [
+                    [],
+                    [line, line],
+                    [line[: len(line) // 2]],
+                    [line.replace(":", "")],
+                    [line.replace("64", "99999999999999999999")],
+                    [line.replace("i32", "i1")],
+                    [line.replace("tensor<64x", "tensor<2x3x")],
+                ]
+            )
         )
     with contextlib.suppress(TtirError):
-        assert read_ttir("\n".join(lines)).kernel.arguments is not None
+        counts = count(read_ttir("\n".join(lines)), ARGUMENTS, (2,))
+        assert counts.programs == 2
 
 
 def test_what_is_too_large_or_too_deep_is_refused() -> None:
