@@ -149,8 +149,9 @@ def shared_compilers() -> Iterator[SharedCompilers]:
 
 @pytest.fixture(autouse=True)
 def _share_compilers(request: pytest.FixtureRequest, shared_compilers: SharedCompilers) -> None:
-    """Have the compiling processes of a test be those of tests before it."""
-    shared_compilers.shared = not request.node.nodeid.startswith(OWN_COMPILERS)
+    """Have the compiling processes of a test be those of tests before it, unless a GPU is timed."""
+    own = request.node.nodeid.startswith(OWN_COMPILERS) or request.node.get_closest_marker("gpu")
+    shared_compilers.shared = not own
     if not shared_compilers.shared:
         shared_compilers.end()
 

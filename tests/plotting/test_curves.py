@@ -77,7 +77,7 @@ def amounts_to_try(line: Line2D) -> list[int]:
     drawn = [int(amount) for amount in line.get_xdata()]
     if line.get_drawstyle() == "steps-mid":
         return drawn
-    spread = range(drawn[0], drawn[-1] + 1, max(1, drawn[-1] // 300))
+    spread = range(drawn[0], drawn[-1] + 1, max(1, drawn[-1] // 60))
     return sorted({*drawn, *(amount - 1 for amount in drawn if amount > drawn[0]), *spread})
 
 
@@ -169,7 +169,7 @@ def test_bars_are_the_limiters(case: str) -> None:
         tried = (
             (1, 2, 4, 8, 16)
             if powers
-            else range(1, int(strip.get_xlim()[1]), 1 + int(strip.get_xlim()[1]) // 200)
+            else range(1, int(strip.get_xlim()[1]), 1 + int(strip.get_xlim()[1]) // 60)
         )
         for amount in tried:
             resources = with_amount(calculation, field, amount)
