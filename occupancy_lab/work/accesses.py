@@ -215,6 +215,10 @@ def tile_offsets(touch: Touch, codes: Any) -> tuple[Any, Any]:
     return offsets.reshape(rows, -1), active.reshape(rows, -1)
 
 
+MASKED = np.iinfo("int64").max
+"""Where elements are put that are masked: behind all others."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
     """Bytes in a row: from `starts` to `ends`, sorted, of the tile that `rows` numbers."""
@@ -226,16 +230,14 @@ class Runs:
 
 def runs_of(offsets: Any, active: Any, item: int) -> Runs:
     """Return the runs of bytes that are touched of each row of *offsets*."""
-    rows = np.broadcast_to(np.arange(len(offsets))[:, None], offsets.shape)
     if not active.all():
-        flat, rows = offsets[active], rows[active]
-    else:
-        flat, rows = offsets.reshape(-1), rows.reshape(-1)
+        offsets = np.where(active, offsets, MASKED)
+    if (offsets[:, 1:] < offsets[:, :-1]).any():
+        offsets = np.sort(offsets, axis=1)
+    rows = np.broadcast_to(np.arange(len(offsets))[:, None], offsets.shape)
+    there = offsets < MASKED
+    flat, rows = offsets[there], rows[there]
     same = rows[1:] == rows[:-1]
-    if (same & (flat[1:] < flat[:-1])).any():
-        order = np.lexsort((flat, rows)) if len(offsets) > 1 else np.argsort(flat, kind="stable")
-        flat, rows = flat[order], rows[order]
-        same = rows[1:] == rows[:-1]
     breaks = np.flatnonzero(~same | (flat[1:] > flat[:-1] + item))
     first = np.concatenate([[0], breaks + 1]) if len(flat) else breaks
     last = np.concatenate([breaks, [len(flat) - 1]]) if len(flat) else breaks
@@ -266,10 +268,9 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
     elements = int((active.sum(1)[place] * cells.weights).sum())
     factor = touch.reach.factor
     certain = replace(touch, mask=replace(touch.mask, hidden=()))
-    low, high = (
-        _counted_pieces(certain, cells, place, offsets, active, apart=apart)
-        for apart in (False, True)
-    )
+    low = high = _counted_pieces(certain, cells, place, offsets, active, apart=False)
+    if touch.offset.hidden:
+        high = _counted_pieces(certain, cells, place, offsets, active, apart=True)
     if touch.mask.hidden:
         factor, low = Amount(0, factor.high), (0, 0)
     amounts = [

@@ -274,6 +274,8 @@ class Walk:
                 self.call(operation, reach, depth)
             case name if name in ACCESSES and self.recording:
                 self.access(operation, reach)
+            case name if self.recording and name.startswith(UNCOUNTED):
+                self.not_counted[name] = self.not_counted.get(name, 0) + 1
         if operation.results and operation.name not in CONTROL:
             if any(one in self.needed for one in operation.results):
                 operands = [self.value(one) for one in operation.operands]
@@ -433,6 +435,15 @@ def _depth(region: Region) -> int:
     )
 
 
+UNCOUNTED = (
+    "tt.descriptor_gather",
+    "tt.descriptor_scatter",
+    "tt.experimental_",
+    "ttng.async",
+    "ttg.async",
+    "ttg.local",
+)
+"""What moves something that is not counted, by how its name begins."""
 CONTROL = frozenset({"scf.for", "scf.while", "scf.if", "tt.call"})
 ACCESSES = {
     "tt.load": ("load", True, False),
