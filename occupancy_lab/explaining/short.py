@@ -112,8 +112,8 @@ WORDS = {
         " of a share are recorded, or both predicted; the time beside it is the copy's."
     ),
     "speed of light, at peak, us or more": (
-        "the least time that a launch's bytes of device memory, and its FLOPs of each kind, allow"
-        " at the peak rates of the data sheet, which no kernel reaches: the longest of them, which"
+        "the least time that a launch's bytes, each moved once, and its FLOPs of each kind allow at"
+        " the peak rates of the data sheet, which no kernel reaches: the longest of them, which"
         " binds."
     ),
     "reads, writes, L2 cache": (

@@ -68,7 +68,7 @@ def by_line(counts: Counts, memory: Memory, gpu: Gpu) -> tuple[Line, ...]:
     ):
         outermost = place.outermost
         places.setdefault((outermost.file, outermost.line), []).append(place)
-    reads = _a_byte_us(memory.dram_read_bytes, counts.accesses, gpu, reads=True)
+    reads = _a_byte_us(memory.once_read_bytes, counts.accesses, gpu, reads=True)
     writes = _a_byte_us(memory.dram_written_bytes, counts.accesses, gpu, reads=False)
     found = []
     for (file, number), here in places.items():

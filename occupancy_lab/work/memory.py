@@ -1,6 +1,6 @@
 """What the L2 cache serves of a launch, what device memory has to, and the least time it all takes.
 
-The speed of light of a launch is the longest of the times that its bytes of device memory and its
+The speed of light of a launch is the longest of the times that its bytes, each moved once, and its
 FLOPs take by themselves, at the rates of the GPU's data sheet (Williams et al. 2009, Roofline).
 """
 
@@ -39,6 +39,8 @@ class Memory:
     """What device memory has to give: each tensor once, and again what the L2 cache lost."""
     dram_written_bytes: Amount | None
     """What device memory has to take in the end: each byte once."""
+    once_read_bytes: Amount | None
+    """What device memory has to give where a cache loses nothing: each byte once."""
     given: bool = False
     """Whether the user said bytes of device memory."""
 
@@ -50,8 +52,8 @@ class Memory:
 
     @property
     def least_bytes(self) -> int:
-        """What is known of them: as many or more."""
-        known = (self.dram_read_bytes, self.dram_written_bytes)
+        """The bytes of device memory if each is moved once, or as many as the user said."""
+        known = (self.once_read_bytes, self.dram_written_bytes)
         return sum(one.low for one in known if one is not None)
 
 
@@ -87,11 +89,12 @@ def moved(counts: Counts | None, given: Work, gpu: Gpu, resident: int | None) ->
 
     None where neither says anything. The rest is as `memory` takes it.
     """
-    found = Memory(None, None, None) if counts is None else memory(counts, gpu, resident)
+    found = Memory(None, None, None, None) if counts is None else memory(counts, gpu, resident)
     said = {
         name: Amount.of(number)
         for name, number in (
             ("dram_read_bytes", given.read_bytes),
+            ("once_read_bytes", given.read_bytes),
             ("dram_written_bytes", given.written_bytes),
         )
         if number is not None
@@ -111,7 +114,7 @@ def memory(counts: Counts, gpu: Gpu, resident: int | None) -> Memory:
     """
     asked = total(one.sectors * SECTOR for one in counts.accesses)
     reads = (_given(one, counts, resident, capacity(gpu)) for one in counts.footprints)
-    return Memory(asked, total(reads), counts.unique_written_bytes)
+    return Memory(asked, total(reads), counts.unique_written_bytes, counts.unique_read_bytes)
 
 
 def capacity(gpu: Gpu) -> int | None:
