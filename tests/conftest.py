@@ -103,7 +103,10 @@ SLOW = (
     "tests/throughput/test_predict.py",
     "tests/tracing/test_trace.py",
     "tests/tuning/",
+    "tests/work/test_executed.py",
     "tests/work/test_interpreted.py",
+    "tests/work/test_line_tables.py",
+    "tests/work/test_operations.py",
     "tests/workers/test_child.py",
     "tests/workers/test_signals.py",
 )

@@ -39,6 +39,9 @@ MOST_SIDE_ENTRIES = 32
 """Edges back into a loop with another way in that are tried before nothing is known of a kernel,
 for each may walk through all of it. Compilers write loops with one way in."""
 
+MOST_LOOPS = 1000
+"""Edges back that `natural_loops` looks at, for each may walk through all of a kernel."""
+
 NO_KINDS: Mapping[int, str] = MappingProxyType({})
 
 
@@ -154,6 +157,32 @@ def _outer_loops(
             loops[header] = loop
             inside |= loop
     return [loops[header] for header in sorted(loops)]
+
+
+def natural_loops(successors: Mapping[int, Sequence[int]]) -> dict[int, set[int]]:
+    """Return the blocks of each natural loop by its header, outer loops first.
+
+    *successors* has the blocks that can follow each one, of which 0 is the first. Loops with the
+    same header are one loop, and what has several ways in is none; so is what is behind MOST_LOOPS.
+    """
+    if 0 not in successors:
+        return {}
+    reached, back_edges = _walk({start: list(others) for start, others in successors.items()})
+    predecessors = defaultdict(list)
+    for block in reached:
+        for other in successors.get(block, ()):
+            predecessors[other].append(block)
+    loops: dict[int, set[int]] = {}
+    side_entries = 0
+    for latch, header in back_edges[:MOST_LOOPS]:
+        loop = loops.get(header, {header})
+        body = _body(latch, loop, predecessors)
+        side_entries += body is None
+        if side_entries > MOST_SIDE_ENTRIES:
+            break
+        if body is not None:
+            loops[header] = loop | body
+    return dict(sorted(loops.items(), key=lambda one: -len(one[1])))
 
 
 def _body(

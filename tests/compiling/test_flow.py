@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.compiling.flow import KINDS, Issued, Jump, count_issued
+from occupancy_lab.compiling.flow import KINDS, Issued, Jump, count_issued, natural_loops
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.values import COUNTERS
 
@@ -126,3 +126,11 @@ def test_loops_of_any_depth_are_counted() -> None:
 def test_too_many_loops_with_two_ways_in_are_not_known() -> None:
     """Thousands of loops that can be entered in the middle, as no compiler writes, are left."""
     assert count_issued(3 * DEEP + 1, TWO_WAYS_IN | {3 * DEEP: END}, {}) == Issued()
+
+
+def test_natural_loops_are_found_with_the_loops_in_them() -> None:
+    """A loop has the loops in it and the way around them; what cannot be reached is in none."""
+    nested = {0: [1], 1: [2, 5], 2: [3], 3: [2, 4], 4: [1], 5: [], 6: [6]}
+    assert natural_loops(nested) == {1: {1, 2, 3, 4}, 2: {2, 3}}
+    assert natural_loops({0: [1, 2], 1: [2], 2: [1]}) == {}
+    assert natural_loops({}) == {}

@@ -1,0 +1,417 @@
+"""What SASS instructions make of whole numbers and predicates, for many threads at once.
+
+A number is an array of numpy of 32-bit unsigned numbers, a predicate one of booleans; each
+broadcasts over programs and threads. A function here takes an instruction's 128-bit word, in which
+its modifiers are, and the values of its sources, of which none is unknown; it returns those of its
+results, None for one that is not known. Sources as in `operations`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Array: TypeAlias = Any
+Results: TypeAlias = "Sequence[Array | None]"
+
+WORD = 0xFFFFFFFF
+SHIFT_BITS = 32
+RIGHT_BIT, WRAP_BIT, HIGH_BIT = 76, 75, 80
+EXTENDED_BIT, SIGNED_BIT = 74, 73
+
+
+def bit(word: int, place: int) -> int:
+    """Return one bit of an instruction."""
+    return word >> place & 1
+
+
+def condition(word: int, value: Array, place: int) -> Array:
+    """Return a predicate whose number is at *place*, negated where the bit behind it says so."""
+    return ~value if bit(word, place + 3) else value
+
+
+def slots(word: int) -> tuple[bool, bool]:
+    """Return whether the second and the third source are negated.
+
+    The bit belongs to where a source is: bit 63 to bits 32 on, bit 75 to bits 64 on.
+    """
+    here, behind = bool(bit(word, 63)), bool(bit(word, 75))
+    form = word >> 9 & 7
+    if form in {2, 4}:
+        here = False  # bit 63 is the number's
+    return (behind, here) if form in {2, 3, 7} else (here, behind)
+
+
+def wide(value: Array) -> Array:
+    """Return a number as one of 64 bits."""
+    return value.astype(np.int64)
+
+
+def signed(value: Array) -> Array:
+    """Return a number as a signed one."""
+    return value.view(np.int32) if value.flags.c_contiguous else value.astype(np.int32)
+
+
+def narrow(value: Array) -> Array:
+    """Return the lowest 32 bits of a number."""
+    return value.astype(np.uint32)
+
+
+def halves(value: Array) -> tuple[Array, Array]:
+    """Return the two registers of a 64-bit number."""
+    return narrow(value), narrow(value >> 32)
+
+
+def joined(low: Array, high: Array) -> Array:
+    """Return the 64-bit number in two registers."""
+    return wide(low) | wide(high) << 32
+
+
+def move(_: int, values: Sequence[Array]) -> Results:
+    """Return a."""
+    return [values[0]]
+
+
+def iadd3(word: int, values: Sequence[Array]) -> Results:
+    """Return a + b + c, with carries in (.X) and out."""
+    first, second, third, carry, other_carry = values
+    extended = bit(word, EXTENDED_BIT)
+    negations = (bool(bit(word, 72)), *slots(word))
+    needs_carry = (word >> 81 & 7, word >> 84 & 7) != (7, 7)
+    if not needs_carry and not extended:
+        total = -first if negations[0] else first
+        total = total - second if negations[1] else total + second
+        return [total - third if negations[2] else total + third, None, None]
+    total = np.int64(0)
+    for value, negative in zip((first, second, third), negations, strict=True):
+        if not negative:
+            total = total + wide(value)
+        elif extended:
+            total = total + (WORD - wide(value))
+        else:
+            total = total + (WORD + 1 - wide(value))
+    if extended:
+        total = total + condition(word, carry, 87) + condition(word, other_carry, 77)
+    over = total >> 32
+    return [narrow(total), over >= 1, over >= 2]
+
+
+def add64(word: int, values: Sequence[Array]) -> Results:
+    """Return a + b + c of pairs of registers (.64)."""
+    total = joined(values[0], values[1])
+    total = -total if bit(word, 72) else total
+    for place, negative in zip((2, 4), slots(word), strict=False):
+        if place < len(values):
+            value = joined(values[place], values[place + 1])
+            total = total - value if negative else total + value
+    return halves(total)
+
+
+def viadd(word: int, values: Sequence[Array]) -> Results:
+    """Return a + b."""
+    first, second = values
+    first = -first if bit(word, 72) else first
+    return [first - second if slots(word)[0] else first + second]
+
+
+def imad(word: int, values: Sequence[Array]) -> Results:
+    """Return the lower 32 bits of a * b + c."""
+    first, second, third, carry = values
+    negative, third_negative = slots(word)
+    product = first * second
+    product = -product if negative else product
+    if bit(word, EXTENDED_BIT):
+        third = ~third if third_negative else third
+        return [product + third + condition(word, carry, 87).astype(np.uint32), None]
+    return [product - third if third_negative else product + third, None]
+
+
+def imad_wide(word: int, values: Sequence[Array]) -> Results:
+    """Return a * b + c, c and the result being pairs of registers, and the carry out."""
+    first, second, low, high, carry = values
+    negative, third_negative = slots(word)
+    product = multiplied(word, first, second)
+    product = -product if negative else product
+    third = joined(low, high)
+    if bit(word, EXTENDED_BIT):
+        product = product + (~third if third_negative else third) + condition(word, carry, 87)
+        return [*halves(product), None]
+    total = product - third if third_negative else product + third
+    over = total.view(np.uint64) < product.view(np.uint64) if word >> 81 & 7 != 7 else None
+    return [*halves(total), over]
+
+
+def multiplied(word: int, first: Array, second: Array) -> Array:
+    """Return the product of two 32-bit numbers in 64 bits."""
+    if bit(word, SIGNED_BIT):
+        return wide(signed(first)) * wide(signed(second))
+    return (first.astype(np.uint64) * second.astype(np.uint64)).view(np.int64)
+
+
+def imad_high(word: int, values: Sequence[Array]) -> Results:
+    """Return the higher 32 bits of a * b + c, c being a pair of registers (.HI)."""
+    _, high, _ = imad_wide(word, values)
+    return [high, None]
+
+
+def lea(word: int, values: Sequence[Array]) -> Results:
+    """Return (a << shift) + b, or its higher half with c above a (.HI), with carries."""
+    first, second, third, carry = values
+    shift, extended = word >> 75 & 31, bit(word, EXTENDED_BIT)
+    second_negative = slots(word)[0]
+    if bit(word, HIGH_BIT):
+        both = first.astype(np.uint64) | third.astype(np.uint64) << np.uint64(32)
+        shifted = wide((both >> np.uint64(32 - shift)).astype(np.uint32))
+        if bit(word, 72):
+            shifted = (~shifted if extended else -shifted) & WORD
+        if bit(word, SIGNED_BIT) and False:  # pragma: no cover
+            return [None, None]
+    else:
+        shifted = wide(first << np.uint32(shift))
+        if bit(word, 72):
+            shifted = WORD - shifted if extended else WORD + 1 - shifted
+    if second_negative:
+        total = shifted + (WORD - wide(second) if extended else WORD + 1 - wide(second))
+    else:
+        total = shifted + wide(second)
+    if extended:
+        total = total + condition(word, carry, 87)
+    return [narrow(total), total > WORD]
+
+
+def lop3(word: int, values: Sequence[Array]) -> Results:
+    """Return the bits of a table of three inputs; the predicate says whether any is set."""
+    first, second, third, accumulated = values
+    result = looked_up(word >> 72 & 255, first, second, third)
+    place = word >> 81 & 7
+    if place == 7:
+        return [result, None]
+    holds = result != 0
+    other = condition(word, accumulated, 87)
+    return [result, holds & other if bit(word, HIGH_BIT) else holds | other]
+
+
+SIMPLE_TABLES: dict[int, Callable[[Array, Array, Array], Array]] = {
+    0xC0: lambda a, b, _: a & b,
+    0xFC: lambda a, b, _: a | b,
+    0x3C: lambda a, b, _: a ^ b,
+    0xF8: lambda a, b, c: a & b | c,
+    0xFE: lambda a, b, c: a | b | c,
+    0x96: lambda a, b, c: a ^ b ^ c,
+    0x80: lambda a, b, c: a & b & c,
+    0xEA: lambda a, b, c: a & b | c,
+    0x33: lambda _a, b, _c: ~b,
+}
+SIMPLE_TABLES[0xF8] = lambda a, b, c: a | b & c
+
+
+def looked_up(table: int, first: Array, second: Array, third: Array) -> Array:
+    """Return, bit by bit, the bit of *table* whose number the three inputs are."""
+    simple = SIMPLE_TABLES.get(table)
+    if simple is not None:
+        return simple(first, second, third)
+    result = np.zeros((1, 1), first.dtype)
+    for number in range(8):
+        if table >> number & 1:
+            term = first if number & 4 else ~first
+            term = term & (second if number & 2 else ~second)
+            result = result | term & (third if number & 1 else ~third)
+    return result
+
+
+def plop3(word: int, values: Sequence[Array]) -> Results:
+    """Return two tables of three predicates."""
+    inputs = [
+        condition(word, value, place) for value, place in zip(values, (87, 77, 68), strict=True)
+    ]
+    first = (word >> 72 & 31) << 3 | word >> 64 & 7
+    return [looked_up(first, *inputs), looked_up(word >> 16 & 255, *inputs)]
+
+
+def shf(word: int, values: Sequence[Array]) -> Results:
+    """Return a pair of registers (low, high) shifted, its lower or higher half."""
+    low, amount, high = values
+    kind, right = word >> 73 & 3, bit(word, RIGHT_BIT)
+    is_64, is_signed = kind < 2, not kind & 1
+    most = 64 if is_64 else 32
+    amount = amount & np.uint32(most - 1) if bit(word, WRAP_BIT) else np.minimum(amount, most)
+    amount = amount.astype(np.uint64)
+    whole = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+    if not right:
+        moved = shifted_left(whole, amount)
+        return [
+            (moved >> np.uint64(32)).astype(np.uint32)
+            if bit(word, HIGH_BIT)
+            else moved.astype(np.uint32)
+        ]
+    if is_signed:
+        moved = (whole.view(np.int64) >> np.minimum(amount, 63).astype(np.int64)).view(np.uint64)
+        high_moved = signed(high) >> np.minimum(amount, 31).astype(np.int32)
+    else:
+        moved = np.where(amount > 63, np.uint64(0), whole >> np.minimum(amount, np.uint64(63)))
+        high_moved = np.where(
+            amount > 31, np.uint32(0), high >> np.minimum(amount, 31).astype(np.uint32)
+        )
+    return [high_moved.astype(np.uint32) if bit(word, HIGH_BIT) else moved.astype(np.uint32)]
+
+
+def shifted_left(value: Array, amount: Array) -> Array:
+    """Return a 64-bit number shifted left, nothing being left of it from 64 on."""
+    return np.where(amount > 63, np.uint64(0), value << np.minimum(amount, np.uint64(63)))
+
+
+def isetp(word: int, values: Sequence[Array]) -> Results:
+    """Return whether a and b compare so, combined with another predicate."""
+    first, second, accumulated, lower = values
+    if bit(word, SIGNED_BIT):
+        first, second = signed(first), signed(second)
+    holds = compared(word >> 76 & 7, first, second)
+    if bit(word, 72):
+        lower = condition(word, lower, 68)
+        how = word >> 76 & 7
+        equal = first == second
+        if how in {1, 3}:
+            holds = (first < second) | equal & lower
+        elif how in {4, 6}:
+            holds = (first > second) | equal & lower
+        elif how == 2:
+            holds = equal & lower
+        elif how == 5:
+            holds = ~equal | lower
+    other = condition(word, accumulated, 87)
+    return [combined(word, holds, other), combined(word, ~holds, other)]
+
+
+def compared(how: int, first: Array, second: Array) -> Array:
+    """Return a comparison by its number: F, LT, EQ, LE, GT, NE, GE, T."""
+    if how in {0, 7}:
+        return np.full((1, 1), how == 7)
+    return (np.less, np.equal, np.less_equal, np.greater, np.not_equal, np.greater_equal)[how - 1](
+        first, second
+    )
+
+
+def combined(word: int, holds: Array, other: Array) -> Array:
+    """Return two predicates combined by AND, OR or XOR."""
+    how = word >> 74 & 3
+    return holds & other if how == 0 else holds | other if how == 1 else holds ^ other
+
+
+def select(word: int, values: Sequence[Array]) -> Results:
+    """Return a where the predicate holds, else b."""
+    first, second, chooses = values
+    return [np.where(condition(word, chooses, 87), first, second)]
+
+
+def minmax(word: int, values: Sequence[Array]) -> Results:
+    """Return the lesser of a and b where the predicate holds, else the greater."""
+    first, second, least = values
+    return [least_or_most(word, first, second, condition(word, least, 87))]
+
+
+def least_or_most(word: int, first: Array, second: Array, least: Array) -> Array:
+    """Return the lesser of two numbers where *least* holds, else the greater."""
+    if bit(word, SIGNED_BIT):
+        first, second = signed(first), signed(second)
+    chosen: Array = np.where(least, np.minimum(first, second), np.maximum(first, second))
+    return chosen.astype(np.uint32)
+
+
+def add_minmax(word: int, values: Sequence[Array]) -> Results:
+    """Return the lesser or greater of a + b and c."""
+    first, second, third, least = values
+    total = viadd(word, (first, second))[0]
+    return [least_or_most(word, total, third, condition(word, least, 87))]
+
+
+def iabs(_: int, values: Sequence[Array]) -> Results:
+    """Return the distance of a signed number from 0."""
+    return [np.absolute(wide(signed(values[0]))).astype(np.uint32)]
+
+
+def prmt(word: int, values: Sequence[Array]) -> Results:
+    """Return four bytes chosen from those of two registers; known in the mode of an index only."""
+    first, selector, second = values
+    if word >> 72 & 7:
+        return [None]
+    both = first.astype(np.uint64) | second.astype(np.uint64) << np.uint64(32)
+    result = np.zeros((1, 1), np.uint32)
+    for place in range(4):
+        chosen = selector >> np.uint32(4 * place) & np.uint32(15)
+        byte = both >> (chosen & np.uint32(7)).astype(np.uint64) * np.uint64(8) & np.uint64(255)
+        byte = byte.astype(np.uint32)
+        sign = np.where(byte & np.uint32(128), np.uint32(255), np.uint32(0))
+        byte = np.where(chosen & np.uint32(8), sign, byte)
+        result = result | byte << np.uint32(8 * place)
+    return [result]
+
+
+def sgxt(word: int, values: Sequence[Array]) -> Results:
+    """Return the lowest b bits of a, its sign spread where it has one."""
+    value, width = values
+    width = width & np.uint32(31) if bit(word, WRAP_BIT) else np.minimum(width, 32)
+    amount = (np.uint32(32) - width).astype(np.uint64)
+    moved = shifted_left(value.astype(np.uint64), amount).astype(np.uint32)
+    if bit(word, SIGNED_BIT):
+        return [(signed(moved) >> np.minimum(amount, 31).astype(np.int32)).astype(np.uint32)]
+    return [(moved.astype(np.uint64) >> amount).astype(np.uint32)]
+
+
+def popc(word: int, values: Sequence[Array]) -> Results:
+    """Return how many bits are set."""
+    value = ~values[0] if bit(word, 63) else values[0]
+    return [np.bitwise_count(value).astype(np.uint32)]
+
+
+def flo(word: int, values: Sequence[Array]) -> Results:
+    """Return the place of the highest bit that is set; from a signed number that differs."""
+    if bit(word, SIGNED_BIT):
+        return [None, None]
+    value = ~values[0] if bit(word, 63) else values[0]
+    place = np.floor(np.log2(np.maximum(value, 1).astype(np.float64))).astype(np.uint32)
+    place = np.uint32(31) - place if bit(word, 74) else place
+    return [np.where(value == 0, np.uint32(WORD), place), value != 0]
+
+
+def i2f(word: int, values: Sequence[Array]) -> Results:
+    """Return a whole number as one of 32-bit floating point, rounded as is asked."""
+    if word >> 75 & 3 != 2 or word >> 84 & 3 != 2:
+        return [None]
+    value = signed(values[0]) if bit(word, 74) else values[0]
+    return [rounded(value.astype(np.float64), word >> 78 & 3).view(np.uint32)]
+
+
+def rounded(exact: Array, how: int) -> Array:
+    """Return the nearest 32-bit number; or that below (1), above (2), or towards zero (3)."""
+    near = exact.astype(np.float32)
+    if how == 0:
+        return near
+    below = np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
+    above = np.where(near < exact, np.nextafter(near, np.float32(np.inf)), near)
+    return (below, above, np.where(exact < 0, above, below))[how - 1]
+
+
+def f2i(word: int, values: Sequence[Array]) -> Results:
+    """Return a number of 32-bit floating point as a whole one, towards zero."""
+    if word >> 75 & 3 != 2 or word >> 84 & 3 != 2 or word >> 78 & 3 != 3:
+        return [None]
+    exact = np.nan_to_num(values[0].view(np.float32).astype(np.float64))
+    if bit(word, 72):
+        limited = np.clip(exact, -(2**31), 2**31 - 1)
+        return [np.trunc(limited).astype(np.int64).astype(np.uint32)]
+    return [np.trunc(np.clip(exact, 0, WORD)).astype(np.int64).astype(np.uint32)]
+
+
+RECIPROCAL = 4
+
+
+def mufu(word: int, values: Sequence[Array]) -> Results:
+    """Return the reciprocal, with which whole numbers are divided; others are not known."""
+    if word >> 74 & 15 != RECIPROCAL:
+        return [None]
+    with np.errstate(all="ignore"):
+        return [(np.float32(1) / values[0].view(np.float32)).view(np.uint32)]

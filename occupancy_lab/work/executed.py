@@ -1,0 +1,512 @@
+"""What the machine code of a launch executes: instructions by kind, line and loop, and sectors.
+
+The warps of the launch are followed through the binary (`warps`), where only what jumps and
+addresses need is computed. Where warps go is followed for all programs, up to MOST_PROGRAMS.
+Addresses are followed for as many as ADDRESSES allows, evenly of those that execute equally many
+instructions, and stand for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.compiling.cubin import (
+    EM_CUDA,
+    RESERVED_SHARED,
+    compute_capability,
+    kernel_text,
+    read_elf,
+)
+from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.work import operations
+from occupancy_lab.work.asked import Asked, Asking
+from occupancy_lab.work.counts import NOTHING, Amount, Place, Unknown, total
+from occupancy_lab.work.line_tables import read_lines
+from occupancy_lab.work.operations import ATOMICS, LOADS
+from occupancy_lab.work.passed import Passed, parameters_of
+from occupancy_lab.work.slices import ACCESSES, ENDS, Slice, read_code, slice_of
+from occupancy_lab.work.threads import Launched
+from occupancy_lab.work.warps import MOST_NUMBERS, WARP, Followed, TooWideError, Warps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.launch import Plain
+    from occupancy_lab.work.threads import Step
+
+MOST_PROGRAMS = 1 << 16
+"""Programs whose way is followed; of more, some stand for all."""
+MOST_BLOCKS, MOST_BLOCKS_OF_ADDRESSES = 200_000, 2_000
+"""Basic blocks that are followed before a launch is given up, and before what was asked for until
+then stands for the rest."""
+ADDRESSES = 1 << 18
+"""Addresses that are looked at."""
+LEAST_PROGRAMS = 4
+"""Programs of a class whose addresses are followed."""
+GOLDEN = (math.sqrt(5) - 1) / 2
+NOT_KNOWN = "values from memory"
+NOWHERE = Place("", 0)
+READING = LOADS | {operations.LDGSTS}
+INSTRUCTIONS, STALLS = "instructions", "stalls"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedLine:
+    """What a launch executes of one line of the source."""
+
+    place: Place
+    instructions: Amount
+    """Of warps."""
+    kinds: Mapping[str, Amount]
+    """Those of them that `Executed.kinds` names, by kind."""
+    stall_cycles: Amount
+    """Cycles of all warps from these instructions to their next ones, as the compiler scheduled."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedLoop:
+    """How often a loop of the machine code runs."""
+
+    place: Place
+    """The line of the jump back."""
+    depth: int
+    """0 of a loop that is in no other."""
+    instructions: int
+    """In one pass, those of inner loops and of all branches among them."""
+    kinds: Mapping[str, int]
+    """The same by kind."""
+    entered: Amount
+    """How often a warp comes to it."""
+    trips: Amount
+    """Passes, of all warps together."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAccess:
+    """What one instruction asks of global memory in a launch."""
+
+    place: Place
+    instruction: int
+    """Its number in the kernel's code."""
+    operation: str
+    """load, store, atomic, or copy (from global to shared memory)."""
+    tensor: str | None
+    """The parameter in whose tensor its addresses lie; None where it is not known."""
+    thread_bytes: int
+    """Bytes that a thread asks for."""
+    executions: Amount
+    """Warps that execute it."""
+    threads: Amount
+    """Threads whose condition is true."""
+    sectors: Amount
+    """Sectors of 32 bytes that warps ask for, each once an execution."""
+    lines: Amount
+    """Cache lines of 128 bytes, likewise."""
+    is_known: bool
+    """Whether its addresses are: else all threads of a warp may ask for the same, or each for other
+    lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What the machine code of a launch executes; every number is of the whole launch."""
+
+    programs: int
+    followed: int
+    """Programs whose way was followed: fewer stand for all in proportion."""
+    instructions: Amount
+    """Instructions of warps, those whose condition is false among them."""
+    kinds: Mapping[str, Amount]
+    """The same by the counters of Resources, and bulk_copies."""
+    lines: tuple[ExecutedLine, ...]
+    """Lines of the source, those with most instructions first."""
+    loops: tuple[ExecutedLoop, ...]
+    accesses: tuple[GlobalAccess, ...]
+    unknowns: tuple[Unknown, ...] = ()
+
+    @property
+    def load_sectors(self) -> Amount:
+        """Sectors that loads and copies to shared memory ask for.
+
+        As Nsight Compute's l1tex__t_sectors_pipe_lsu_mem_global_op_ld.
+        """
+        return self._sectors("load", "copy")
+
+    @property
+    def store_sectors(self) -> Amount:
+        """Sectors that stores ask for, atomic operations not among them: likewise, _op_st."""
+        return self._sectors("store")
+
+    def _sectors(self, *operations: str) -> Amount:
+        return total(one.sectors for one in self.accesses if one.operation in operations)
+
+
+def execute(
+    texts: Texts,
+    arguments: Mapping[str, Plain],
+    grid: Sequence[int],
+    *,
+    values: Mapping[str, Sequence[int]] | None = None,
+) -> Executed:
+    """Return what a launch executes of its binary for an NVIDIA GPU.
+
+    *arguments* are the launch's by the names of the kernel's parameters; *values* has what is in
+    tensors of whole numbers, as far as it is known. A condition that hangs on other values of
+    memory is named in `unknowns`, and what hangs on it is a range.
+
+    Raises:
+        BinaryError: there is no cubin, it is damaged, its programs are clusters, or it jumps in a
+            way that is not known.
+    """
+    if texts.cubin is None or texts.num_ctas > 1:
+        why = "it has no cubin" if texts.cubin is None else "its programs are clusters"
+        message = f"The instructions that {texts.name} executes are not counted: {why}."
+        raise BinaryError(message)
+    return _Run(texts, texts.cubin, arguments, grid, values or {}).executed()
+
+
+class _Run:
+    """One launch."""
+
+    def __init__(
+        self,
+        texts: Texts,
+        cubin: bytes,
+        arguments: Mapping[str, Plain],
+        grid: Sequence[int],
+        values: Mapping[str, Sequence[int]],
+    ) -> None:
+        elf = read_elf(cubin, EM_CUDA, "a cubin")
+        arch = compute_capability(elf)
+        content = kernel_text(elf, texts.name).content
+        self.grid = (*grid, 1, 1)[:3]
+        self.programs = math.prod(self.grid)
+        self.threads = texts.num_warps * WARP
+        names = parameters_of(texts.ttir, texts.name)
+        self.passed = Passed(elf, texts.name, names, arguments, values)
+        self.passed.set_sizes(arch, self.threads, self.grid)
+        self.shared = (
+            texts.shared
+            + sum(one.size for one in elf.sections if one.name.startswith(".nv.shared."))
+            + RESERVED_SHARED
+        )
+        self.code = read_code(content, arch, self.passed.tables)
+        self.places = [one or NOWHERE for one in read_lines(elf, texts.name, texts.ptx)]
+        self.stalls = stalls(content)
+        self.loops = self.code.loops
+        self.kinds = [
+            "bulk_copies" if word & 0x1FF in BULK_COPIES else KINDS_BY_OPCODE.get(word & 0x1FF)
+            for word in self.code.words
+        ]
+
+    def executed(self) -> Executed:
+        """Return what it executes."""
+        if self.passed.has_values:
+            self._forget_written()
+        chosen, ways = self._ways()
+        unknown = {number for way in ways for number in way.unknown}
+        endless = self._endless(unknown)
+        counted = [self._counted(way, len(chosen)) for way in ways]
+        executions = {
+            start: _between([one[start] for one in counted], endless=start in endless)
+            for start in self.code.blocks
+        }
+        asked, others = self._asked(chosen, ways[0], counted[0])
+        accesses = tuple(
+            self._access(number, executions[start], asked)
+            for start, block in self.code.blocks.items()
+            for number in range(block.start, block.stop)
+            if executions[start] != NOTHING and self.code.words[number] & 0x1FF in ACCESSES
+        )
+        lines = self._lines(executions)
+        return Executed(
+            programs=self.programs,
+            followed=len(chosen),
+            instructions=total(one.instructions for one in lines),
+            kinds=_summed(one.kinds for one in lines),
+            lines=lines,
+            loops=tuple(self._loop(header, executions, ways, len(chosen)) for header in self.loops),
+            accesses=accesses,
+            unknowns=self._unknowns(unknown | others, accesses),
+        )
+
+    def _forget_written(self) -> None:
+        """Take for unknown what is in tensors that the launch writes to."""
+        some = spread(self.programs, min(self.programs, LEAST_PROGRAMS))
+        asking = Asking(len(some), self.threads, self.passed.tensor_at)
+        needed = slice_of(self.code, ACCESSES)
+        self._followed(needed, some, assume=None, visit=asking.visit, most=MOST_BLOCKS_OF_ADDRESSES)
+        for number, asked in asking.by_instruction.items():
+            opcode = self.code.words[number] & 0x1FF
+            if opcode not in READING and asked.tensor is not None:
+                self.passed.forget(asked.tensor)
+
+    def _ways(self) -> tuple[Any, list[Followed]]:
+        """Return the programs whose way is followed, and what they did.
+
+        They are followed thrice where a condition is not known: taken as true, as false, and both
+        ways, as warps go whose threads differ.
+        """
+        needed = slice_of(self.code, frozenset())
+        most = MOST_PROGRAMS
+        while True:
+            chosen = (
+                np.arange(self.programs) if self.programs <= most else spread(self.programs, most)
+            )
+            try:
+                ways = [self._followed(needed, chosen, assume=True)]
+                if ways[0].unknown:
+                    ways += [self._followed(needed, chosen, assume=one) for one in (False, None)]
+            except TooWideError:
+                most = min(most // 2, ADDRESSES // self.threads)
+                continue
+            if not all(way.is_whole for way in ways):
+                message = f"It takes more than {MOST_BLOCKS} basic blocks to follow its warps."
+                raise BinaryError(message)
+            return chosen, ways
+
+    def _followed(
+        self,
+        needed: Slice,
+        chosen: Any,
+        *,
+        assume: bool | None,
+        visit: Callable[[Step, Any, Any, int], None] | None = None,
+        most: int = MOST_BLOCKS,
+    ) -> Followed:
+        """Follow the programs that are *chosen* by their numbers."""
+        columns, rows, _ = self.grid
+        numbers = chosen[:, None]
+        places = (numbers % columns, numbers // columns % rows, numbers // (columns * rows))
+        launched = Launched(
+            [one.astype(np.uint32) if one.any() else np.zeros((1, 1), np.uint32) for one in places],
+            self.threads,
+            self.shared,
+            self.passed.constant,
+            self.passed.loaded,
+        )
+        return Warps(self.code, needed, launched, visit, assume=assume).follow(most)
+
+    def _counted(self, way: Followed, programs: int) -> dict[int, float]:
+        """Return the warps of the launch that execute each block."""
+        return {start: self._scaled(one, programs) for start, one in way.executions.items()}
+
+    def _scaled(self, warps: Any, programs: int) -> float:
+        """Return the warps of the launch, from those of each of *programs*, or of every program."""
+        if np.size(warps) == 1:
+            return float(np.sum(warps)) * self.programs
+        return float(np.sum(warps)) * self.programs / programs
+
+    def _endless(self, unknown: set[int]) -> set[int]:
+        """Return the blocks of loops that end on a condition that is not known."""
+        found: set[int] = set()
+        for inside in self.loops.values():
+            for start in inside:
+                block = self.code.blocks[start]
+                if block.stop - 1 in unknown and not inside.issuperset(block.successors):
+                    found |= inside
+        return found
+
+    def _asked(
+        self, chosen: Any, way: Followed, counted: Mapping[int, float]
+    ) -> tuple[list[Mapping[int, Asked]], set[int]]:
+        """Return what programs ask for by each access, once an execution by a warp.
+
+        Besides, the accesses whose condition is not known: for them it is taken as true, and as
+        false.
+        """
+        accesses = Counter(
+            start
+            for start, block in self.code.blocks.items()
+            for number in range(block.start, block.stop)
+            if self.code.words[number] & 0x1FF in ACCESSES
+        )
+        visits = sum(counted[start] * number for start, number in accesses.items())
+        if not visits:
+            return [{}], set()
+        warps = self.programs * self.threads / WARP
+        room = ADDRESSES / max(visits / warps, 1.0) / self.threads
+        some = chosen[self._alike(way, len(chosen), max(int(room), LEAST_PROGRAMS))]
+        needed = slice_of(self.code, ACCESSES)
+        found: list[Mapping[int, Asked]] = []
+        unknown: set[int] = set()
+        for assume in (True, False):
+            asking = Asking(len(some), self.threads, self.passed.tensor_at)
+            followed = self._followed(
+                needed, some, assume=assume, visit=asking.visit, most=MOST_BLOCKS_OF_ADDRESSES
+            )
+            unknown |= followed.unknown.keys()
+            found.append(self._means(asking, followed, len(some)))
+            if not unknown:
+                break
+        return found, unknown
+
+    def _means(self, asking: Asking, followed: Followed, programs: int) -> Mapping[int, Asked]:
+        """Return what was asked for each time that a warp executed an instruction."""
+        found = {}
+        for start, block in self.code.blocks.items():
+            warps = followed.executions[start]
+            times = float(np.sum(warps)) * (programs if np.size(warps) == 1 else 1)
+            for number in range(block.start, block.stop):
+                one = asking.by_instruction.get(number)
+                if one is not None and times:
+                    found[number] = replace(
+                        one,
+                        threads=one.threads / times,
+                        sectors=one.sectors / times,
+                        most_sectors=one.most_sectors / times,
+                        lines=one.lines / times,
+                        most_lines=one.most_lines / times,
+                    )
+        return found
+
+    def _alike(self, way: Followed, programs: int, most: int) -> Any:
+        """Return at most so many of *programs*, evenly of those that execute equally much."""
+        most = min(most, MOST_NUMBERS // self.threads)
+        if programs <= most:
+            return np.arange(programs)
+        executed = np.zeros(programs)
+        for start, warps in way.executions.items():
+            block = self.code.blocks[start]
+            executed = executed + np.asarray(warps) * (block.stop - block.start)
+        return np.argsort(executed, kind="stable")[spread(programs, most)]
+
+    def _access(
+        self, number: int, executions: Amount, asked: Sequence[Mapping[int, Asked]]
+    ) -> GlobalAccess:
+        word = self.code.words[number]
+        opcode = word & 0x1FF
+        operation = "copy" if opcode == operations.LDGSTS else "store"
+        if opcode in LOADS | ATOMICS:
+            operation = "load" if opcode in LOADS else "atomic"
+        known = [one[number] for one in asked if number in one]
+        tensors = {one.tensor for one in known}
+
+        def amount(least: str, most: str) -> Amount:
+            if not known:
+                return Amount(0, None)
+            low = min(getattr(one, least) for one in known) * executions.low
+            high = max(getattr(one, most) for one in known)
+            return Amount(
+                round(low), None if executions.high is None else round(high * executions.high)
+            )
+
+        return GlobalAccess(
+            place=self.places[number],
+            instruction=number,
+            operation=operation,
+            tensor=tensors.pop() if len(tensors) == 1 else None,
+            thread_bytes=self.code.decoder.moved_bytes(word),
+            executions=executions,
+            threads=amount("threads", "threads"),
+            sectors=amount("sectors", "most_sectors"),
+            lines=amount("lines", "most_lines"),
+            is_known=all(one.is_known for one in known),
+        )
+
+    def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
+        """Return what is executed of each line, the lines with most instructions first."""
+        found: dict[Place, dict[str | None, list[Amount]]] = defaultdict(lambda: defaultdict(list))
+        for start, block in self.code.blocks.items():
+            if executions[start] == NOTHING:
+                continue
+            counts: dict[Place, Counter[str | None]] = defaultdict(Counter)
+            for number in range(block.start, block.stop):
+                counter = counts[self.places[number]]
+                counter[INSTRUCTIONS] += 1
+                counter[STALLS] += self.stalls[number]
+                counter[self.kinds[number]] += 1
+            for place, counter in counts.items():
+                for kind, times in counter.items():
+                    found[place][kind].append(executions[start] * times)
+        lines = [
+            ExecutedLine(
+                place,
+                total(kinds[INSTRUCTIONS]),
+                {
+                    kind: total(amounts)
+                    for kind, amounts in kinds.items()
+                    if kind not in {None, INSTRUCTIONS, STALLS}
+                },
+                total(kinds[STALLS]),
+            )
+            for place, kinds in found.items()
+        ]
+        return tuple(sorted(lines, key=lambda one: -one.instructions.low))
+
+    def _loop(
+        self,
+        header: int,
+        executions: Mapping[int, Amount],
+        ways: Sequence[Followed],
+        programs: int,
+    ) -> ExecutedLoop:
+        inside = self.loops[header]
+        latch = max(one for one in inside if header in self.code.blocks[one].successors)
+        back = self.places[self.code.blocks[latch].stop - 1]
+        numbers = [
+            number for start in inside for number in range(start, self.code.blocks[start].stop)
+        ]
+        entered = [self._scaled(way.entered[header], programs) for way in ways]
+        endless = any(
+            header in others and executions[outer].high is None
+            for outer, others in self.loops.items()
+            if outer != header
+        )
+        return ExecutedLoop(
+            place=self.places[header] if back == NOWHERE else back,
+            depth=sum(header in others for others in self.loops.values()) - 1,
+            instructions=len(numbers),
+            kinds=Counter(kind for one in numbers if (kind := self.kinds[one]) is not None),
+            entered=_between(entered, endless=endless),
+            trips=executions[header],
+        )
+
+    def _unknowns(self, unknown: set[int], accesses: Sequence[GlobalAccess]) -> tuple[Unknown, ...]:
+        """Return what hangs on values of memory, each line once."""
+        leaves = {
+            self.code.blocks[start].stop - 1
+            for inside in self.loops.values()
+            for start in inside
+            if not inside.issuperset(self.code.blocks[start].successors)
+        }
+        found = [
+            ("loop" if one in leaves else "branch", one)
+            if self.code.words[one] & 0x1FF in ENDS
+            else ("mask", one)
+            for one in sorted(unknown)
+        ]
+        found += [("address", one.instruction) for one in accesses if not one.is_known]
+        return tuple(
+            dict.fromkeys(Unknown(self.places[one], NOT_KNOWN, steers) for steers, one in found)
+        )
+
+
+def spread(number: int, most: int) -> Any:
+    """Return *most* of so many places, one in each part of equal length, at golden-ratio steps.
+
+    Evenly spaced ones would fall on the same column of a grid.
+    """
+    steps = np.arange(most)
+    return ((steps + steps * GOLDEN % 1) * (number / most)).astype(np.int64)
+
+
+def _between(numbers: Sequence[float], *, endless: bool) -> Amount:
+    """Return the range of *numbers*, without an upper limit where it is *endless*."""
+    return Amount(round(min(numbers)), None if endless else round(max(numbers)))
+
+
+def _summed(counts: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
+    """Return the sum of *counts* by their keys."""
+    found: dict[str, list[Amount]] = defaultdict(list)
+    for one in counts:
+        for kind, amount in one.items():
+            found[kind].append(amount)
+    return {kind: total(amounts) for kind, amounts in found.items()}

@@ -1,0 +1,269 @@
+"""Which line of a kernel's source each instruction of a cubin comes from.
+
+A cubin has two line tables: `.debug_line` leads from instructions to lines of the source, and
+`.nv_debug_line_sass` to lines of the PTX text. There a `.loc` says file, line and column, and the
+comment that LLVM writes behind it through which calls the line is reached; the former has neither.
+
+Format: DWARF Debugging Information Format, version 2, 6.2; PTX ISA, 11.5.3 (.loc).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from occupancy_lab.compiling.cubin import kernel_text, string_at, unpack
+from occupancy_lab.compiling.sass import BYTES
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.work.counts import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from occupancy_lab.compiling.cubin import Elf
+
+LONGEST = 64
+"""Bits of a number of varying length."""
+TO_SOURCE, TO_PTX = ".debug_line", ".nv_debug_line_sass"
+LAST_VERSION = 4
+"""Of the format: the fifth writes its tables of files otherwise."""
+MOST_ROWS = 1_000_000
+"""Rows of a table that are read."""
+RELOCATION = "<QQq"
+EXTENDED, COPY, ADVANCE_ADDRESS, ADVANCE_LINE, SET_FILE, SET_COLUMN = range(6)
+CONSTANT_ADVANCE, FIXED_ADVANCE = 8, 9
+END_SEQUENCE, SET_ADDRESS = 1, 2
+"""The opcodes of a line table's program, and of those behind EXTENDED."""
+FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
+LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?[^/]*(?://\s*(.*))?")
+CALL = re.compile(r"@\[\s*([^\s:@\[\]]+):(\d+):(\d+)")
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads a section from its front."""
+
+    content: memoryview
+    offset: int = 0
+
+    def number(self, layout: str) -> int:
+        """Return the next number, of a *layout* of struct."""
+        if layout == "B" and self.offset < len(self.content):
+            self.offset += 1
+            return self.content[self.offset - 1]
+        (value,) = unpack(f"<{layout}", self.content, self.offset)
+        self.offset += struct.calcsize(layout)
+        return int(value)
+
+    def leb(self, *, signed: bool = False) -> int:
+        """Return the next number of a varying length (LEB128)."""
+        value = shift = 0
+        while True:
+            byte = self.number("B")
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                return value - (1 << shift) if signed and byte & 0x40 else value
+            if shift > LONGEST:
+                message = "A line table of the binary is damaged: it has a number without an end."
+                raise BinaryError(message)
+
+    def text(self) -> str:
+        """Return the next text."""
+        found = string_at(self.content, self.offset)
+        self.offset += len(found.encode()) + 1
+        return found
+
+
+Row: TypeAlias = "tuple[int, int, int, int]"
+"""Address, file, line and column."""
+
+
+def read_lines(elf: Elf, name: str, ptx: str | None) -> list[Place | None]:
+    """Return the line of the source of each instruction of the kernel *name*; None is not known.
+
+    Without its *ptx* neither columns nor the calls of helpers are known.
+
+    Raises:
+        BinaryError: a line table is damaged.
+    """
+    length = len(kernel_text(elf, name).content) // BYTES
+    files: dict[int, str] = {}
+    found = [
+        None if row is None else Place(files.get(row[1], ""), row[2], row[3])
+        for row in _rows(elf, name, TO_SOURCE, length, files)
+    ]
+    if ptx is None:
+        return found
+    places = ptx_places(ptx)
+    of_ptx = _rows(elf, name, TO_PTX, length, {})
+    return [
+        (None if row is None else places.get(row[2])) or known
+        for row, known in zip(of_ptx, found, strict=True)
+    ]
+
+
+def ptx_places(ptx: str) -> dict[int, Place | None]:
+    """Return the line of the source of each line of *ptx*, by its number."""
+    files: dict[str, str] = {}
+    named: dict[str, str] = {}
+    lines = ptx.split("\n")
+    for line in lines:
+        if ".file" in line and (match := FILE.match(line)) is not None:
+            name, last = f"{match[2]}/{match[3]}" if match[3] else match[2], match[3] or match[2]
+            files[match[1]] = name
+            named.setdefault(last.rpartition("/")[2], name)
+    found: dict[int, Place | None] = {}
+    place = None
+    for number, line in enumerate(lines, 1):
+        if ".loc" in line and (match := LOC.match(line)) is not None:
+            calls = tuple(
+                Place(named.get(file, file), int(row), int(column))
+                for file, row, column in CALL.findall(match[4] or "")
+            )
+            row = int(match[2])
+            file = files.get(match[1], "")
+            place = Place(file, row, int(match[3] or 0), calls) if row else None
+        found[number] = place
+    return found
+
+
+def _rows(
+    elf: Elf, name: str, section: str, length: int, files: dict[int, str]
+) -> list[Row | None]:
+    """Return the row of a line table for each of *length* instructions, and fill in *files*."""
+    found = elf.section(section)
+    table = elf.section(".symtab")
+    if found is None or table is None:
+        return [None] * length
+    kernels = [one for one in elf.sections if one.name.startswith(".text.")]
+    symbols = elf.symbols(table)
+    relocations = elf.section(f".rela{section}")
+    content = memoryview(b"") if relocations is None else relocations.content
+    kernel_at = {}
+    for place in range(
+        0, len(content) - struct.calcsize(RELOCATION) + 1, struct.calcsize(RELOCATION)
+    ):
+        offset, information, _ = unpack(RELOCATION, content, place)
+        index = information >> 32
+        number = symbols[index].section if index < len(symbols) else 0
+        kernel_at[offset] = elf.sections[number].name if number < len(elf.sections) else ""
+    rows: list[Row] = []
+    for offset, one in _all_rows(found.content, files):
+        alone = len(kernels) == 1 and offset not in kernel_at
+        if alone or kernel_at.get(offset) == f".text.{name}":
+            rows.append(one)
+    rows.sort(key=lambda one: one[0])
+    addresses = [one[0] for one in rows]
+    places = (bisect_right(addresses, BYTES * number) - 1 for number in range(length))
+    return [None if place < 0 else rows[place] for place in places]
+
+
+def _all_rows(content: memoryview, files: dict[int, str]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of all of a section's tables, with where the address of each was set."""
+    reader = _Reader(content)
+    count = 0
+    while reader.offset < len(content):
+        length = reader.number("I")
+        end = reader.offset + length
+        version = reader.number("H")
+        if version > LAST_VERSION:
+            return
+        program = reader.number("I")
+        program += reader.offset
+        reader.offset += 2 if version == LAST_VERSION else 1
+        reader.number("B")
+        base, span, first_special = reader.number("b"), reader.number("B"), reader.number("B")
+        operands = [reader.number("B") for _ in range(first_special - 1)]
+        _read_files(reader, files)
+        reader.offset = program
+        for one in _program(reader, min(end, len(content)), base, span, operands):
+            count += 1
+            if count > MOST_ROWS:
+                message = f"A line table of the binary has more than {MOST_ROWS} rows."
+                raise BinaryError(message)
+            yield one
+        reader.offset = end
+
+
+def _read_files(reader: _Reader, files: dict[int, str]) -> None:
+    """Read the names of the files of a table."""
+    folders = [""]
+    while folder := reader.text():
+        folders.append(folder)
+    files.clear()
+    while file := reader.text():
+        number, _, _ = reader.leb(), reader.leb(), reader.leb()
+        place = folders[number] if number < len(folders) else ""
+        files[len(files) + 1] = f"{place}/{file}" if place else file
+
+
+@dataclass(slots=True)
+class _State:
+    """Where the program of a table is."""
+
+    start: int = 0
+    """Where the address was set."""
+    address: int = 0
+    file: int = 1
+    line: int = 1
+    column: int = 0
+
+    def row(self) -> tuple[int, Row]:
+        return self.start, (self.address, self.file, self.line, self.column)
+
+
+def _program(
+    reader: _Reader, end: int, base: int, span: int, operands: Sequence[int]
+) -> Iterator[tuple[int, Row]]:
+    """Yield the rows that the program of a table makes, up to *end*."""
+    state = _State()
+    while reader.offset < end:
+        opcode = reader.number("B")
+        if opcode > len(operands):
+            advance, more = divmod(opcode - len(operands) - 1, span or 1)
+            state.address += advance
+            state.line += base + more
+            yield state.row()
+        elif opcode == COPY:
+            yield state.row()
+        elif opcode == EXTENDED:
+            state = _extended(reader, state)
+        elif opcode == CONSTANT_ADVANCE:
+            state.address += (255 - len(operands) - 1) // (span or 1)
+        else:
+            _standard(reader, state, opcode, operands[opcode - 1])
+
+
+def _extended(reader: _Reader, state: _State) -> _State:
+    """Follow an opcode behind EXTENDED, and return where the program is then."""
+    length = reader.leb()
+    following = reader.offset + length
+    opcode = reader.number("B")
+    if opcode == SET_ADDRESS:
+        state.start = reader.offset
+        state.address = reader.number("Q")
+    elif opcode == END_SEQUENCE:
+        state = _State()
+    reader.offset = following
+    return state
+
+
+def _standard(reader: _Reader, state: _State, opcode: int, operands: int) -> None:
+    """Follow an opcode that changes one number, or none that is needed."""
+    if opcode == ADVANCE_ADDRESS:
+        state.address += reader.leb()
+    elif opcode == ADVANCE_LINE:
+        state.line += reader.leb(signed=True)
+    elif opcode == SET_FILE:
+        state.file = reader.leb()
+    elif opcode == SET_COLUMN:
+        state.column = reader.leb()
+    elif opcode == FIXED_ADVANCE:
+        state.address += reader.number("H")
+    else:
+        for _ in range(operands):
+            reader.leb()

@@ -1,0 +1,178 @@
+"""What a kernel's machine code finds among its constants: the arguments of the launch, its sizes.
+
+NVIDIA's kernels read their parameters from bank 0 of the constants. Where each lies, the binary
+says (the attributes EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK, as `cuobjdump -elf` names them).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.compiling.cubin import attributes, unpack
+from occupancy_lab.launch import Descriptor, Pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from occupancy_lab.compiling.cubin import Elf
+    from occupancy_lab.launch import Plain
+
+PARAMETER, PARAMETERS = 0x17, 0x0A
+"""EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK."""
+BLACKWELL = 100
+SIZES, SIZES_OF_BLACKWELL = (0x0, 0xC), (0x360, 0x370)
+"""Where bank 0 has the threads of a program and the programs of the grid, three numbers each, as
+ptxas compiles %ntid and %nctaid."""
+TENSOR_BITS = 40
+"""Tensors lie so far apart, as a power of two, that no address computed from one is in another."""
+PARAMETER_TEXT = re.compile(r"%[\w$.\-]+: (!?[\w.]+)[^%]*?loc\(\"([^\"]*)\"")
+MIDDLE = 1 << TENSOR_BITS - 1
+"""Where a tensor begins in its part of the addresses: what lies before it is taken for its own."""
+SCRATCH = 1 << 16
+"""The number from which on what Triton adds as last parameters lies: scratch memory."""
+WORD_BYTES = 4
+
+
+class Passed:
+    """The arguments of a launch as its machine code reads them."""
+
+    def __init__(
+        self,
+        elf: Elf,
+        name: str,
+        parameters: Sequence[str],
+        arguments: Mapping[str, Plain],
+        values: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Take the arguments by name, and the names of the kernel's *parameters* in their order.
+
+        A descriptor and a tuple are several parameters of the same name. *values* has what is in
+        tensors of whole numbers, as far as it is known.
+        """
+        self.tensors: dict[int, str] = {}
+        """The tensors, by the number that their addresses begin with."""
+        self._constants: dict[tuple[int, int], int] = {}
+        self._banks = {
+            bank: section.content
+            for bank in (2, 3)
+            if (section := elf.section(f".nv.constant{bank}.{name}")) is not None
+        }
+        self._values: dict[int, Any] = {}
+        start, places = _places(elf, name)
+        flat = list(self._flat(parameters, arguments))
+        for number, (offset, size) in places.items():
+            value = (
+                flat[number] if number < len(flat) else (SCRATCH + number << TENSOR_BITS) + MIDDLE
+            )
+            for one in range(0, size if value is not None else 0, WORD_BYTES):
+                self._constants[0, start + offset + one] = (value or 0) >> 8 * one & 0xFFFFFFFF
+        for number, tensor in self.tensors.items():
+            argument = arguments[tensor]
+            if tensor in values and isinstance(argument, Pointer):
+                content = np.array(values[tensor]).astype(argument.dtype).tobytes()
+                padding = bytes(-len(content) % WORD_BYTES)
+                self._values[number] = np.frombuffer(content + padding, np.uint8)
+
+    def set_sizes(self, arch: int, threads: int, grid: Sequence[int]) -> None:
+        """Set how many threads a program has, and how many programs are launched."""
+        of_threads, of_grid = SIZES_OF_BLACKWELL if arch >= BLACKWELL else SIZES
+        for place in range(3):
+            self._constants[0, of_threads + WORD_BYTES * place] = (threads, 1, 1)[place]
+            self._constants[0, of_grid + WORD_BYTES * place] = (*grid, 1, 1, 1)[place]
+
+    @property
+    def has_values(self) -> bool:
+        """Whether it is known what is in a tensor."""
+        return bool(self._values)
+
+    def forget(self, tensor: str) -> None:
+        """Take for unknown what is in a tensor: the launch writes to it."""
+        for number, name in self.tensors.items():
+            if name == tensor:
+                self._values.pop(number, None)
+
+    @property
+    def tables(self) -> bytes:
+        """The constants among which the targets of jumps are."""
+        return b"".join(self._banks.values())
+
+    def constant(self, bank: int, offset: int) -> Any:
+        """Return a constant as an array of one number; None where it is not known."""
+        value = self._constants.get((bank, offset))
+        content = self._banks.get(bank)
+        if value is None and content is not None and 0 <= offset <= len(content) - WORD_BYTES:
+            (value,) = struct.unpack_from("<I", content, offset)
+        return None if value is None else np.full((1, 1), value, np.uint32)
+
+    def loaded(self, address: Any, size: int, registers: int, *, signed: bool) -> Sequence[Any]:
+        """Return what a load of *size* bytes finds, by register; None is not known.
+
+        A number of fewer than 4 bytes fills a register, with its sign where it is *signed*.
+        """
+        unknown = [None] * registers
+        number = int(address.flat[0]) >> TENSOR_BITS
+        values = self._values.get(number)
+        if values is None or not len(values):
+            return unknown
+        offset = address - (number << TENSOR_BITS) - MIDDLE
+        if size < WORD_BYTES:
+            narrow = values.view(f"{'i' if signed else 'u'}{size}")
+            found = narrow[np.clip(offset // size, 0, len(narrow) - 1)]
+            return [found.astype(np.int32).view(np.uint32), *unknown[1:]]
+        words = values.view(np.uint32)
+        return [
+            words[np.clip(offset // WORD_BYTES + one, 0, len(words) - 1)]
+            for one in range(registers)
+        ]
+
+    def tensor_at(self, address: int) -> str | None:
+        """Return the tensor in which *address* is; None where it is in none."""
+        return self.tensors.get(address >> TENSOR_BITS)
+
+    def _flat(
+        self, parameters: Sequence[str], arguments: Mapping[str, Plain]
+    ) -> Iterator[int | None]:
+        """Yield the value of each parameter; None where it is not known."""
+        for name in dict.fromkeys(parameters):
+            count = parameters.count(name)
+            value = arguments.get(name)
+            items: Sequence[Any] = (value,)
+            if isinstance(value, Descriptor):
+                items = (None, *value.shape, *value.strides)
+            elif isinstance(value, tuple):
+                items = value if len(value) == count else [one for one in value if one != 1]
+            for place in range(count):
+                yield self._bits(name, items[place] if len(items) == count else None)
+
+    def _bits(self, name: str, value: Any) -> int | None:
+        """Return an argument as a number of 64 bits."""
+        if isinstance(value, Pointer):
+            number = len(self.tensors) + 1
+            self.tensors[number] = name
+            return (number << TENSOR_BITS) + MIDDLE
+        if isinstance(value, float):
+            (bits,) = struct.unpack("<I", struct.pack("<f", value))
+            return int(bits)
+        return value & 0xFFFFFFFFFFFFFFFF if isinstance(value, int) else None
+
+
+def parameters_of(ttir: str, name: str) -> list[str]:
+    """Return the names of the parameters that the kernel *name* has left in its *ttir*."""
+    match = re.search(rf"tt\.func public @\"?{re.escape(name)}\"?\((.*)", ttir)
+    return [] if match is None else [found[2] for found in PARAMETER_TEXT.finditer(match[1])]
+
+
+def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:
+    """Return where the parameters begin, and the offset and bytes of each by its number."""
+    start, places = 0, {}
+    for attribute, content in attributes(elf.section(f".nv.info.{name}")):
+        if attribute == PARAMETER:
+            _, number, offset, traits = unpack("<IHHI", content, 0)
+            places[number] = (offset, traits >> 18)
+        elif attribute == PARAMETERS:
+            _, start, _ = unpack("<IHH", content, 0)
+    return start, places

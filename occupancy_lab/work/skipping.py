@@ -1,0 +1,201 @@
+"""Leaves out passes of a loop in which nothing happens that did not happen in the one before.
+
+Addresses and counters mostly grow by the same amount in each pass of a loop, and its conditions
+stay what they are for many passes. Two passes are noted. Where all that the next one needs grew
+equally in both, by instructions of which the same is to be expected again, each comparison tells
+when it will turn out otherwise, and one pass stands for all until then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.work.operations import PREDICATES, SHARED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from occupancy_lab.work.registers import Registers
+    from occupancy_lab.work.threads import Step
+
+NOTED = 2
+"""Passes that are noted."""
+LEAST = 4
+"""Passes that are left out at the least."""
+NEVER = 1 << 31
+"""More passes than any loop has."""
+WORDS = 1 << 32
+LINEAR = frozenset({"move", "iadd3", "add64", "viadd", "imad", "imad_wide", "lea", "select"})
+"""What makes equally growing results of equally growing sources, predicates staying the same."""
+PRODUCTS = frozenset({"imad", "imad_wide"})
+SIGN, SHIFT = 31, "shf"
+"""A shift to the right by so much leaves the sign."""
+COMPARISON, EXTENDED_BIT, SIGNED_BIT = "isetp", 72, 73
+
+
+@dataclass(slots=True)
+class _Pass:
+    """A pass of a loop, as it was noted."""
+
+    registers: list[Any]
+    """At its begin."""
+    mask: Any
+    path: list[int] = field(default_factory=list)
+    read: dict[int, tuple[Step, Sequence[Any]]] = field(default_factory=dict)
+    """What each instruction read, by its number."""
+
+
+class Skipping:
+    """Leaves out passes of the innermost loop that is followed."""
+
+    def __init__(self, loops: Mapping[int, set[int]], live: Mapping[int, int]) -> None:
+        """Take the loops, and the registers that are needed from the begin of each block on."""
+        self._loops = {
+            header: inside
+            for header, inside in loops.items()
+            if not any(other in inside for other in loops if other != header)
+        }
+        self._live = live
+        self._header: int | None = None
+        self._arrivals = 0
+        self._next = 1
+        self._growth: dict[int, Any] = {}
+        self._passes: list[_Pass] = []
+        self.repeat = 1
+        """How many passes the one that is followed stands for."""
+
+    @property
+    def notes(self) -> bool:
+        """Whether a pass is being noted."""
+        return bool(self._passes)
+
+    def note(self, step: Step, sources: Sequence[Any]) -> None:
+        """Note what an instruction reads."""
+        self._passes[-1].read[step.number] = step, sources
+
+    def arrive(self, start: int, registers: Registers, mask: Any, pending: Iterable[int]) -> None:
+        """Come to a block, with threads *pending* at others.
+
+        The registers change where passes are left out.
+        """
+        if self._header is not None and start not in self._loops[self._header]:
+            self._header, self.repeat, self._passes = None, 1, []
+        if start in self._loops:
+            if start != self._header:
+                self._header, self._arrivals, self._next = start, 0, 2
+                self.repeat, self._passes = 1, []
+            self._begin(start, registers, mask, pending)
+        if self._passes:
+            self._passes[-1].path.append(start)
+
+    def _begin(self, start: int, registers: Registers, mask: Any, pending: Iterable[int]) -> None:
+        """Begin a pass."""
+        self._arrivals += 1
+        if self.repeat > 1:
+            for register, growth in self._growth.items():
+                registers.values[register] += np.uint32(self.repeat - 1) * growth
+            self.repeat, self._next = 1, self._arrivals + 1
+        if self._arrivals < self._next:
+            return
+        if registers.unknown or any(other in self._loops[start] for other in pending):
+            self._passes = []
+            return
+        if len(self._passes) < NOTED:
+            self._passes.append(_Pass(list(registers.values), mask))
+            return
+        passes = self._left_out(start, registers, mask)
+        self.repeat = 1 + passes if passes >= LEAST else 1
+        self._passes, self._next = [], 2 * self._arrivals
+
+    def _left_out(self, start: int, registers: Registers, mask: Any) -> int:
+        """Return how many passes behind the one that begins are like the two that were noted."""
+        first, second = self._passes
+        if first.path != second.path or not (
+            np.array_equal(first.mask, second.mask) and np.array_equal(second.mask, mask)
+        ):
+            return 0
+        most = self._grown(start, registers)
+        for number, (step, sources) in second.read.items():
+            if most < LEAST or number not in first.read:
+                return 0
+            before = first.read[number][1]
+            changed = [not _same(one, other) for one, other in zip(before, sources, strict=True)]
+            if any(changed):
+                most = min(most, _alike(step, before, sources, changed) - 1)
+        return most
+
+    def _grown(self, start: int, registers: Registers) -> int:
+        """Return for how many passes no needed register wraps around, and note how each grows."""
+        first, second = self._passes
+        live, most = self._live[start], NEVER
+        self._growth = {}
+        for register in range(live.bit_length()):
+            states = (
+                first.registers[register],
+                second.registers[register],
+                registers.values[register],
+            )
+            if not live >> register & 1 or all(one is None for one in states):
+                continue
+            if register == SHARED or any(one is None for one in states):
+                return 0
+            before, between, now = states
+            if _same(before, between) and _same(between, now):
+                continue
+            if register >= PREDICATES or before.shape != between.shape != now.shape:
+                return 0
+            growth = now - between
+            if not np.array_equal(growth, between - before):
+                return 0
+            self._growth[register] = growth
+            up = growth.view(np.int32) if growth.flags.c_contiguous else growth.astype(np.int32)
+            room = np.where(up >= 0, WORDS - 1 - now.astype(np.int64), now.astype(np.int64))
+            steps = np.abs(up.astype(np.int64))
+            most = min(most, int((room[steps > 0] // steps[steps > 0]).min(initial=NEVER)) - 1)
+        return most
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Tell whether two values are equal, or both not known."""
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+
+
+def _alike(
+    step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
+) -> int:
+    """Return for how many passes an instruction does the same with sources that grow on."""
+    if any(one is None for one in (*before, *sources)) or step.shared:
+        return 0
+    if step.compute is None:
+        return NEVER
+    if any(one and value.dtype == bool for one, value in zip(changed, sources, strict=True)):
+        return 0
+    if step.name == COMPARISON:
+        return _until_turned(step.word, before, sources)
+    if step.name == SHIFT:
+        return NEVER if not changed[1] and (sources[1] == SIGN).all() else 0
+    is_square = step.name in PRODUCTS and changed[0] and changed[1]
+    return NEVER if step.name in LINEAR and not is_square else 0
+
+
+def _until_turned(word: int, before: Sequence[Any], sources: Sequence[Any]) -> int:
+    """Return for how many passes a comparison turns out as it did."""
+    if word >> EXTENDED_BIT & 1:
+        return 0
+    kind = np.int32 if word >> SIGNED_BIT & 1 else np.uint32
+    then, now = (
+        one[0].astype(kind).astype(np.int64) - one[1].astype(kind).astype(np.int64)
+        for one in (before, sources)
+    )
+    growth = now - then
+    then, now, growth = np.broadcast_arrays(then, now, growth)
+    moving = growth != 0
+    then, now, growth = then[moving], now[moving], growth[moving]
+    if (np.sign(then) != np.sign(now)).any():
+        return 0
+    nears = np.sign(now) != np.sign(growth)
+    left = np.where(nears, (np.abs(now) - 1) // np.abs(growth), NEVER // np.abs(growth))
+    return int(left.min(initial=NEVER))

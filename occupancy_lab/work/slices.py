@@ -1,0 +1,237 @@
+"""Which instructions of a kernel decide where its warps go and which memory they ask for.
+
+A backward slice (Weiser, "Program Slicing", 1984): from the conditions of jumps, and from the
+addresses and conditions of accesses to global memory, back to what they are computed from. Nothing
+else needs to be computed to count what a launch executes: a tenth of a matrix multiplication.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from occupancy_lab.compiling.flow import natural_loops
+from occupancy_lab.compiling.sass import BYTES, SPLIT_TARGET_FROM
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.work import operations
+from occupancy_lab.work.operations import (
+    ATOMICS,
+    LOADS,
+    NEVER_WRITTEN,
+    PREDICATES,
+    SHARED,
+    UNIFORM_PREDICATES,
+    Decoder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BRA, CALL, RET, BRX, EXIT = 0x147, 0x144, 0x150, 0x149, 0x14D
+BSYNC, TRAP, BRX_UNIFORM = 0x141, 0x15C, 0x158
+ENDS = frozenset({BRA, CALL, RET, BRX, BRX_UNIFORM, EXIT, TRAP})
+"""What ends a basic block."""
+UNKNOWN_JUMPS = frozenset({0x14A, 0x14B, 0x14C, 0x159})
+"""JMP, JMX and JMXU: jumps that Triton's kernels do not have. A CALL.ABS, of the function that ends
+a launch with a message, returns at once here."""
+BRA_ONWARD, DIVERGENT_BIT = 0x947, 91
+"""BRA.DIV, a BRA with a uniform register, jumps where a warp's threads are apart."""
+ALWAYS = 7
+"""PT as a guard, and as the other condition of a jump."""
+UNIFORM_CONDITION = 2
+"""The form of a BRA whose condition is a uniform predicate."""
+STORES = frozenset({operations.STG, operations.ST})
+ACCESSES = LOADS | STORES | ATOMICS | {operations.LDGSTS}
+"""What asks for global memory by addresses of threads."""
+MOST_INSTRUCTIONS = 200_000
+"""Instructions of a kernel that is looked at; the longest known has 30,000."""
+MOST_VISITS = 20
+"""How often a block is looked at, in the mean, before a kernel is given up; 3 mostly suffice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Where the last instruction of a block leads."""
+
+    opcode: int
+    target: int | None = None
+    """The number of an instruction; None where there is none, or a register has it."""
+    conditions: tuple[tuple[int, bool], ...] = ()
+    """Predicates, negated or not, that must all hold; none where it is always taken."""
+    register: int | None = None
+    """The register with a target, in bytes, to which `offset` is added."""
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class Block:
+    """Instructions that are executed one after the other."""
+
+    start: int
+    stop: int
+    jump: Jump | None
+    successors: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A kernel's instructions."""
+
+    words: Sequence[int]
+    decoder: Decoder
+    blocks: Mapping[int, Block]
+    """By their first instruction."""
+    loops: Mapping[int, set[int]]
+    """The blocks of each loop by its first one, outer loops first."""
+
+
+def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = b"") -> Code:
+    """Return the instructions in *code*, for sm_*arch*, as basic blocks.
+
+    *tables* has the offsets of the code to which jumps by register lead.
+
+    Raises:
+        BinaryError: it is too long, or it jumps in a way that is not known.
+    """
+    if len(code) % BYTES or len(code) // BYTES > MOST_INSTRUCTIONS:
+        message = f"The kernel's code of {len(code)} bytes is cut off, or too long to be followed."
+        raise BinaryError(message)
+    numbers = struct.unpack(f"<{len(code) // 8}Q", code)
+    words = [high << 64 | low for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
+    decoder = Decoder(arch)
+    jumps: dict[int, Jump] = {}
+    for number, word in enumerate(words):
+        if word & 0x1FF in ENDS:
+            jumps[number] = _jump(number, word, decoder, arch)
+        elif word & 0x1FF in UNKNOWN_JUMPS and word >> 9 & 7:
+            message = "The kernel jumps in a way that is not known."
+            raise BinaryError(message)
+    offsets = struct.unpack(f"<{len(tables) // 4}I", tables[: len(tables) // 4 * 4])
+    by_register = any(jump.opcode in {BRX, BRX_UNIFORM} for jump in jumps.values())
+    named = [one // BYTES for one in offsets if one % BYTES == 0 and by_register]
+    syncs = [number for number, word in enumerate(words) if word & 0x1FF == BSYNC]
+    blocks = _blocks(len(words), jumps, named, syncs)
+    loops = natural_loops({start: one.successors for start, one in blocks.items()})
+    return Code(words, decoder, blocks, loops)
+
+
+def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
+    opcode = word & 0x1FF
+    if opcode == BRA and word & 0xFFF == BRA_ONWARD and word >> DIVERGENT_BIT & 1:
+        return Jump(opcode, number + 1)
+    guard = word >> 12 & 7
+    conditions = [] if guard == ALWAYS else [(PREDICATES + guard, bool(word >> 15 & 1))]
+    if opcode in {EXIT, BRA, CALL} and word >> 87 & 15 != ALWAYS:
+        conditions.append((PREDICATES + (word >> 87 & 7), bool(word >> 90 & 1)))
+    if opcode in {EXIT, TRAP}:
+        return Jump(opcode, None, tuple(conditions))
+    low = word & 0xFFFFFFFFFFFFFFFF
+    distance = (low >> 34) - (low >> 63 << 30)
+    if arch >= SPLIT_TARGET_FROM:
+        distance = distance << 8 | low >> 16 & 0xFF
+    offset = BYTES * (number + 1) + 4 * distance
+    if opcode in {RET, BRX, BRX_UNIFORM}:
+        register = word >> 24 & 255
+        register = decoder.uniform(register) if opcode == BRX_UNIFORM else register
+        return Jump(opcode, None, tuple(conditions), register, offset)
+    if opcode == BRA and word >> 9 & 7 == UNIFORM_CONDITION:
+        conditions.append((UNIFORM_PREDICATES + (word >> 24 & 7), bool(word >> 27 & 1)))
+    return Jump(opcode, offset // BYTES, tuple(conditions))
+
+
+def _blocks(
+    length: int, jumps: Mapping[int, Jump], named: Sequence[int], syncs: Sequence[int]
+) -> Mapping[int, Block]:
+    """Return the basic blocks by their first instruction, with what may follow each."""
+    returns = [number + 1 for number, jump in jumps.items() if jump.opcode == CALL]
+    targets = [jump.target for jump in jumps.values() if jump.target is not None]
+    starts = {0, *(number + 1 for number in (*jumps, *syncs)), *targets, *named, *syncs}
+    borders = [*sorted(start for start in starts if 0 <= start < length), length]
+    blocks = {}
+    for start, stop in pairwise(borders):
+        jump = jumps.get(stop - 1)
+        block = blocks[start] = Block(start, stop, jump)
+        if jump is None or jump.conditions:
+            block.successors.append(stop)
+        if jump and jump.target is not None:
+            block.successors.append(jump.target)
+        if jump and jump.register is not None:
+            block.successors += returns if jump.opcode == RET else named
+    for block in blocks.values():
+        block.successors = [one for one in block.successors if one in blocks]
+    return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What of a kernel must be computed."""
+
+    needed: Mapping[int, Sequence[int]]
+    """The instructions by block."""
+    live: Mapping[int, int]
+    """The registers that are needed from the begin of a block on, a bit each."""
+
+
+def slice_of(code: Code, roots: frozenset[int]) -> Slice:
+    """Return what conditions of jumps, and instructions whose opcode is in *roots*, are made of.
+
+    Of the latter it is what their addresses and conditions are made of. They are in it themselves.
+    """
+    live = dict.fromkeys(code.blocks, 0)
+    needed: set[int] = set()
+    predecessors: dict[int, list[int]] = {start: [] for start in code.blocks}
+    for block in code.blocks.values():
+        for other in block.successors:
+            predecessors[other].append(block.start)
+    left = dict.fromkeys(sorted(code.blocks, reverse=True))
+    seen: set[int] = set()
+    visits = 0
+    while left:
+        start = next(iter(left))
+        del left[start]
+        visits += 1
+        if visits > MOST_VISITS * (len(code.blocks) + MOST_VISITS):
+            message = "The kernel's jumps are too entangled to be followed."
+            raise BinaryError(message)
+        block = code.blocks[start]
+        found = 0 if block.jump is None else _jump_reads(block.jump)
+        for other in block.successors:
+            found |= live[other]
+        found = _before(code, block, roots, found, needed)
+        if found != live[start] or start not in seen:
+            seen.add(start)
+            live[start] = found
+            left.update(dict.fromkeys(predecessors[start]))
+    by_block = {
+        start: [number for number in range(start, block.stop) if number in needed]
+        for start, block in code.blocks.items()
+    }
+    return Slice(by_block, live)
+
+
+def _before(code: Code, block: Block, roots: frozenset[int], found: int, needed: set[int]) -> int:
+    """Return what is live before *block*, behind which it is *found*, and note what is *needed*."""
+    decoder = code.decoder
+    for number in range(block.stop - 1, block.start - 1, -1):
+        word = code.words[number]
+        written = decoder.writes(word)
+        if written & found:
+            needed.add(number)
+            if word >> 12 & 15 == ALWAYS:
+                found &= ~written | 1 << SHARED
+            found |= decoder.reads(word)
+        if word & 0x1FF in roots:
+            needed.add(number)
+            found |= decoder.address_reads(word)
+    return found
+
+
+def _jump_reads(jump: Jump) -> int:
+    found = 0
+    for predicate, _ in jump.conditions:
+        found |= 1 << predicate
+    if jump.register is not None:
+        found |= 1 << jump.register
+    return found & ~NEVER_WRITTEN

@@ -1,0 +1,354 @@
+"""Follows the warps of some programs through a kernel's machine code, all at once.
+
+Every value is an array over programs and threads, (programs or 1, threads or 1). Threads that are
+at different instructions are followed one group after the other, those furthest behind first; at a
+BSYNC they wait for each other, as on the GPU (CUDA C++ Programming Guide, Independent Thread
+Scheduling). What is in memory is not known, and a condition that hangs on it is assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.compiling.sass import BYTES
+from occupancy_lab.errors import BinaryError
+from occupancy_lab.work import arithmetic, operations, threads
+from occupancy_lab.work.operations import PREDICATES, SHARED, Constant
+from occupancy_lab.work.registers import Registers
+from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
+from occupancy_lab.work.skipping import Skipping
+from occupancy_lab.work.slices import ACCESSES, ALWAYS, BSYNC, CALL, EXIT, TRAP
+from occupancy_lab.work.threads import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from occupancy_lab.work.slices import Block, Code, Jump, Slice
+    from occupancy_lab.work.threads import Launched
+
+WARP = 32
+SINGLE = 2
+"""Registers of an address, where no uniform ones are added."""
+MOST_NUMBERS = 1 << 20
+"""Numbers of an array: programs times threads."""
+
+
+class TooWideError(Exception):
+    """So many programs are followed that an array has more than MOST_NUMBERS numbers."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """What warps of the programs did, each an array over programs, or one number for all."""
+
+    executions: dict[int, Any]
+    """Warps that executed a block, by its first instruction."""
+    entered: dict[int, Any]
+    """Warps that came to a loop from outside, by the loop's first instruction."""
+    unknown: dict[int, int] = field(default_factory=dict)
+    """How often the condition of an instruction was not known, by its number."""
+    is_whole: bool = True
+    """Whether all warps were followed to their end."""
+
+
+class Warps:
+    """The state of the warps of some programs."""
+
+    def __init__(
+        self,
+        code: Code,
+        chosen: Slice,
+        launched: Launched,
+        visit: Callable[[Step, Any, Any, int], None] | None = None,
+        *,
+        assume: bool | None = True,
+    ) -> None:
+        """Take *code*, of which what is *chosen* is computed.
+
+        *visit* gets each access to global memory, its addresses (None where they are not known),
+        the threads that ask, and for how many such accesses it stands. *assume* is what a condition
+        is that is not known; with None threads go both ways of a jump.
+        """
+        self.code = code
+        self.launched = launched
+        self.visit = visit
+        self.assume = np.full((1, 1), assume is not False)
+        self.both = assume is None
+        self.loops = code.loops
+        zeros = dict.fromkeys(code.blocks, 0)
+        self.followed = Followed(zeros, dict.fromkeys(self.loops, 0))
+        self.registers = Registers(len(code.decoder.slots))
+        self.mask = np.ones((1, 1), bool)
+        """The threads that are followed."""
+        self._are_all = True
+        self._shared: SharedMemory | None = None
+        self._skipping = Skipping(code.loops, chosen.live)
+        self._constants: dict[Constant, int] = {}
+        self._steps = {
+            start: [self._step(number) for number in numbers]
+            for start, numbers in chosen.needed.items()
+        }
+
+    def follow(self, most: int) -> Followed:
+        """Follow all programs from the kernel's first instruction until they have ended.
+
+        After *most* blocks the rest is not followed.
+        """
+        blocks, followed = self.code.blocks, self.followed
+        syncs = {start for start in blocks if self.code.words[start] & 0x1FF == BSYNC}
+        pending = {0: np.ones((1, 1), bool)}
+        for _ in range(most):
+            start = min(pending, key=lambda one: (one in syncs, one))
+            self.mask = pending.pop(start)
+            self._are_all = not pending
+            self._skipping.arrive(start, self.registers, self.mask, pending)
+            if start not in syncs:
+                self._count(start, self.mask)
+            for step in self._steps[start]:
+                self._compute(step)
+            for target, mask in self._leave(blocks[start]):
+                if target not in blocks:
+                    message = "A kernel jumps to where none of its instructions begins."
+                    raise BinaryError(message)
+                pending[target] = pending[target] | mask if target in pending else mask
+                if target in syncs:  # threads that come later execute it again
+                    self._count(target, mask)
+                if target in self.loops and start not in self.loops[target]:
+                    followed.entered[target] = followed.entered[target] + self.warps_of(mask)
+            if not pending:
+                return followed
+        followed.is_whole = False
+        return followed
+
+    def _count(self, start: int, mask: Any) -> None:
+        """Count a block for the warps of which a thread is in *mask*."""
+        warps = self.warps_of(mask) * self._skipping.repeat
+        self.followed.executions[start] = self.followed.executions[start] + warps
+
+    def warps_of(self, mask: Any) -> Any:
+        """Return the warps of which a thread is in *mask*, of each program or the same of all."""
+        if mask.shape[1] == 1:
+            return mask[:, 0] * (self.launched.threads // WARP)
+        return by_warp(mask).any(axis=2).sum(axis=1)
+
+    def _leave(self, block: Block) -> list[tuple[int, Any]]:
+        """Return where the threads go from a block, with which of them."""
+        jump, mask = block.jump, self.mask
+        if jump is None:
+            return [(block.stop, mask)]
+        ways = []
+        taken = mask
+        if jump.conditions:
+            holds = self._holds(block.stop - 1, jump)
+            if holds is None:
+                return [(block.stop, mask), (jump.target or 0, mask)]
+            taken, stays = mask & holds, mask & ~holds
+            if stays.any():
+                ways.append((block.stop, stays))
+        if jump.opcode in {EXIT, TRAP} or not taken.any():
+            return ways
+        if jump.register is None:
+            return [*ways, (jump.target or 0, taken)]
+        address = self.registers.read(jump.register, taken)
+        if address is None:
+            message = "A kernel jumps to an address that is not known."
+            raise BinaryError(message)
+        targets = (address.astype(np.int32) + np.int32(jump.offset)) // BYTES
+        return [
+            *ways,
+            *(
+                (int(one), goes)
+                for one in np.unique(targets)
+                if (goes := taken & (targets == one)).any()
+            ),
+        ]
+
+    def _holds(self, number: int, jump: Jump) -> Any:
+        """Return whether all conditions of the jump that is instruction *number* hold.
+
+        None is that one is not known, and both ways are gone.
+        """
+        holds: Any = True
+        for predicate, negated in jump.conditions:
+            value = self.registers.read(predicate, self.mask)
+            if value is None:
+                self._note(number)
+                value = self._assumed(number, jump)
+                if value is None:
+                    return None
+            elif negated:
+                value = ~value
+            holds = holds & value
+        return holds
+
+    def _assumed(self, number: int, jump: Jump) -> Any:
+        """Return whether a jump is taken whose condition is not known; None is both.
+
+        Loops are left as soon as they can be; no subroutine of the compiler is called, and no
+        thread ends early.
+        """
+        if jump.opcode in {CALL, EXIT, TRAP}:
+            return np.zeros((1, 1), bool)
+        for header, inside in reversed(list(self.loops.items())):
+            stay, go = ((one in inside) + (one == header) for one in (number + 1, jump.target))
+            if stay != go:
+                return np.full((1, 1), go < stay)
+        if self.both and jump.target is not None:
+            return None
+        return self.assume
+
+    def _note(self, number: int) -> None:
+        """Note that the condition of an instruction is not known."""
+        self.followed.unknown[number] = self.followed.unknown.get(number, 0) + 1
+
+    def _compute(self, step: Step) -> None:
+        """Compute an instruction, where its guard holds."""
+        registers = self.registers
+        mask, unknown = self._guarded(step)
+        sources = [registers.values[one] for one in step.sources]
+        if registers.unknown:
+            lanes = registers.unknown_of(step.sources, mask)
+            if lanes is not None:
+                unknown = lanes if unknown is None else unknown | lanes
+        if self._skipping.notes:
+            self._skipping.note(step, sources)
+        values: Sequence[Any]
+        if step.compute is None:
+            values, more = self._memory(step, sources, mask, unknown)
+            unknown = more if unknown is None else unknown
+        elif any(source is None for source in sources):
+            values = [None] * len(step.results)
+        else:
+            values = step.compute(sources)
+        where = None if self._are_all and step.guard is None else mask
+        for result, value in zip(step.results, values, strict=False):
+            if value is not None and value.size > MOST_NUMBERS:
+                raise TooWideError
+            registers.write(result, value, unknown, where)
+
+    def _guarded(self, step: Step) -> tuple[Any, Any]:
+        """Return the threads whose guard holds, and for which its results are not known then."""
+        if step.guard is None:
+            return self.mask, None
+        guard = self.registers.read(step.guard, self.mask)
+        if guard is not None:
+            return self.mask & (~guard if step.negated else guard), None
+        if step.compute is None:
+            self._note(step.number)
+        return self.mask & self.assume, self.mask
+
+    def _memory(
+        self, step: Step, sources: Sequence[Any], mask: Any, unknown: Any
+    ) -> tuple[Sequence[Any], Any]:
+        """Access memory by the threads of *mask*, with sources not known of those of *unknown*.
+
+        Returns what is loaded, by register, and of which threads it is not known.
+        """
+        opcode = step.word & 0x1FF
+        is_unknown = unknown is not None and bool((unknown & mask).any())
+        if opcode in ACCESSES:
+            return self._access(step, [None] if is_unknown else sources, mask), None
+        if self._shared is None:
+            programs = max(len(one) for one in self.launched.places)
+            if programs * max(self.launched.shared, 64 * self.launched.threads) > MOST_BYTES:
+                raise TooWideError
+            self._shared = SharedMemory(programs, self.launched.shared)
+        if opcode not in {operations.LDS, operations.STS}:
+            self._shared.forget()
+            return [None] * len(step.results), None
+        mask = np.broadcast_to(mask, (mask.shape[0], self.launched.threads))
+        address: Any = None
+        if sources[0] is not None and sources[1] is not None:
+            shift, offset = operations.shared_offset(step.word)
+            address = (sources[0].astype(np.int64) << shift) + sources[1].astype(np.int64) + offset
+        size = operations.access_bytes(step.word)
+        if opcode == operations.STS:
+            if self.registers.unknown_of(step.sources[:2], mask) is not None:
+                address = None
+            self._shared.store(address, sources[2:], size, mask, unknown)
+            return (), None
+        if is_unknown:
+            return [None] * len(step.results), None
+        return self._shared.load(address, size, mask, signed=operations.is_signed(step.word))
+
+    def _access(self, step: Step, sources: Sequence[Any], mask: Any) -> Sequence[Any]:
+        """Tell of an access to global memory, and return what it loads."""
+        if step.word & 0x1FF == operations.LDGSTS:
+            also = self.registers.read(PREDICATES + (step.word >> 87 & 7), mask)
+            if also is None:
+                self._note(step.number)
+                also = self.assume
+            elif step.word >> 90 & 1:
+                also = ~also
+            mask = mask & also
+        address: Any = None
+        if all(source is not None for source in sources):
+            address = operations.address_offset(step.word) + sources[0].astype(np.int64)
+            if len(sources) > 1:
+                address = address + (sources[1].astype(np.int64) << 32)
+            if len(sources) > SINGLE:
+                address = address + arithmetic.joined(*sources[SINGLE:])
+            if address.size > MOST_NUMBERS:
+                raise TooWideError
+        if self.visit is not None:
+            self.visit(step, address, mask, self._skipping.repeat)
+        if address is None or step.word & 0x1FF not in operations.LOADS:
+            return [None] * len(step.results)
+        size, signed = operations.access_bytes(step.word), operations.is_signed(step.word)
+        return self.launched.loaded(address, size, len(step.results), signed=signed)
+
+    def _place(self, source: int | Constant) -> int:
+        """Return the place of a source among the registers, behind which constants are."""
+        if isinstance(source, int):
+            return source
+        if source not in self._constants:
+            self._constants[source] = len(self.registers.values)
+            value: Any = np.full((1, 1), source.number, np.uint32)
+            if source.bank is not None:
+                value = self.launched.constant(source.bank, source.number)
+            self.registers.values.append(value)
+        return self._constants[source]
+
+    def _step(self, number: int) -> Step:
+        """Return how the instruction *number* is computed."""
+        word, decoder = self.code.words[number], self.code.decoder
+        opcode = word & 0x1FF
+        guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)
+        written = decoder.writes(word)
+        written &= ~(1 << SHARED)
+        results = tuple(one for one in range(written.bit_length()) if written >> one & 1)
+        compute: Callable[[Sequence[Any]], Sequence[Any]] | None
+        form = decoder.form(word)
+        if form is not None:
+            operation = getattr(arithmetic, form.compute)
+            compute = lambda values: operation(word, values)  # noqa: E731
+            sources = tuple(self._place(one) for one in decoder.sources(word, form))
+            results = tuple(decoder.results(word, form))
+        elif opcode in ACCESSES:
+            compute, sources = None, decoder.address_registers(word)
+        elif opcode in operations.WRITES_SHARED | {operations.LDS}:
+            is_access = opcode in {operations.LDS, operations.STS}
+            compute, sources = None, decoder.shared_registers(word) if is_access else ()
+        elif opcode in {operations.LDL, operations.STL}:
+            compute, (sources, results) = tuple, decoder.local(word)
+        else:
+            sources, compute = threads.special(word, results, self)
+        return Step(
+            number,
+            word,
+            compute,
+            sources,
+            results,
+            guard,
+            bool(word >> 15 & 1),
+            name="" if form is None else form.compute,
+            shared=compute is None and opcode not in ACCESSES,
+        )
+
+
+def by_warp(values: Any) -> Any:
+    """Return an array over programs and threads as one over programs, warps and lanes."""
+    return values.reshape(values.shape[0], -1, WARP)

@@ -1,0 +1,91 @@
+"""What is read of instructions, against the text of nvdisasm."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from disassembled import instructions, numbers
+
+from occupancy_lab.work.operations import (
+    NEVER_WRITTEN,
+    UNIFORM,
+    Decoder,
+    address_offset,
+)
+from occupancy_lab.work.slices import ACCESSES
+
+CONSTANT = {one for one in range(NEVER_WRITTEN.bit_length()) if NEVER_WRITTEN >> one & 1}
+CONSTANT |= {UNIFORM + 63, UNIFORM + 255}
+
+
+def test_sources_and_results_of_arithmetic_are_the_operands() -> None:
+    """What an arithmetic instruction reads and writes is all that its text names."""
+    seen = Counter()
+    for said in instructions():
+        decoder = Decoder(said.arch)
+        form = decoder.form(said.word)
+        if form is None:
+            continue
+        sources = [one for one in decoder.sources(said.word, form) if isinstance(one, int)]
+        found = {*sources, *decoder.results(said.word, form)} - CONSTANT
+        named = set(numbers(said.operands)) - CONSTANT
+        highest = {one + 1 for one in named}
+        assert named <= found <= named | highest, said
+        seen[said.operation.partition(".")[0]] += 1
+    assert len(seen) > 20
+    assert seen["IMAD"] > 100
+
+
+def test_what_an_instruction_writes_begins_with_its_first_operand() -> None:
+    """A first operand that is a register by itself is written, and a guard is read."""
+    for said in instructions():
+        decoder = Decoder(said.arch)
+        first = said.operands.split(",")[0].strip()
+        if said.operation.startswith(("BRA", "WARPSYNC", "CALL", "BRX", "RET")):
+            continue
+        if re.fullmatch(r"U?[RP](\d+)(\.64|\.reuse)*", first):
+            assert decoder.writes(said.word) >> numbers(first)[0] & 1, said
+        if said.guard:
+            assert decoder.guard(said.word) == numbers(said.guard)[0], said
+
+
+def test_addresses_of_global_memory_are_the_operands() -> None:
+    """Registers, offset and width of each access to global memory are those of its text."""
+    seen = Counter()
+    widths = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+    for said in instructions():
+        if said.word & 0x1FF not in ACCESSES:
+            continue
+        address = re.findall(r"\[([^\]]*)\]", said.operands)[-1]
+        offset = re.search(r"\+(-?0x[0-9a-f]+)$", address)
+        registers = Decoder(said.arch).address_registers(said.word)
+        named = set(numbers(address))
+        assert named <= set(registers) <= named | {one + 1 for one in named} | CONSTANT, said
+        assert address_offset(said.word) == (int(offset[1], 16) if offset else 0), said
+        if said.operation.startswith(("LDG", "STG")):
+            parts = said.operation.split(".")
+            width = next((widths[part] for part in parts if part in widths), 4)
+            assert Decoder(said.arch).moved_bytes(said.word) == width, said
+        seen[said.operation.partition(".")[0]] += 1
+    assert {"LDG", "STG", "LDGSTS"} <= seen.keys()
+
+
+def test_local_memory_is_places_behind_the_registers() -> None:
+    """An LDL reads the places that an STL with the same address writes."""
+    seen = 0
+    for said in instructions():
+        decoder = Decoder(said.arch)
+        if not said.operation.startswith(("LDL", "STL")):
+            continue
+        sources, results = decoder.local(said.word)
+        address = re.findall(r"\[R1(?:\+(0x[0-9a-f]+))?\]", said.operands)
+        if not address:
+            continue
+        is_store = said.operation.startswith("STL")
+        registers, places = (sources, results) if is_store else (results, sources)
+        first = int(address[0] or "0", 16)
+        assert {decoder.slots[first + 4 * one] for one in range(len(places))} == set(places), said
+        assert registers[0] in numbers(said.operands), said
+        seen += 1
+    assert seen > 10

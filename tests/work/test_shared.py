@@ -1,0 +1,55 @@
+"""Shared memory, against one byte after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.work.shared import SharedMemory
+
+Access = tuple[str, list[int], list[bool], int, int]
+ACCESSES = st.lists(
+    st.tuples(
+        st.sampled_from(("store", "load", "unknown")),
+        st.lists(st.integers(0, 12), min_size=32, max_size=32),
+        st.lists(st.booleans(), min_size=32, max_size=32),
+        st.sampled_from((1, 2, 4, 8)),
+        st.integers(0, 2**32 - 1),
+    ),
+    max_size=8,
+)
+
+
+@given(ACCESSES)
+def test_what_is_written_is_read(
+    accesses: list[Access],
+) -> None:
+    """Threads read what the last of them wrote, and nothing where that is not known."""
+    memory = SharedMemory(1, 200)
+    model: dict[int, int | None] = {}
+    for what, places, asks, size, number in accesses:
+        address = np.array([places]) * 8
+        mask = np.array([asks])
+        lanes = [lane for lane in range(32) if asks[lane]]
+        values = [np.uint32(number) + np.arange(32, dtype=np.uint32)[None, :] for _ in range(2)]
+        if what == "load":
+            found, unknown = memory.load(address, size, mask, signed=False)
+            for lane in lanes:
+                read = [model.get(8 * places[lane] + one) for one in range(size)]
+                known = unknown is None or not unknown[0, lane]
+                is_known = found[0] is not None and known
+                assert is_known == all(one is not None for one in read)
+                if is_known:
+                    got = b"".join(int(one[0, lane]).to_bytes(4, "little") for one in found)
+                    assert list(got[:size]) == read
+            continue
+        known_values = values if what == "store" else [None, None]
+        memory.store(address, known_values, size, mask, None)
+        for lane in lanes:
+            for one in range(size):
+                byte = int(values[0][0, lane]) >> 8 * (one % 4) & 255
+                model[8 * places[lane] + one] = byte if what == "store" else None
+    memory.forget()
+    found, _ = memory.load(np.zeros((1, 32), int), 4, np.ones((1, 32), bool), signed=False)
+    assert found == [None]
