@@ -175,7 +175,10 @@ class Evaluator:
         assumed = self.assume.get(pointer.tensor or "")
         if assumed is not None:
             self.assumed[Root(name, self.module.place(operation))] = assumed
-            return tiles.number(assumed, kind.shape)
+            held = tiles.number(assumed, kind.shape)
+            if mask is None or not isinstance(other, Number):
+                return held
+            return self._choose(mask, held, other, operation.results[0])
         given = self.values.get(pointer.tensor or "")
         mask = mask or Mask()
         inputs: list[Known] = [pointer.offset, mask]
