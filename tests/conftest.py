@@ -103,6 +103,7 @@ SLOW = (
     "tests/throughput/test_predict.py",
     "tests/tracing/test_trace.py",
     "tests/tuning/",
+    "tests/work/test_drawn_kernels.py",
     "tests/work/test_executed.py",
     "tests/work/test_interpreted.py",
     "tests/work/test_line_tables.py",

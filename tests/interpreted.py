@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
 
@@ -66,12 +66,11 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Multiplied:
-    """What a dot did in a launch."""
+class Done:
+    """The floating-point operations of a dot, a sum, a product, exp, a reduction or a scan."""
 
     executions: int = 0
     flops: int = 0
-    shape: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Ran:
     loops: dict[Site, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Iterations of each time that a loop was reached."""
     branches: dict[Site, Taken] = field(default_factory=lambda: defaultdict(Taken))
-    dots: dict[Site, Multiplied] = field(default_factory=lambda: defaultdict(Multiplied))
+    arithmetic: dict[Site, Done] = field(default_factory=lambda: defaultdict(Done))
     touched: dict[str, Touched] = field(default_factory=dict)
 
 
@@ -221,7 +220,7 @@ class Notes:
 
         builder = interpreter.InterpreterBuilder
         load, store = builder.create_masked_load, builder.create_masked_store
-        update, swap, dot = builder.create_atomic_rmw, builder.create_atomic_cas, builder.create_dot
+        update, swap = builder.create_atomic_rmw, builder.create_atomic_cas
 
         def noted_load(self_: Any, ptrs: Any, mask: Any, *others: Any, **named: Any) -> Any:
             self._note("load", ptrs, mask.data)
@@ -241,17 +240,17 @@ class Notes:
             self._note("atomic", ptr, mask=True)
             return swap(self_, ptr, *others)
 
-        def noted_dot(self_: Any, a: Any, b: Any, *others: Any) -> Any:
-            (m, k), n = a.data.shape[-2:], b.data.shape[-1]
-            one = self._ran.dots[self._site("dot")]
-            one.executions += 1
-            one.flops += 2 * a.data.size * n
-            one.shape = (m, n, k)
-            return dot(self_, a, b, *others)
-
         builder.create_masked_load, builder.create_masked_store = noted_load, noted_store
         builder.create_atomic_rmw, builder.create_atomic_cas = noted_update, noted_swap
-        builder.create_dot = noted_dot
+        builder.create_dot = self._noted(
+            "dot", builder.create_dot, lambda found, a, *_: 2 * found.data.size * a.data.shape[-1]
+        )
+        for name, made in (("addf", "fadd"), ("mulf", "fmul"), ("exp", "exp")):
+            method = f"create_{made}"
+            noted = self._noted(name, getattr(builder, method), lambda found, *_: found.data.size)
+            setattr(builder, method, noted)
+        for name, kind in (("reduce", interpreter.ReduceOps), ("scan", interpreter.ScanOps)):
+            kind.apply = self._noted(name, kind.apply, _combined)
         # Once for all: each launch, and each call of a helper, would patch the language again.
         interpreter._patch_lang(type("Function", (), {"__globals__": {"tl": tl, "core": tl.core}}))
         interpreter._patch_lang = lambda _: interpreter._LangPatchScope()
@@ -261,6 +260,22 @@ class Notes:
         )
         tl.static_range = self._unrolled
         vars(builtins).update(_reached=self._reached, _again=self._again)  # Triton's helpers too
+
+    def _noted(
+        self, name: str, method: Callable[..., Any], flops: Callable[..., int]
+    ) -> Callable[..., Any]:
+        """Return *method*, whose floating-point operations of each call are noted."""
+
+        def noted(self_: Any, *operands: Any) -> Any:
+            found = method(self_, *operands)
+            number = flops(found, *operands, self_)
+            if number:
+                done = self._ran.arithmetic[self._site(name)]
+                done.executions += 1
+                done.flops += number
+            return found
+
+        return noted
 
     def _unrolled(self, *bounds: Any) -> Iterator[int]:
         line = sys._getframe(1).f_lineno
@@ -300,7 +315,7 @@ class Notes:
 
         site = self._site(kind)
         addresses = ptrs.data
-        mask = np.broadcast_to(mask, addresses.shape)
+        mask = np.broadcast_to(mask, addresses.shape).astype(bool)  # of a scalar it may be int8
         item = _get_np_dtype(ptrs.get_element_ty()).itemsize
         active = addresses[mask].astype(np.int64).ravel()
         numbers = {self._number(one) for one in {int(one) >> 12 for one in active}}
@@ -366,6 +381,13 @@ class Notes:
                 programs=size * sum(map(_distinct, by_program.values())),
                 resident=size * _distinct(resident),
             )
+
+
+def _combined(_: object, tile: Any, how: Any) -> int:
+    """Return the floating-point operations of a reduction or a scan of a tile."""
+    if isinstance(tile, tuple) or not tile.dtype.is_floating():
+        return 0
+    return int(tile.handle.data.size - tile.handle.data.size // tile.shape[how.axis])
 
 
 def _distinct(arrays: list[np.ndarray]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from interpreted import Interpreter, Moved, Multiplied, Ran, Taken, Tensor, Touched
+from interpreted import Done, Interpreter, Moved, Ran, Taken, Tensor, Touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,10 +107,29 @@ def test_dots_and_blocks(interpreter: Interpreter, tmp_path: Path) -> None:
     described.store([0, 16], tl.dot(a, a).to(tl.float16))
 """
     found = ran(interpreter, tmp_path, source, (1,), x=Tensor("float16"), y=Tensor("float16"))
-    assert found.dots == {((8,), "dot", ()): Multiplied(1, 2 * 16**3, (16, 16, 16))}
+    assert found.arithmetic == {((8,), "dot", ()): Done(1, 2 * 16**3)}
     assert found.moved == {
         ((6,), "load", ()): Moved(2, 1, 256, 64, 4, 2, 128, {"x"}),
         ((8,), "store", ()): Moved(2, 1, 256, 64, 16, 8, 128, {"y"}),
+    }
+
+
+def test_floating_point_operations(interpreter: Interpreter, tmp_path: Path) -> None:
+    """Each element is an operation; a sum of 4 takes 3, a running sum of 8 takes 7."""
+    source = """def kernel(x, y):
+    a = tl.load(x + tl.arange(0, 32).reshape(8, 4))
+    b = tl.exp(a) * 2.0
+    c = tl.sum(b + b, axis=1)
+    tl.store(y + tl.arange(0, 8), tl.cumsum(c, 0) + tl.sum(tl.arange(0, 8)))
+"""
+    found = ran(interpreter, tmp_path, source, (3,), x=Tensor("float32"), y=Tensor("float32"))
+    assert {site[:2]: done for site, done in found.arithmetic.items()} == {
+        ((6,), "exp"): Done(3, 96),
+        ((6,), "mulf"): Done(3, 96),
+        ((7,), "addf"): Done(3, 96),
+        ((7,), "reduce"): Done(3, 72),
+        ((8,), "scan"): Done(3, 21),
+        ((8,), "addf"): Done(3, 24),
     }
 
 

@@ -1,0 +1,324 @@
+"""Every count of small drawn kernels is what Triton's own interpreter does on the CPU.
+
+`OCCUPANCY_LAB_DRAWN_KERNELS=2000 pytest tests/work/test_drawn_kernels.py` draws more of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import types
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from drawn_kernels import Drawn, kernels
+from drawn_numbers import LARGEST_INDEX
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from interpreted import Interpreter, Ran, Tensor
+
+from occupancy_lab.compiling.offline import offline
+from occupancy_lab.launch import Launch, Pointer
+from occupancy_lab.values import Target
+from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.ttir import read_ttir
+from occupancy_lab.work.walk import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from occupancy_lab.work.counts import Counts, Place
+
+SM_90 = Target("cuda", "90", 32)
+ARITHMETIC = ("dot", "addf", "mulf", "exp", "reduce", "scan")
+EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "60"))
+
+Numbers = dict[Any, dict[str, Amount]]
+"""Numbers by name of each place: what is there, and its line with those of the calls to it."""
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    """Return Triton's interpreter, which starts once."""
+    with Interpreter() as running:
+        yield running
+
+
+# What is counted of a launch
+
+
+def counted(drawn: Drawn, path: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Counts:
+    """Return the counts of a launch of a file's `kernel`, with *more* of what `count` takes."""
+    arguments = {name: plain(value) for name, value in drawn.arguments.items()}
+    module = read_ttir(first_text(path, Launch((), arguments, drawn.grid), monkeypatch))
+    return count(module, arguments, drawn.grid, resident=drawn.resident, **more)
+
+
+def plain(value: Any) -> Any:
+    """Return an argument as a launch has it."""
+    return Pointer(value.dtype, 1 << 24) if isinstance(value, Tensor) else value
+
+
+def first_text(path: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the TTIR of the function `kernel` of a file for an H100."""
+    module: dict[str, Any] = {"__name__": "drawn"}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), module)  # noqa: S102
+    with monkeypatch.context() as patched, offline(SM_90), warnings.catch_warnings(action="ignore"):
+        patched.setattr("triton.compiler.compile", _first_stage)
+        text: str = launch.warm_up(module["kernel"]).ttir
+    return text
+
+
+def _first_stage(source: Any, target: Any, options: Mapping[str, Any], **_: object) -> Any:
+    """Do of `triton.compiler.compile` what leads to TTIR, which takes a tenth of the time."""
+    from triton._C.libtriton import ir
+    from triton.compiler import make_backend
+
+    backend = make_backend(target)
+    parsed = backend.parse_options({**options})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(parsed)
+    module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, parsed, source.language)
+    return types.SimpleNamespace(ttir=str(stages["ttir"](module, {})))
+
+
+def values(drawn: Drawn) -> dict[str, tuple[int, ...]]:
+    """Return the values of the tensors whose values matter."""
+    return {
+        name: one.values
+        for name, one in drawn.arguments.items()
+        if isinstance(one, Tensor) and one.values is not None
+    }
+
+
+# Numbers by place
+#
+# The compiler may leave out an access that never has an active element, a loop that never runs
+# twice, and a branch that is always taken or never; `whole` is whether these are there.
+
+
+def counted_numbers(counts: Counts, *, whole: bool) -> Numbers:
+    """Return what was counted."""
+    found: list[tuple[Any, dict[str, Amount]]] = []
+    for access in counts.accesses:
+        if whole or access.active.high:
+            kind = "load" if access.reads else "store"
+            kind = "atomic" if access.reads and access.writes else kind
+            names = ("executions", "elements", "active", "bytes", "sectors", "lines")
+            numbers = {name: getattr(access, name) for name in (*names, "unique_bytes")}
+            found.append(((kind, lines(access.place)), numbers))
+    for loop in counts.loops:
+        if whole or (loop.trips.high != 0 and loop.most != 1):
+            numbers = {"entered": loop.entered, "trips": loop.trips}
+            limits = {} if whole else {"least": known(loop.least), "most": known(loop.most)}
+            found.append((("loop", lines(loop.place)), numbers | limits))
+    for branch in counts.branches:
+        if whole or branch.taken not in {Amount.of(0), branch.reached}:
+            numbers = {"reached": branch.reached, "taken": branch.taken}
+            found.append((("branch", lines(branch.place)), numbers))
+    for done in counts.arithmetic:
+        if done.operation in ARITHMETIC and (whole or done.executions.high):
+            numbers = {"executions": done.executions, "flops": done.flops}
+            found.append(((done.operation, lines(done.place)), numbers))
+    return summed([*found, *counted_footprints(counts, whole=whole)])
+
+
+def counted_footprints(counts: Counts, *, whole: bool) -> Iterator[tuple[Any, dict[str, Amount]]]:
+    """Return the distinct bytes of each tensor."""
+    for one in counts.footprints:
+        if whole or one.read.high or one.written.high:
+            each = None if one.a_program is None else round(one.a_program * counts.programs)
+            yield (
+                (f"footprint of {one.tensor}", ()),
+                {
+                    "read": one.read,
+                    "written": one.written,
+                    "resident": one.resident or known(None),
+                    "programs": known(each),
+                },
+            )
+
+
+def ran_numbers(ran: Ran, *, whole: bool) -> Numbers:
+    """Return what ran."""
+    found: list[tuple[Any, dict[str, int]]] = []
+    for (where, kind, _), moved in ran.moved.items():
+        if whole or moved.active:
+            names = ("executions", "elements", "active", "sectors", "lines", "unique_bytes")
+            numbers = {name: getattr(moved, name) for name in names}
+            numbers["bytes"] = moved.active * moved.item_bytes
+            found.append(((kind, where), numbers))
+    for (where, *_), trips in ran.loops.items():
+        if whole or max(trips) > 1:
+            limits = {} if whole else {"least": min(trips), "most": max(trips)}
+            numbers = {"entered": len(trips), "trips": sum(trips)}
+            found.append((("loop", where), numbers | limits))
+    for (where, *_), branch in ran.branches.items():
+        if whole or branch.taken not in {0, branch.reached}:
+            numbers = {"reached": branch.reached, "taken": branch.taken}
+            found.append((("branch", where), numbers))
+    for (where, name, _), done in ran.arithmetic.items():
+        numbers = {"executions": done.executions, "flops": done.flops}
+        found.append(((name, where), numbers))
+    for name, one in ran.touched.items():
+        numbers = {"read": one.read, "written": one.written}
+        numbers |= {"resident": one.resident, "programs": one.programs}
+        found.append(((f"footprint of {name}", ()), numbers))
+    return summed((place, {key: Amount.of(n) for key, n in one.items()}) for place, one in found)
+
+
+def known(number: int | None) -> Amount:
+    """Return *number* as an amount, None as one that nobody knows."""
+    return Amount(0, None) if number is None else Amount.of(number)
+
+
+def lines(place: Place) -> tuple[int, ...]:
+    """Return the kernel's own lines of *place* and of the calls to it, innermost first."""
+    calls = (place, *place.called_from)
+    return tuple(one.line for one in calls if one.file == place.outermost.file)
+
+
+def summed(found: Iterable[tuple[Any, dict[str, Amount]]]) -> Numbers:
+    """Return the numbers of all operations at each place together."""
+    at: Numbers = {}
+    for place, numbers in found:
+        at[place] = {
+            name: together(name, at[place][name], one) if place in at else one
+            for name, one in numbers.items()
+        }
+    return at
+
+
+def together(name: str, one: Amount, other: Amount) -> Amount:
+    """Return a number of two operations together."""
+    limits = {"least": min, "most": max}
+    return limits[name](one, other, key=lambda one: one.low) if name in limits else one + other
+
+
+def differences(counts: Counts, ran: Ran) -> list[str]:
+    """Return each place whose numbers are not those of what ran, with both."""
+    there, here = counted_numbers(counts, whole=False), ran_numbers(ran, whole=False)
+    return [
+        *(
+            f"{place}: counted {shown(there.get(place))}, ran {shown(here.get(place))}"
+            for place in sorted({*there, *here})
+            if there.get(place) != here.get(place)
+        ),
+        *(
+            f"unknown: {one.name} of line {one.place.line}"
+            for one in counts.unknowns
+            if one.assumed is None
+        ),
+        *(f"not counted: {name}" for name in counts.not_counted),
+    ]
+
+
+def outside(counts: Counts, ran: Ran) -> list[str]:
+    """Return each number that is not between the limits which were counted."""
+    there, most = counted_numbers(counts, whole=True), ran_numbers(ran, whole=True)
+    least = ran_numbers(ran, whole=False)
+    return [
+        f"{name} of {place}: counted {amount}, ran {low.low} to {high.low}"
+        for place in sorted({*there, *most})
+        for name in most.get(place, there.get(place, {}))
+        for amount, low, high in [
+            [one.get(place, {}).get(name, Amount.of(0)) for one in (there, least, most)]
+        ]
+        if amount.low > high.low or (amount.high is not None and amount.high < low.low)
+    ]
+
+
+def shown(numbers: dict[str, Amount] | None) -> str:
+    """Return numbers as text."""
+    return str(
+        {
+            name: (one.low, one.high) if one.exact is None else one.low
+            for name, one in numbers.items()
+        }
+        if numbers
+        else None
+    )
+
+
+# Tests
+
+
+@pytest.fixture
+def drawn_and_run(interpreter: Interpreter, tmp_path: Path) -> Callable[[Drawn], tuple[Path, Ran]]:
+    """Return a function that writes a drawn kernel and runs its launch."""
+    numbers = itertools.count()
+
+    def run(drawn: Drawn) -> tuple[Path, Ran]:
+        path = tmp_path / f"kernel{next(numbers)}.py"
+        path.write_text(drawn.source, "utf-8")
+        ran = interpreter.run(path, {**drawn.arguments}, drawn.grid, drawn.resident)
+        assert isinstance(ran, Ran), ran
+        assume(not ran.alike)
+        return path, ran
+
+    return run
+
+
+DRAWN = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_drawn_kernels_do_what_is_counted(
+    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops, branches, accesses, dots and footprints of any drawn kernel are counted exactly."""
+
+    @DRAWN
+    @given(kernels())
+    def check(drawn: Drawn) -> None:
+        path, ran = drawn_and_run(drawn)
+        counts = counted(drawn, path, monkeypatch, values=values(drawn))
+        assert differences(counts, ran) == []
+
+    check()
+
+
+def test_what_is_not_known_is_between_limits(
+    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the values of tensors that steer a kernel, what it does lies between its limits."""
+
+    @settings(DRAWN, max_examples=EXAMPLES // 3)
+    @given(kernels())
+    def check(drawn: Drawn) -> None:
+        path, ran = drawn_and_run(drawn)
+        counts = counted(drawn, path, monkeypatch)
+        assert outside(counts, ran) == []
+
+    check()
+
+
+def test_what_is_assumed_of_a_tensor_is_as_its_values(
+    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To assume the one number that a tensor holds gives the counts of its values."""
+
+    @settings(DRAWN, max_examples=EXAMPLES // 3)
+    @given(kernels(), st.integers(0, LARGEST_INDEX))
+    def check(drawn: Drawn, number: int) -> None:
+        held = {
+            name: Tensor(drawn.arguments[name].dtype, (number,) * len(given))
+            for name, given in values(drawn).items()
+        }
+        drawn = replace(drawn, arguments={**drawn.arguments, **held})
+        path, ran = drawn_and_run(drawn)
+        counts = counted(drawn, path, monkeypatch, assume=dict.fromkeys(held, number))
+        assert differences(counts, ran) == []
+
+    check()
