@@ -444,7 +444,7 @@ def _run_program(path: Path) -> None:
     program = ModuleType("__main__")
     program.__file__ = str(path.resolve())
     sys.modules["__main__"] = program
-    code = compile(path.read_bytes(), program.__file__, "exec")
+    code = compile(path.read_bytes(), program.__file__, "exec", dont_inherit=True)
     exec(code, vars(program))  # noqa: S102 - the user's own program
 
 

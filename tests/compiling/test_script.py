@@ -688,6 +688,9 @@ ALIVE = """
 def annotated(graph: torch.cuda.CUDAGraph | None, stream: torch.cuda.Stream | None = None): ...
 
 
+assert not isinstance(annotated.__annotations__["graph"], str)  # as without a __future__ import
+
+
 class Graph(torch.cuda.CUDAGraph):
     def replay(self):
         super().replay()
