@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Traffic,
         TutorialOccupancy,
     )
-    from occupancy_lab.work.counts import Counts
+    from occupancy_lab.work.counts import Counts, Executed
     from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 
@@ -212,6 +212,10 @@ class Record(_Named):
     """What it does; None where nobody counted it, or that cannot be counted."""
     why_not_counted: str | None = None
     """Why there are no counts, where somebody asked for them."""
+    executed: Executed | None = None
+    """What its machine code executes; None where that is not known."""
+    why_not_executed: str | None = None
+    """Why that is not known of a launch that has counts."""
     measurement: Measurement | None = None
     """How long it took on the GPU at hand; None where it was not launched."""
 
@@ -348,7 +352,13 @@ class Record(_Named):
             if grid is None and self.plan.num_programs is not None:
                 grid = (self.plan.num_programs,)
         found = count_launch(texts, self, grid, store, assume=assume, resident=resident)
-        return dataclasses.replace(self, counts=found.counts, why_not_counted=found.why_not)
+        return dataclasses.replace(
+            self,
+            counts=found.counts,
+            why_not_counted=found.why_not,
+            executed=found.executed,
+            why_not_executed=found.why_not_executed,
+        )
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None is not known.
@@ -383,7 +393,7 @@ class Record(_Named):
             "bound": None if prediction is None else prediction.bound,
             "basis": None if prediction is None else prediction.basis,
             "least_us": self.least_us,
-            **work_columns(self.counts, self.memory, self.gpu),
+            **work_columns(self.counts, self.memory, self.gpu, self.executed),
             "triton_version": self.triton_version,
             **({name: getattr(measurement, name) for name in times} if measurement else {}),
         }
@@ -409,6 +419,8 @@ class Record(_Named):
             "speed_of_light": None if light is None else light.to_dict(),
             "counts": None if self.counts is None else self.counts.to_dict(),
             "why_not_counted": self.why_not_counted,
+            "executed": None if self.executed is None else self.executed.to_dict(),
+            "why_not_executed": self.why_not_executed,
             "prediction": None if self.prediction is None else self.prediction.to_dict(),
             "tutorial_prediction": None if tutorial is None else tutorial.to_dict(),
             "measurement": None if measurement is None else measurement.to_dict(),

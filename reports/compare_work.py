@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 from recorded_work import RecordedLaunch, recorded_launches
 
+from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import Amount, total
+from occupancy_lab.work.executed import execute
 from occupancy_lab.work.memory import memory
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from occupancy_lab.work.counts import Access, Counts
+    from occupancy_lab.work.executed import Executed
 
 WARP_GROUP = 4
 """Warps that execute one HGMMA together (PTX ISA, wgmma)."""
@@ -81,6 +84,15 @@ def counts_of(launch: RecordedLaunch) -> Counts:
     )
 
 
+@functools.cache
+def executed_of(launch: RecordedLaunch) -> Executed | None:
+    """Return what the lab counts of the machine code of a launch, None where it cannot."""
+    try:
+        return execute(launch.texts, launch.arguments, launch.grid, values=launch.values)
+    except OccupancyLabError:
+        return None
+
+
 def _sectors(accesses: Iterable[Access], operation: str) -> Amount:
     return total(one.sectors for one in accesses if one.operation == operation)
 
@@ -102,11 +114,12 @@ def tensor_flops(launch: RecordedLaunch) -> int | None:
 
 def compared(launch: RecordedLaunch) -> Iterator[Compared]:
     """Yield what was counted of a launch beside what the lab counts."""
+    yield from _compared_code(launch)
     counts, gpu = counts_of(launch), find_gpu(launch.gpu)
     unknown = bool(counts.unknowns or counts.not_counted)
     ours = {
-        "load_sectors": _sectors(counts.accesses, "load"),
-        "store_sectors": _sectors(counts.accesses, "store"),
+        f"{operation}_sectors": _sectors(counts.accesses, operation)
+        for operation in ("load", "store")
     }
     if int(launch.row["tensor_bytes"]) > (gpu.l2_bytes or 0):
         found = memory(counts, gpu, resident(launch))
@@ -120,9 +133,28 @@ def compared(launch: RecordedLaunch) -> Iterator[Compared]:
         }
     for name, amount in ours.items():
         if (number := launch.number(name)) is not None:
-            yield Compared(name, launch, amount, number, unknown)
+            quantity = f"{name} of TTIR" if name.endswith("sectors") else name
+            yield Compared(quantity, launch, amount, number, unknown)
     if (flops := tensor_flops(launch)) is not None:
         yield Compared("dot_flops", launch, total(counts.dot_flops.values()), flops, unknown)
+
+
+def _compared_code(launch: RecordedLaunch) -> Iterator[Compared]:
+    """Yield what the lab counts of the machine code of a launch."""
+    found = executed_of(launch)
+    if found is None:
+        if launch.executed is not None:
+            yield Compared("instructions", launch, Amount(0, None), launch.executed, unknown=True)
+        return
+    unknown = bool(found.unknowns)
+    if launch.executed is not None:
+        yield Compared("instructions", launch, found.instructions, launch.executed, unknown)
+    for name, amount in (
+        ("load_sectors", found.load_sectors),
+        ("store_sectors", found.store_sectors),
+    ):
+        if (number := launch.number(name)) is not None:
+            yield Compared(name, launch, amount, number, unknown)
 
 
 @functools.cache

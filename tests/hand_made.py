@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from occupancy_lab.work.counts import (
     SECTOR,
     Access,
     Amount,
     Arithmetic,
     Counts,
+    Executed,
+    ExecutedLine,
     Footprint,
+    GlobalAccess,
     Loop,
     Place,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FILE = "kernel.py"
 ITEM = 2
@@ -94,6 +102,37 @@ def matmul(size: int, block: int, resident: int) -> Counts:
         ),
         loops=(Loop(place(7), 0, Amount.of(programs), passes, size // 64, size // 64, 1),),
     )
+
+
+def executed(places: Sequence[Place], warps: int) -> Executed:
+    """Return what *warps* warps execute whose code has ten instructions of each of *places*.
+
+    Between the instructions of the last place are 70 cycles, and 10 between those of each other.
+    """
+    lines = [
+        ExecutedLine(
+            place,
+            Amount.of(10 * warps),
+            {"global_accesses": Amount.of(warps)},
+            Amount.of(warps * (70 if place is places[-1] else 10)),
+        )
+        for place in places
+    ]
+    access = GlobalAccess(
+        places[0],
+        3,
+        "load",
+        "x",
+        16,
+        Amount.of(warps),
+        Amount.of(32 * warps),
+        Amount.of(16 * warps),
+        Amount.of(4 * warps),
+        is_known=True,
+    )
+    total_of = Amount.of(10 * warps * len(places))
+    kinds = {"global_accesses": Amount.of(warps * len(places))}
+    return Executed(warps, warps, total_of, kinds, tuple(lines), (), (access,))
 
 
 def rows(number: int, cols: int, resident: int, *, passes: int = 1) -> Counts:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.work import light_words
 from occupancy_lab.files import read_bytes
 from occupancy_lab.text.document import Answer, Document, Listing, Section, literal
-from occupancy_lab.text.words import amount_words, byte_words, listed, microseconds, scaled
+from occupancy_lab.text.words import (
+    amount_words,
+    byte_words,
+    listed,
+    microseconds,
+    scaled,
+)
 from occupancy_lab.work.counts import NOTHING
 from occupancy_lab.work.lines import by_line
 
@@ -26,6 +32,8 @@ MOST_COSTLY = 5
 """The lines of the table of those that cost most."""
 A_PART = 0.02
 """The share of the costliest line's time from which on a line is one of them."""
+LEAST_SHARE = 0.005
+"""The share of the stall cycles from which on it is shown of a line."""
 LONGEST_LINE = 200
 """Characters of a line of the source that are shown."""
 
@@ -171,7 +179,7 @@ def lines_of(record: Record) -> tuple[Line, ...]:
     """Return what the lines of a launch do, the most costly first; none where it is not counted."""
     if record.counts is None or record.memory is None:
         return ()
-    return by_line(record.counts, record.memory, record.gpu)
+    return by_line(record.counts, record.memory, record.gpu, record.executed)
 
 
 def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
@@ -182,7 +190,7 @@ def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
     return tuple(one for one in lines[:MOST_COSTLY] if one.least_us >= enough)
 
 
-COLUMNS = ("bytes", "FLOPs", "trips")
+COLUMNS = ("bytes", "FLOPs", "trips", "instructions", "stalls")
 """What a listing has of each line before the line itself."""
 
 
@@ -191,6 +199,8 @@ def _cells(line: Line) -> tuple[str, ...]:
         _words(line.bytes, byte_words),
         _words(line.flops, scaled),
         "" if line.trips is None else _words(line.trips, scaled),
+        "" if line.instructions is None else _words(line.instructions, scaled),
+        f"{line.stall_share:.0%}" if (line.stall_share or 0.0) >= LEAST_SHARE else "",
     )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.record import Record
-    from occupancy_lab.work.counts import Amount, Counts, Unknown
+    from occupancy_lab.work.counts import Amount, Counts, Executed, Unknown
 
     Fact = tuple[str, Callable[[Case], str]]
     """A name, and what is said of a launch."""
@@ -135,6 +135,9 @@ def _memory_rows() -> Iterator[Fact]:
         yield name, _Moved(field)
     yield "distinct bytes read", _counted(lambda counts: _bytes(counts.unique_read_bytes))
     yield "bytes that loads ask for", _counted(lambda counts: _bytes(counts.read_bytes))
+    yield "instructions that warps execute", _executed(lambda one: _number(one.instructions))
+    yield "sectors that their loads ask for", _executed(lambda one: _number(one.load_sectors))
+    yield "sectors that their stores ask for", _executed(lambda one: _number(one.store_sectors))
 
 
 class _Moved:
@@ -151,6 +154,10 @@ class _Moved:
 
 def _counted(words: Callable[[Counts], str]) -> Callable[[Case], str]:
     return lambda case: "-" if case.record.counts is None else words(case.record.counts)
+
+
+def _executed(words: Callable[[Executed], str]) -> Callable[[Case], str]:
+    return lambda case: "-" if case.record.executed is None else words(case.record.executed)
 
 
 def _waste_rows() -> Iterator[Fact]:
@@ -234,6 +241,8 @@ def work_sentences(record: Record) -> Iterator[str]:
         yield from _unknown(counts)
     if record.why_not_counted is not None:
         yield f"What it does is not counted: {literal(record.why_not_counted)}."
+    if record.why_not_executed is not None and record.gpu.target.backend == "cuda":
+        yield literal(record.why_not_executed)
     light = record.speed_of_light
     if light is not None and light.unknown:
         yield f"The data sheet has no rate of {listed(light.unknown)}: it may take longer."

@@ -164,6 +164,7 @@ _WORK = {
     **_like(
         COUNT,
         flops="floating-point operations of a launch",
+        executed_instructions="instructions that its warps execute",
         load_sectors="sectors of 32 bytes that its loads ask for",
         store_sectors="sectors of 32 bytes that its stores write",
         l2_bytes="bytes that its programs ask the L2 cache for and write to it",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan
-    from occupancy_lab.work.counts import Counts
+    from occupancy_lab.work.counts import Counts, Executed
     from occupancy_lab.work.memory import Memory
 
 EMPTY_NS, AROUND_NS = 1250, 930
@@ -113,6 +113,8 @@ class TracedKernel:
     counts: Counts | None = None
     """In a dry run, what the first launch of the most frequent grid does; None where that is not
     known."""
+    executed: Executed | None = None
+    """Likewise, what its machine code executes."""
 
     @property
     def launches(self) -> int:
@@ -193,7 +195,11 @@ class TracedKernel:
             ),
             "occupancy": None if held is None else held.occupancy,
             "limiter": None if held is None else "+".join(held.limiters),
-            **({} if found is None else work_columns(self.counts, self.memory, found.gpu)),
+            **(
+                {}
+                if found is None
+                else work_columns(self.counts, self.memory, found.gpu, self.executed)
+            ),
             "us": self.us,
             "total_us": self.total_us,
             "timed_launches": self.samples,
@@ -576,7 +582,7 @@ def _with_counts(
         bound, resident = script.launches[index].bound, one.calculation.resident_programs
         grid = bound.launch.grid
         counted = count_launch(next(texts), bound, grid, script.store, assume={}, resident=resident)
-        yield dataclasses.replace(one, counts=counted.counts)
+        yield dataclasses.replace(one, counts=counted.counts, executed=counted.executed)
 
 
 def _classes(bound: BoundLaunch) -> dict[str, str]:

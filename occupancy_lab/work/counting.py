@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import TtirError
-from occupancy_lab.work.counts import Counts  # noqa: TC001 - `from_line` reads the fields' types
+from occupancy_lab.errors import BinaryError, TtirError
+from occupancy_lab.work.counts import Counts, Executed  # noqa: TC001 - `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 2
+COUNTERS = 3
 """Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
 from a store."""
 
@@ -29,6 +29,9 @@ class Counted:
     counts: Counts | None = None
     why_not: str | None = None
     """None where there are counts."""
+    executed: Executed | None = None
+    """What its machine code executes; None where that is not known."""
+    why_not_executed: str | None = None
 
 
 def count_launch(  # noqa: PLR0913 - what counts depend on
@@ -55,6 +58,7 @@ def count_launch(  # noqa: PLR0913 - what counts depend on
     key = {
         "counters": COUNTERS,
         "ttir": hashlib.sha256(texts.ttir.encode()).hexdigest(),
+        "cubin": None if texts.cubin is None else hashlib.sha256(texts.cubin).hexdigest(),
         "arguments": repr(known),
         "grid": list(grid),
         "assume": dict(assume),
@@ -67,6 +71,9 @@ def count_launch(  # noqa: PLR0913 - what counts depend on
         except ValueError:
             pass  # another hand was there
     found = _counted(texts.ttir, known, grid, assume, resident)
+    if found.counts is not None:
+        numbers = {name: value for name, value in assume.items() if name in unknown}
+        found = _with_executed(found, texts, known | numbers, grid)
     store.put_counted(key, to_line(found))
     return found
 
@@ -88,3 +95,17 @@ def _counted(
         return Counted(why_not=str(error))
     except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
         return Counted(why_not=f"{type(error).__name__} in counting: {error}")
+
+
+def _with_executed(
+    found: Counted, texts: Texts, arguments: Mapping[str, Any], grid: tuple[int, ...]
+) -> Counted:
+    from occupancy_lab.work.executed import execute
+
+    try:
+        return replace(found, executed=execute(texts, arguments, grid))
+    except BinaryError as error:
+        return replace(found, why_not_executed=str(error))
+    except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
+        why = f"{type(error).__name__} in following its instructions: {error}"
+        return replace(found, why_not_executed=why)

@@ -248,3 +248,98 @@ class Counts:
         chosen = [one for one in self.arithmetic if (one.operation == "dot") == dots]
         dtypes = Counter(one.dtype for one in chosen)
         return {dtype: total(one.flops for one in chosen if one.dtype == dtype) for dtype in dtypes}
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedLine:
+    """What a launch executes of one line of the source."""
+
+    place: Place
+    instructions: Amount
+    """Of warps."""
+    kinds: Mapping[str, Amount]
+    """Those of them that `Executed.kinds` names, by kind."""
+    stall_cycles: Amount
+    """Cycles of all warps from these instructions to their next ones, as the compiler scheduled."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedLoop:
+    """How often a loop of the machine code runs."""
+
+    place: Place
+    """The line of the jump back."""
+    depth: int
+    """0 of a loop that is in no other."""
+    instructions: int
+    """In one pass, those of inner loops and of all branches among them."""
+    kinds: Mapping[str, int]
+    """The same by kind."""
+    entered: Amount
+    """How often a warp comes to it."""
+    trips: Amount
+    """Passes, of all warps together."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAccess:
+    """What one instruction asks of global memory in a launch."""
+
+    place: Place
+    instruction: int
+    """Its number in the kernel's code."""
+    operation: str
+    """load, store, atomic, or copy (from global to shared memory)."""
+    tensor: str | None
+    """The parameter in whose tensor its addresses lie; None where it is not known."""
+    thread_bytes: int
+    """Bytes that a thread asks for."""
+    executions: Amount
+    """Warps that execute it."""
+    threads: Amount
+    """Threads whose condition is true."""
+    sectors: Amount
+    """Sectors of 32 bytes that warps ask for, each once an execution."""
+    lines: Amount
+    """Cache lines of 128 bytes, likewise."""
+    is_known: bool
+    """Whether its addresses are: else all threads of a warp may ask for the same, or each for other
+    lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What the machine code of a launch executes; every number is of the whole launch."""
+
+    programs: int
+    followed: int
+    """Programs whose way was followed: fewer stand for all in proportion."""
+    instructions: Amount
+    """Instructions of warps, those whose condition is false among them."""
+    kinds: Mapping[str, Amount]
+    """The same by the counters of Resources, and bulk_copies."""
+    lines: tuple[ExecutedLine, ...]
+    """Lines of the source, those with most instructions first."""
+    loops: tuple[ExecutedLoop, ...]
+    accesses: tuple[GlobalAccess, ...]
+    unknowns: tuple[Unknown, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as nested plain values."""
+        return asdict(self)
+
+    @property
+    def load_sectors(self) -> Amount:
+        """Sectors that loads and copies to shared memory ask for.
+
+        As Nsight Compute's l1tex__t_sectors_pipe_lsu_mem_global_op_ld.
+        """
+        return self._sectors("load", "copy")
+
+    @property
+    def store_sectors(self) -> Amount:
+        """Sectors that stores ask for, atomic operations not among them: likewise, _op_st."""
+        return self._sectors("store")
+
+    def _sectors(self, *operations: str) -> Amount:
+        return total(one.sectors for one in self.accesses if one.operation in operations)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,17 @@ from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import operations
 from occupancy_lab.work.asked import Asked, Asking
-from occupancy_lab.work.counts import NOTHING, Amount, Place, Unknown, total
+from occupancy_lab.work.counts import (
+    NOTHING,
+    Amount,
+    Executed,
+    ExecutedLine,
+    ExecutedLoop,
+    GlobalAccess,
+    Place,
+    Unknown,
+    total,
+)
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.operations import ATOMICS, LOADS
 from occupancy_lab.work.passed import Passed, parameters_of
@@ -55,97 +65,6 @@ NOT_KNOWN = "values from memory"
 NOWHERE = Place("", 0)
 READING = LOADS | {operations.LDGSTS}
 INSTRUCTIONS, STALLS = "instructions", "stalls"
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutedLine:
-    """What a launch executes of one line of the source."""
-
-    place: Place
-    instructions: Amount
-    """Of warps."""
-    kinds: Mapping[str, Amount]
-    """Those of them that `Executed.kinds` names, by kind."""
-    stall_cycles: Amount
-    """Cycles of all warps from these instructions to their next ones, as the compiler scheduled."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutedLoop:
-    """How often a loop of the machine code runs."""
-
-    place: Place
-    """The line of the jump back."""
-    depth: int
-    """0 of a loop that is in no other."""
-    instructions: int
-    """In one pass, those of inner loops and of all branches among them."""
-    kinds: Mapping[str, int]
-    """The same by kind."""
-    entered: Amount
-    """How often a warp comes to it."""
-    trips: Amount
-    """Passes, of all warps together."""
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalAccess:
-    """What one instruction asks of global memory in a launch."""
-
-    place: Place
-    instruction: int
-    """Its number in the kernel's code."""
-    operation: str
-    """load, store, atomic, or copy (from global to shared memory)."""
-    tensor: str | None
-    """The parameter in whose tensor its addresses lie; None where it is not known."""
-    thread_bytes: int
-    """Bytes that a thread asks for."""
-    executions: Amount
-    """Warps that execute it."""
-    threads: Amount
-    """Threads whose condition is true."""
-    sectors: Amount
-    """Sectors of 32 bytes that warps ask for, each once an execution."""
-    lines: Amount
-    """Cache lines of 128 bytes, likewise."""
-    is_known: bool
-    """Whether its addresses are: else all threads of a warp may ask for the same, or each for other
-    lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """What the machine code of a launch executes; every number is of the whole launch."""
-
-    programs: int
-    followed: int
-    """Programs whose way was followed: fewer stand for all in proportion."""
-    instructions: Amount
-    """Instructions of warps, those whose condition is false among them."""
-    kinds: Mapping[str, Amount]
-    """The same by the counters of Resources, and bulk_copies."""
-    lines: tuple[ExecutedLine, ...]
-    """Lines of the source, those with most instructions first."""
-    loops: tuple[ExecutedLoop, ...]
-    accesses: tuple[GlobalAccess, ...]
-    unknowns: tuple[Unknown, ...] = ()
-
-    @property
-    def load_sectors(self) -> Amount:
-        """Sectors that loads and copies to shared memory ask for.
-
-        As Nsight Compute's l1tex__t_sectors_pipe_lsu_mem_global_op_ld.
-        """
-        return self._sectors("load", "copy")
-
-    @property
-    def store_sectors(self) -> Amount:
-        """Sectors that stores ask for, atomic operations not among them: likewise, _op_st."""
-        return self._sectors("store")
-
-    def _sectors(self, *operations: str) -> Amount:
-        return total(one.sectors for one in self.accesses if one.operation in operations)
 
 
 def execute(
@@ -464,7 +383,7 @@ class _Run:
             place=self.places[header] if back == NOWHERE else back,
             depth=sum(header in others for others in self.loops.values()) - 1,
             instructions=len(numbers),
-            kinds=Counter(kind for one in numbers if (kind := self.kinds[one]) is not None),
+            kinds=dict(Counter(kind for one in numbers if (kind := self.kinds[one]) is not None)),
             entered=_between(entered, endless=endless),
             trips=executions[header],
         )

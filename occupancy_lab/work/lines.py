@@ -1,4 +1,4 @@
-"""What a launch does, by line of its source: bytes, FLOPs and the least time that they take.
+"""What a launch does, by line of its source: bytes, FLOPs, their least time, and instructions.
 
 What a helper does counts at the line of the kernel that calls it, or calls what calls it.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.work.counts import Access, Arithmetic, Counts, Place
+    from occupancy_lab.work.counts import Access, Arithmetic, Counts, Executed, Place
     from occupancy_lab.work.memory import Memory
 
 
@@ -33,6 +33,10 @@ class Line:
     """Iterations of the loop that the line begins; None where it begins none."""
     least_us: float
     """The least time of its part of the bytes of device memory, or of its FLOPs: the longer."""
+    instructions: Amount | None = None
+    """Instructions that warps execute of it; None where that is not known."""
+    stall_share: float | None = None
+    """Its share of the cycles that the compiler scheduled between the launch's instructions."""
     helpers: tuple[str, ...] = ()
     """The lines of helpers that it calls and that do something, as "file.py:12"."""
 
@@ -51,20 +55,27 @@ class Line:
             "flops": self.flops.exact,
             "trips": None if self.trips is None else self.trips.exact,
             "least_us": self.least_us,
+            "executed_instructions": None if self.instructions is None else self.instructions.exact,
+            "stall_share": self.stall_share,
             "helpers": list(self.helpers),
         }
 
 
-def by_line(counts: Counts, memory: Memory, gpu: Gpu) -> tuple[Line, ...]:
+def by_line(
+    counts: Counts, memory: Memory, gpu: Gpu, executed: Executed | None = None
+) -> tuple[Line, ...]:
     """Return the lines that do something, those that cost most first.
 
     The bytes of device memory are shared out to the accesses by the distinct bytes of each.
     """
+    run = () if executed is None else executed.lines
+    cycles = sum(one.stall_cycles.low for one in run)
     places: dict[tuple[str, int], list[Place]] = {}
     for place in (
         *(one.place for one in counts.accesses),
         *(one.place for one in counts.arithmetic),
         *(one.place for one in counts.loops),
+        *(one.place for one in run if one.place.file),
     ):
         outermost = place.outermost
         places.setdefault((outermost.file, outermost.line), []).append(place)
@@ -77,6 +88,8 @@ def by_line(counts: Counts, memory: Memory, gpu: Gpu) -> tuple[Line, ...]:
         loops = [one.trips for one in counts.loops if _is_at(one.place, file, number)]
         moving = sum(_distinct(one) * (reads * one.reads + writes * one.writes) for one in accesses)
         computing = sum(_flop_us(one, gpu) for one in arithmetic)
+        ran = [one for one in run if _is_at(one.place, file, number)]
+        stalled = sum(one.stall_cycles.low for one in ran)
         inside = dict.fromkeys(one for one in here if one.called_from)
         found.append(
             Line(
@@ -87,10 +100,22 @@ def by_line(counts: Counts, memory: Memory, gpu: Gpu) -> tuple[Line, ...]:
                 total(one.flops for one in arithmetic),
                 sum(loops[1:], loops[0]) if loops else None,
                 max(moving, computing),
+                None if executed is None else total(one.instructions for one in ran),
+                stalled / cycles if cycles else None,
                 tuple({f"{one.file.rpartition('/')[2]}:{one.line}": None for one in inside}),
             )
         )
-    return tuple(sorted(found, key=lambda one: (-one.least_us, -one.bytes.low, -one.flops.low)))
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                -one.least_us,
+                -one.bytes.low,
+                -one.flops.low,
+                -(one.stall_share or 0.0),
+            ),
+        )
+    )
 
 
 def _is_at(place: Place, file: str, number: int) -> bool:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.values import Part
-from occupancy_lab.work.counts import SECTOR, Amount, total
+from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Work
-    from occupancy_lab.work.counts import Counts, Footprint
+    from occupancy_lab.work.counts import Counts, Executed, Footprint
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
@@ -250,12 +250,22 @@ def intensity(counts: Counts, moved: Memory) -> float | None:
     return None if flops is None or not moved_bytes else flops / moved_bytes
 
 
-def work_columns(counts: Counts | None, moved: Memory | None, gpu: Gpu) -> dict[str, Any]:
-    """Return the columns of what a launch does on *gpu*; None is not known, or not exactly."""
+def work_columns(
+    counts: Counts | None, moved: Memory | None, gpu: Gpu, executed: Executed | None
+) -> dict[str, Any]:
+    """Return the columns of what a launch does on *gpu*; None is not known, or not exactly.
+
+    The sectors are those that the instructions of its warps ask for, unless copies of whole blocks
+    (TMA) ask for others.
+    """
+    asking: Counts | Executed | None = counts
+    if executed is not None and executed.kinds.get("bulk_copies", NOTHING) == NOTHING:
+        asking = executed
     amounts = {
         "flops": None if counts is None else counts.flops,
-        "load_sectors": None if counts is None else counts.load_sectors,
-        "store_sectors": None if counts is None else counts.store_sectors,
+        "executed_instructions": None if executed is None else executed.instructions,
+        "load_sectors": None if asking is None else asking.load_sectors,
+        "store_sectors": None if asking is None else asking.store_sectors,
         "l2_bytes": None if moved is None else moved.l2_bytes,
         "dram_read_bytes": None if moved is None else moved.dram_read_bytes,
         "dram_written_bytes": None if moved is None else moved.dram_written_bytes,

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hand_made import rows
+from hand_made import executed, place, rows
 from records import make_record
 from stand_ins import UNLISTED, put_here
 
@@ -173,7 +173,9 @@ def test_no_column_is_silently_empty() -> None:
     failure = Failure(Status.COMPILE_FAILED, "no such thing")
     runs = task_runs([(task("b200"), WHOLE), (task("h100"), failure)], "3.7.1")
     assert isinstance(runs[0], Record)
-    runs[0] = dataclasses.replace(runs[0], counts=rows(4096, 781, 592))
+    runs[0] = dataclasses.replace(
+        runs[0], counts=rows(4096, 781, 592), executed=executed([place(3), place(20)], 8 * 4096)
+    )
     table = make_table(runs)
     assert tuple(table) == SWEEP_COLUMNS
     empty = [name for name in SWEEP_COLUMNS if table[name].isna().all()]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from counted_kernels import gather, multiply
 from first_texts import first_text
+from launched_kernels import layer_norm
 
 from occupancy_lab.compiling import Store
+from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.compiling.texts import texts_of as compiled_texts
 from occupancy_lab.launch import BoundLaunch, Launch, Pointer
+from occupancy_lab.values import Target
 from occupancy_lab.work import walk
 from occupancy_lab.work.counting import count_launch
 from occupancy_lab.work.counts import Amount
@@ -63,6 +68,26 @@ def test_a_launch_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for damaged in ("", entry.read_text().replace("walked", "worked")):
         entry.write_text(damaged)
         assert counted(multiply, PRODUCT, (2, 4), Store(tmp_path), texts=texts) == first
+
+
+def test_what_is_executed_is_kept_too(tmp_path: Path) -> None:
+    """The binary's instructions are counted with the rest, kept whole, and plain values."""
+    tensors = dict.fromkeys(("X", "Y", "W", "B", "Mean", "Rstd"), HALF)
+    norm = {**tensors, "stride": 64, "N": 50, "eps": 1e-5, "BLOCK_SIZE": 64}
+    with offline(Target("cuda", "90", 32)):
+        made = Launch((), {**norm, "num_warps": 4}, (4,)).warm_up(layer_norm)
+    texts = compiled_texts(made.asm, made.metadata, "cuda")
+    first = counted(layer_norm, norm, (4,), Store(tmp_path), texts=texts)
+    assert first.executed is not None
+    assert first.why_not_executed is None
+    warps = 4 * 4
+    assert first.executed.instructions.low > 10 * warps
+    assert counted(layer_norm, norm, (4,), Store(tmp_path), texts=texts) == first
+    plain = json.loads(json.dumps(first.executed.to_dict()))
+    assert plain["instructions"]["low"] == first.executed.instructions.low
+    without = counted(gather, GATHER, (4,), texts=texts_of(gather, GATHER))
+    assert without.executed is None
+    assert "it has no cubin" in str(without.why_not_executed)
 
 
 @pytest.mark.parametrize("changed", [{"k": 64}, {"stride": 133}])

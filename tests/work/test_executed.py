@@ -14,8 +14,8 @@ from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch, Pointer
 from occupancy_lab.values import Target
 from occupancy_lab.work import executed, skipping
-from occupancy_lab.work.counts import total
-from occupancy_lab.work.executed import Executed, execute, spread
+from occupancy_lab.work.counts import Executed, total
+from occupancy_lab.work.executed import execute, spread
 
 if TYPE_CHECKING:
     from occupancy_lab.work.counts import Amount

@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 import pytest
-from hand_made import FILE, access, matmul, rows
+from hand_made import FILE, access, executed, matmul, place, rows
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.work.counts import Amount, Arithmetic, Place
@@ -39,6 +39,23 @@ def test_the_bytes_of_memory_are_shared_out() -> None:
     assert len(lines) == 4
     whole = speed_of_light(counts, moved, H100).part_us("memory")
     assert sum(one.least_us for one in lines) == pytest.approx(whole)
+
+
+def test_what_is_executed_counts_at_its_line() -> None:
+    """Lines have their instructions and their share of the cycles, those that move nothing too."""
+    counts = rows(64, 4096, 132)
+    moved = memory(counts, H100, 132)
+    run = executed([place(3), place(4), place(20)], 100)
+    lines = {one.number: one for one in by_line(counts, moved, H100, run)}
+    assert {number: one.instructions for number, one in lines.items() if number != 5} == {
+        3: Amount.of(1000),
+        4: Amount.of(1000),
+        20: Amount.of(1000),
+    }
+    assert [lines[number].stall_share for number in (3, 4, 20)] == pytest.approx(
+        [1 / 9, 1 / 9, 7 / 9]
+    )
+    assert {one.instructions for one in by_line(counts, moved, H100)} == {None}
 
 
 def test_a_helper_counts_where_it_is_called() -> None:
