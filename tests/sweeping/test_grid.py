@@ -20,7 +20,6 @@ from stand_ins import UNLISTED, put_here
 import occupancy_lab
 from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.errors import InputError
-from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping import sweep
 from occupancy_lab.table.columns import SWEEP_COLUMNS
@@ -99,9 +98,8 @@ def test_a_row_is_what_a_record_says() -> None:
     """A sweep's row equals the record that explain makes of the same configuration."""
     table = sweep(781, **GRID)
     for row in table.to_dict("records"):
-        gpu = find_gpu(row["gpu"])
-        config = Config(row["BLOCK_SIZE"], row["num_warps"], row["num_stages"])
-        record = make_record(load_kernel("softmax"), Problem(4096, 781), config, gpu).row()
+        knobs = {name.lower(): row[name] for name in ("BLOCK_SIZE", "num_warps", "num_stages")}
+        record = occupancy_lab.explain(781, gpu=row["gpu"], **knobs).records[0].row()
         told = {name: None if pd.isna(value) else value for name, value in row.items()}
         assert told == {name: record[name] for name in told}
 
