@@ -60,6 +60,6 @@ def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str])
         return
     assert out or "--output" in words
     assert not err or status == 1
-    asks_help = {"--help", "-h", "--version"} & {*words}
+    asks_help = {"--help", "-h", "--version", "--words"} & {*words}
     if out and ("--json" in words or "json" in words) and not asks_help:
         values_of(out)

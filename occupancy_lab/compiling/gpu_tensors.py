@@ -197,8 +197,8 @@ class GpuTensors:
             "_local_scalar_dense": self._item,
             "_to_copy": self._to_copy,
             "copy_": self._copy,
-            "equal": self._equal,
-            "allclose": self._equal,
+            "equal": partial(self._compared, torch.equal),
+            "allclose": partial(self._compared, torch.allclose),
             "_amp_foreach_non_finite_check_and_unscale_": self._unscale,
         }
 
@@ -367,11 +367,16 @@ class GpuTensors:
         return found if out is None else out.copy_(found)
 
     @staticmethod
-    def _equal(one: torch.Tensor, other: torch.Tensor, *how: Any, **kwargs: Any) -> bool:
+    def _compared(
+        compare: Callable[..., bool],
+        one: torch.Tensor,
+        other: torch.Tensor,
+        *how: Any,
+        **kwargs: Any,
+    ) -> bool:
         if _twin(one) is None or _twin(other) is None:
             return True
-        pair = _stand_in(one, _twin(one)), _stand_in(other, _twin(other))
-        return torch.allclose(*pair, *how, **kwargs) if how or kwargs else torch.equal(*pair)
+        return compare(_stand_in(one, _twin(one)), _stand_in(other, _twin(other)), *how, **kwargs)
 
     @staticmethod
     def _unscale(scaled: Sequence[torch.Tensor], *_: torch.Tensor) -> None:

@@ -23,12 +23,13 @@ def json_of(*arguments: str) -> object:
 
 
 def test_explain_prints_every_part_in_order() -> None:
-    """The full explanation goes from what fits to what to try."""
+    """The full explanation goes from what the launch does to what to try."""
     asked = ("explain", "--cols", "781", "--gpu", "h100,mi300x", "--format", "markdown")
     done = run(*asked, "--full")
     assert done.returncode == 0, done.stderr
     headings = [line[3:] for line in done.stdout.splitlines() if line.startswith("## ")]
     assert headings == [
+        "What it does",
         "What fits",
         "What was compiled",
         "The limits",
@@ -42,8 +43,8 @@ def test_explain_prints_every_part_in_order() -> None:
 
 
 def test_one_screen_by_default() -> None:
-    """One GPU takes at most 60 lines and two take 75; --full takes more, in markdown as well."""
-    for gpus, most in (("h100", 60), ("h100,mi300x", 75)):
+    """One GPU takes at most 60 lines and two take 78; --full takes more, in markdown as well."""
+    for gpus, most in (("h100", 60), ("h100,mi300x", 78)):
         asked = ("explain", "--cols", "781", "--gpu", gpus)
         short, full = run(*asked, COLUMNS="80").stdout, run(*asked, "--full", COLUMNS="80").stdout
         assert short.count("\n") <= most < full.count("\n")

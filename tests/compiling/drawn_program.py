@@ -148,6 +148,8 @@ class Program:
         name, dim = self.draw(st.sampled_from(ALONG)), self.draw(st.integers(-2, 2))
         if name == "flip":
             self.same(lambda x: x.flip([dim]), self.some())
+        elif "softmax" in name:  # of no elements the CPU takes what is no float as well
+            self.same(lambda x: getattr(x.float(), name)(dim=dim), self.some())
         else:
             self.same(lambda x: getattr(x, name)(dim=dim), self.some())
 
@@ -292,6 +294,7 @@ def main() -> None:
         max_examples=number,
         deadline=None,
         database=None,
+        derandomize=True,
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
