@@ -157,8 +157,9 @@ def test_timeout_is_tried_again(own_store: Path, compiled: list[str]) -> None:
     asked = {"gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
     assert list(sweep(100, **asked, compile_timeout=1e-9)["status"]) == ["timed out"]
     assert not list(own_store.glob("failures/*/*.json"))
+    compiled.clear()  # the process may end before or after it says what it compiles
     assert list(sweep(100, **asked, compile_timeout=120)["status"]) == ["ok"]
-    assert len(compiled) == 2
+    assert len(compiled) == 1
 
 
 def test_disk_that_fills_up_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
