@@ -375,7 +375,7 @@ def dry(one: Launched, name: str) -> dict[str, Any]:
 
     launch = with_own_options(one.function, one.launch, gpu)
     triton.knobs.compilation.listener = listen
-    resources = compile_launch(one.function, launch, gpu.target, Store(None))
+    resources = compile_launch(one.function, launch, gpu.target, Store(None)).resources
     found: dict[str, Any] = {
         "n_regs": resources.n_regs,
         "local_bytes": resources.local_bytes,

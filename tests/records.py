@@ -33,8 +33,9 @@ def compile_resources(  # noqa: PLR0913 - what a compile depends on
 ) -> Resources:
     """Return what one program of *kernel* takes on *target*."""
     launch = kernel_launch(kernel, problem, config, target)
+    where = store or shared_store()
     named = {"name": kernel.name, "present": present}
-    return compile_launch(kernel.function, launch, target, store or shared_store(), **named)
+    return compile_launch(kernel.function, launch, target, where, **named).resources
 
 
 def make_record(  # noqa: PLR0913 - what a record starts from

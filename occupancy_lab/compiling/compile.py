@@ -116,13 +116,15 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     *,
     name: str = "",
     present: bool = False,
-) -> Resources:
+    texts: bool = False,
+) -> Compiled:
     """Return what one program of *launch* takes on *target*, from *store* or a compile.
 
     *function* is the JITFunction that is launched, and *name* what errors call it. With *present*
     the target's GPU is here: where Triton can use it, its own driver compiles, the kernel is
     loaded, and what the driver says of it must equal what the binary says. With a store that keeps
-    nothing, nothing is taken from Triton's own cache nor left there either.
+    nothing, nothing is taken from Triton's own cache nor left there either. The kernel's texts are
+    there with *texts*, and where it was compiled anew; else they are "".
 
     Raises InputError for arguments that are not *function*'s, TargetError where the installed
     Triton has no compiler for *target*, CompileError where it cannot compile this kernel,
@@ -130,34 +132,9 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     """
     key = resource_key(function, launch, target)
     check_options(function, launch, target)
-    resources = store.get(key)
-    if resources is None:
-        found = _compile_anew(function, launch, target, store, name=name, present=present)
-        resources = found.resources
-    return resources
-
-
-def compile_with_texts(  # noqa: PLR0913 - what a compile depends on
-    function: Any,
-    launch: Launch,
-    target: Target,
-    store: Store,
-    *,
-    name: str = "",
-    present: bool = False,
-) -> Compiled:
-    """Return what `compile_launch` does, as it does, and the texts of the kernel."""
-    key = resource_key(function, launch, target)
-    check_options(function, launch, target)
-    resources, texts = store.get(key), store.get_texts(key)
-    if resources is not None and texts is not None:
-        return Compiled(resources, texts.pack())
-    return _compile_anew(function, launch, target, store, name=name, present=present)
-
-
-def _compile_anew(  # noqa: PLR0913 - what a compile depends on
-    function: Any, launch: Launch, target: Target, store: Store, *, name: str, present: bool
-) -> Compiled:
+    resources, kept = store.get(key), store.get_texts(key) if texts else None
+    if resources is not None and (kept is not None or not texts):
+        return Compiled(resources, "" if kept is None else kept.pack())
     name = name or function.__name__
     with _COMPILING, contextlib.nullcontext() if store.keeps else _fresh_cache():
         loadable = present and _has_active_driver()
@@ -165,8 +142,7 @@ def _compile_anew(  # noqa: PLR0913 - what a compile depends on
         if loadable:
             _check_loaded(compiled, resources)
         found = Compiled(resources, _packed_texts(compiled, target))
-    key = resource_key(function, launch, target)
-    store.put(key, resources)
+    store.put(key, found.resources)
     store.put_texts(key, found.texts)
     return found
 

@@ -20,7 +20,6 @@ from occupancy_lab.compiling.compile import (
     check_options,
     compile_launch,
     compile_together,
-    compile_with_texts,
     failure_of,
     resource_key,
     triton_version,
@@ -309,15 +308,17 @@ class Compiler:
         return found
 
     def _compile_here(self, one: Compilation, *, texts: bool) -> Found:
-        compile_ = compile_with_texts if texts or not self._store.keeps else compile_launch
+        texts = texts or not self._store.keeps
         try:
-            return compile_(
+            found = compile_launch(
                 *(one.function, one.launch, one.target, self._store),
                 name=one.title,
                 present=one.target in self._here,
+                texts=texts,
             )
         except OccupancyLabError as error:
             return failure_of(error)
+        return found if texts else found.resources
 
     def _compile_elsewhere(
         self, wanted: dict[str, Compilation], *, texts: bool

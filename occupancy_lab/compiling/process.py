@@ -14,12 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.compile import (
-    compile_launch,
-    compile_with_texts,
-    failure_of,
-    resource_key,
-)
+from occupancy_lab.compiling.compile import compile_launch, failure_of, resource_key
 from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import InputError, OccupancyLabError
@@ -131,8 +126,8 @@ def answer(request: Request) -> Resources | Compiled | Failure:
     """Return what *request* compiles to, or why it does not."""
     store = Store(None if request.store is None else Path(request.store))
     try:
-        found, name = load_function(request.kernel)
-        function = innermost(found)
+        kernel, name = load_function(request.kernel)
+        function = innermost(kernel)
         with _without_torch():
             differences = _differences(function, request)
     except OccupancyLabError as error:
@@ -143,17 +138,15 @@ def answer(request: Request) -> Resources | Compiled | Failure:
     try:
         # Triton's own driver asks torch for the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
-            compile_ = compile_with_texts if request.texts else compile_launch
-            return compile_(
-                function,
-                request.launch,
-                request.target,
-                store,
+            found = compile_launch(
+                *(function, request.launch, request.target, store),
                 name=name,
                 present=request.present,
+                texts=request.texts,
             )
     except OccupancyLabError as error:
         return failure_of(error)
+    return found if request.texts else found.resources
 
 
 def import_file(file: str) -> Failure | None:

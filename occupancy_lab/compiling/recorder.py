@@ -245,7 +245,7 @@ class Recorder:
         """Return what a program of a launch takes."""
         function, launch = variant.function, variant.launch
         with self._untouched():
-            return compile_launch(function, launch, self._device.target, self._store)
+            return compile_launch(function, launch, self._device.target, self._store).resources
 
     def compiled(self, variant: Variant) -> Any:
         """Return Triton's CompiledKernel of a launch."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.compiling import Store, resource_key
-from occupancy_lab.compiling.compile import compile_with_texts
+from occupancy_lab.compiling.compile import compile_launch
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.texts import MOST_BYTES, Texts, unpack
 from occupancy_lab.gpus import find_gpu
@@ -76,7 +76,7 @@ def test_what_grows_too_large_is_nothing() -> None:
 def test_a_compile_gives_the_texts(tmp_path: Path, target: Target) -> None:
     """A compile gives Triton's first text and the vendor's, and the store keeps them."""
     store = Store(tmp_path)
-    found = unpack(compile_with_texts(SOFTMAX.function, LAUNCH, target, store).texts)
+    found = unpack(compile_launch(SOFTMAX.function, LAUNCH, target, store, texts=True).texts)
     assert found is not None
     assert (found.name, found.backend, found.num_warps) == ("softmax_kernel", target.backend, 4)
     assert "tt.func public @softmax_kernel" in found.ttir
