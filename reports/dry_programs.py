@@ -323,16 +323,16 @@ def printed_to(file: Any) -> Iterator[None]:
 
 def counts_of(script: Script) -> dict[str, Any]:
     """Return the columns that tell what a program launched, and how it ended."""
-    lines = {one.call: one.times for one in script.launches}
+    lines, ran = {one.call: one.times for one in script.launches}, script.ran
     return {
-        "status": script.status or int(bool(script.missing)),
+        "status": ran.status or int(bool(ran.missing)),
         "launches": sum(lines.values()),
         "kernels": len({one.bound.kernel for one in script.launches}),
         "configurations": len(script.launches),
-        "missing": "; ".join(script.missing),
-        "faults": "; ".join(script.faults),
-        "assumed": len(script.assumed),
-        "stopped": script.stopped or "",
+        "missing": "; ".join(ran.missing),
+        "faults": "; ".join(ran.faults),
+        "assumed": len(ran.assumed),
+        "stopped": ran.failure or "",
     }
 
 

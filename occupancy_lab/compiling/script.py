@@ -46,6 +46,7 @@ from occupancy_lab.errors import (
 from occupancy_lab.files import read_bytes
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.launch import Plain  # noqa: TC001 - `from_line` reads the fields' types
+from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import Child, captured, from_line, serve, to_line
@@ -131,6 +132,20 @@ class Ran:
     """Operations of libraries that cannot be run here, whose launches are missing."""
     assumed: tuple[Assumed, ...]
     """What was assumed of values that only a GPU could tell."""
+
+    def why_launches_are_missing(self, what: str) -> Iterator[str]:
+        """Return a sentence for each reason why a page of *what* was run may lack launches."""
+        if self.failure is not None:
+            yield (
+                f"The {what} went no further: {literal(self.failure)}; launches after that are not"
+                " here."
+            )
+        yield from (f"Launches may be missing: {literal(fault)}." for fault in self.faults)
+        yield from (
+            f"Launches are missing: the operation {literal(name)} has no kernel for a GPU that can"
+            " be run here."
+            for name in self.missing
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +235,7 @@ class Script:
         error. *progress* is told what is done, and "" when that is done.
 
         Raises InputError, with the line of the script, where a function fails or ends before it has
-        launched anything; of a program, and after that, `stopped` says why it went no further.
+        launched anything; of a program, and after that, `ran` says why it went no further.
         """
         store = None if directory is None else str(directory)
         self.store = Store(directory)
@@ -230,23 +245,18 @@ class Script:
         self._timeout, self._compile_timeout = timeout, compile_timeout
         self._progress = progress
         self._child = Child("occupancy_lab.compiling.script", python=python)
-        self.stopped: str | None = None
-        """Why the script ended early, as a sentence; None where it did not."""
-        self.status = 0
-        """The exit status of the script as a program."""
         self.interrupted: KeyboardInterrupt | None = None
         """What interrupted the script, or a compile; nothing is compiled after that."""
-        self.faults: tuple[str, ...] = ()
-        """Why launches of its threads and of further processes may be missing."""
-        self.missing: tuple[str, ...] = ()
-        """Operations of libraries that cannot be run here, whose launches are missing."""
-        self.assumed: tuple[Assumed, ...] = ()
-        """What was assumed of values that only a GPU could tell."""
         try:
-            self.launches = self._run()
+            self.ran = self._run()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def launches(self) -> tuple[ScriptLaunch, ...]:
+        """Its launches, in the order in which it made them first."""
+        return self.ran.launches
 
     def close(self) -> None:
         """End the process."""
@@ -258,7 +268,7 @@ class Script:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self) -> tuple[ScriptLaunch, ...]:
+    def _run(self) -> Ran:
         self._progress(f"running {self._name} for {self.gpu.key} ...")
         try:
             line = self._child.ask(to_line(self._request), self._timeout + STOPPING)
@@ -279,9 +289,7 @@ class Script:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
         if ran.failure is not None and not ran.launches and self._request.arguments is None:
             raise InputError(ran.failure)
-        self.stopped, self.status, self.faults = ran.failure, ran.status, ran.faults
-        self.missing, self.assumed = ran.missing, ran.assumed
-        return ran.launches
+        return ran
 
     def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:
         """Return what one program of each of *wanted* takes, or why it does not compile.

@@ -29,9 +29,9 @@ from occupancy_lab.text.words import count, known
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from occupancy_lab.compiling.assumptions import Assumed
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.notes import ScriptLaunch
+    from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
@@ -148,16 +148,10 @@ class ScriptExplanation(Answer):
     """The script, as file.py:function."""
     lines: tuple[ScriptLine, ...]
     """What became of each launch line, GPU after GPU."""
-    stopped: tuple[str, ...]
-    """Why the script did not come to its end, where it did not."""
+    ran: tuple[Ran, ...]
+    """How it ran for each GPU."""
     pages: tuple[Document, ...]
     """The explanation of each line that compiles, in the same order."""
-    faults: tuple[str, ...] = ()
-    """Why launches of its threads and of further processes may be missing."""
-    missing: tuple[str, ...] = ()
-    """Operations of libraries that could not be run, whose launches are missing."""
-    assumed: tuple[Assumed, ...] = ()
-    """What was assumed of values that only a GPU could tell."""
 
     @property
     def runs(self) -> tuple[Explanation, ...]:
@@ -186,7 +180,7 @@ class ScriptExplanation(Answer):
     @property
     def has_failed(self) -> bool:
         """Whether launches are missing, or none compiles."""
-        return bool(not self.runs or self.missing or self.stopped)
+        return not self.runs or any(one.missing or one.failure is not None for one in self.ran)
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the table of all launch lines and, of few or with *full*, each explanation."""
@@ -208,17 +202,10 @@ class ScriptExplanation(Answer):
             for name, lines in names.items()
         ]
         sentences += filter(None, map(_failure, self.lines))
-        sentences += [
-            f"The script went no further: {literal(reason)}; launches after that are not here."
-            for reason in self.stopped
-        ]
-        sentences += [f"Launches may be missing: {literal(fault)}." for fault in self.faults]
-        sentences += [
-            f"Launches are missing: the operation {literal(name)} has no kernel for a GPU that can"
-            " be run here."
-            for name in self.missing
-        ]
-        sentences += [f"Assumed: {literal(str(one))}." for one in self.assumed]
+        sentences += dict.fromkeys(
+            sentence for one in self.ran for sentence in one.why_launches_are_missing("script")
+        )
+        sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
         sections = [Section("", (Table(headers, rows),), tuple(sentences))]
         if full or len(self.pages) <= FEW_LINES:
             for page in self.pages:
@@ -237,10 +224,10 @@ class ScriptExplanation(Answer):
         pages = iter(self.pages)
         return {
             "script": self.name,
-            "stopped": list(self.stopped),
-            "faults": list(self.faults),
-            "missing": list(self.missing),
-            "assumed": [dataclasses.asdict(one) for one in self.assumed],
+            "stopped": [*dict.fromkeys(filter(None, (one.failure for one in self.ran)))],
+            "faults": self._each("faults"),
+            "missing": self._each("missing"),
+            "assumed": [dataclasses.asdict(one) for one in self._each("assumed")],
             "lines": [
                 {
                     "kernel": line.first.bound.kernel,
@@ -252,6 +239,10 @@ class ScriptExplanation(Answer):
                 for line in self.lines
             ],
         }
+
+    def _each(self, field: str) -> list[Any]:
+        """Return what the runs have in *field*, each once."""
+        return [*dict.fromkeys(found for one in self.ran for found in getattr(one, field))]
 
 
 def _plain_run(run: Explanation | LaunchError, pages: Iterator[Document]) -> dict[str, Any]:
@@ -323,22 +314,13 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     no launch.
     """
     directory = store_directory() if cache else None
-    lines, pages = [], []
-    stopped: dict[str, None] = {}
-    faults: dict[str, None] = {}
-    missing: dict[str, None] = {}
-    assumed: dict[Assumed, None] = {}
+    lines, pages, ran = [], [], []
     for one, _ in chosen_gpus(gpu):
         options: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         with Script(name, one, directory, **options) as script:
-            if script.stopped is not None:
-                stopped[script.stopped] = None
-            faults |= dict.fromkeys(script.faults)
-            missing |= dict.fromkeys(script.missing)
-            assumed |= dict.fromkeys(script.assumed)
+            ran.append(script.ran)
             for first, run in script_runs(script, _assumed(script, assume)):
                 lines.append(ScriptLine(first, run, one))
                 if isinstance(run, Explanation):
                     pages.append(run.to_document())
-    found = tuple(lines), tuple(stopped), tuple(pages), tuple(faults)
-    return ScriptExplanation(name, *found, tuple(missing), tuple(assumed))
+    return ScriptExplanation(name, tuple(lines), tuple(ran), tuple(pages))

@@ -18,9 +18,9 @@ def test_a_drawn_program_runs_dry(tmp_path: Path) -> None:
     program, told = Path(__file__).with_name("drawn_program.py"), tmp_path / "launched.json"
     words = (str(EXAMPLES), str(told))
     with Script(str(program), find_gpu("h100"), None, arguments=words, timeout=3600) as script:
-        assert script.stopped is None, script.stopped
+        assert script.ran.failure is None, script.ran.failure
         found: collections.Counter[str] = collections.Counter()
         for one in script.launches:
             found[str((one.bound.launch.grid or ())[0])] += one.times
         assert found == json.loads(told.read_text("utf-8"))
-        assert (script.status, script.missing, script.faults) == (0, (), ())
+        assert (script.ran.status, script.ran.missing, script.ran.faults) == (0, (), ())

@@ -571,7 +571,7 @@ def run_source(
     path = folder / "program.py"
     path.write_text(KERNELS + source, encoding="utf-8")
     with Script(str(path), find_gpu(gpu), None, arguments=(), **asked) as script:  # type: ignore[arg-type]
-        assert script.stopped is None, script.stopped
+        assert script.ran.failure is None, script.ran.failure
         launches = [
             (one.bound.launch.grid, one.bound.constexprs and one.bound.arguments.get("BLOCK"))
             for one in script.launches
@@ -627,7 +627,7 @@ def test_launches_inside_operations_of_libraries_are_seen(tmp_path: Path) -> Non
     script, launches = run_source(tmp_path, OPERATIONS)
     assert [block for _, block in launches][:4] == [16, 32, 64, 128]
     assert (1, 1, 1) in [grid for grid, _ in launches[4:]]  # where torch.compile calls one
-    assert script.missing == ("dry::host",)
+    assert script.ran.missing == ("dry::host",)
 
 
 VALUES = """
@@ -666,7 +666,7 @@ def test_values_are_those_that_the_program_makes(tmp_path: Path) -> None:
     grids = [grid for grid, _ in launches]
     assert grids == [(16,), (8,), (5,), (23,), (31,), (1,), (24,)]
     line = KERNELS.count("\n") + VALUES.split("launch(count.item()", maxsplit=1)[0].count("\n") + 1
-    assert [str(one) for one in script.assumed if one.place.endswith(f":{line}")] == [
+    assert [str(one) for one in script.ran.assumed if one.place.endswith(f":{line}")] == [
         f"16 for a value at {tmp_path / 'program.py'}:{line}"
     ]
 
@@ -797,7 +797,7 @@ def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
     path.write_text(f"import torch\n{COMPILED}", encoding="utf-8")
     for gpu in ("h100", "mi300x"):
         with Script(str(path), find_gpu(gpu), None, arguments=()) as script:
-            assert script.stopped is None, script.stopped
+            assert script.ran.failure is None, script.ran.failure
             names = [one.bound.kernel for one in script.launches]
             assert any("softmax" in name for name in names)
             assert any("backward" in name for name in names)
@@ -839,7 +839,7 @@ def test_subclasses_and_gluon_are_kernels(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(KERNELS + SUBCLASSES, encoding="utf-8")
     with Script(str(path), find_gpu("h100"), None, arguments=()) as script:
-        assert script.stopped is None, script.stopped
+        assert script.ran.failure is None, script.ran.failure
         blocks = [one.bound.arguments["BLOCK"] for one in script.launches]
         assert blocks == [64, 128, 7]
         assert script.resources(2).shared == 64 * 64 * 2

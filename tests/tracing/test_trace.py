@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -14,32 +12,19 @@ import venv
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
-from hostile_files import HOSTILE, put, within
-from hypothesis import given
-from hypothesis import strategies as st
 
 import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.text.printing import print_shown
 from occupancy_lab.tracing import hook, sitecustomize
-from occupancy_lab.tracing.records import (
-    GridLaunches,
-    Traced,
-    TracedKernel,
-    merged,
-    read_records,
-)
-from occupancy_lab.tracing.trace import dry_trace, trace_program, write_trace
-from occupancy_lab.values import Resources
+from occupancy_lab.tracing.trace import dry_trace, trace_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from occupancy_lab.tracing.records import TracedKernel
     from occupancy_lab.tracing.trace import Trace
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
@@ -678,94 +663,6 @@ def test_a_dry_run_takes_a_file() -> None:
         dry_trace(["python", "-c", "1"], gpu="h100")
 
 
-@given(
-    st.lists(
-        st.builds(
-            GridLaunches,
-            grid=st.sampled_from([(1,), (2, 3), None]),
-            launches=st.integers(0, 100),
-            tuning=st.integers(0, 100),
-            samples=st.integers(1, 9),
-            us=st.floats(0, 1e6),
-        )
-    )
-)
-def test_grids_of_processes_are_summed(found: list[GridLaunches]) -> None:
-    """Nothing is lost, each grid is there once, and its mean lies between those of its parts.
-
-    The time of all launches is the sum over the processes that launched any.
-    """
-    together = merged(found)
-    launched = [one for one in found if one.launches >= one.samples]
-    assert sum(one.total_us or 0.0 for one in merged(launched)) == pytest.approx(
-        sum(one.total_us or 0.0 for one in launched)
-    )
-    assert len({one.grid for one in together}) == len(together)
-    for name in ("launches", "tuning", "samples"):
-        assert sum(getattr(one, name) for one in together) == sum(
-            getattr(one, name) for one in found
-        )
-    for one in together:
-        parts = [other.us or 0.0 for other in found if other.grid == one.grid]
-        assert one.us is not None
-        assert min(parts) * 0.999999 <= one.us <= max(parts) * 1.000001
-
-
-def traced_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:
-    """Return a kernel with times, a benchmark and two limiters."""
-    gpu = find_gpu("h100")
-    calculation = calculate(Resources(40, 8, 48 * 1024, local_bytes=12288), gpu)
-    return TracedKernel(
-        kernel=name,
-        hash="",
-        launched_by="triton",
-        options={"num_warps": 8, "num_stages": 3},
-        constexprs=constexprs,
-        target=gpu.target,
-        calculation=calculation,
-        reason=None,
-        gpu_source="as asked",
-        grids=(GridLaunches((131072,), 21000, 1200, samples=9, us=12345.6),),
-        parts=(),
-    )
-
-
-def printed_table(kernels: Sequence[TracedKernel], columns: int) -> str:
-    """Return the table of *kernels* as a terminal of so many *columns* shows it."""
-    process = SimpleNamespace(
-        launches=21000, overhead_ns=0.0, seconds=1.0, samples=9, replays=0, held=0, hot_ns=None
-    )
-    everything: Any = SimpleNamespace(**vars(process), empty_us=2.0, ended=True, errors=())
-    page = write_trace(Traced(tuple(kernels), (everything,)), None)
-    out = io.StringIO()
-    with (
-        mock.patch.dict(os.environ, {"COLUMNS": str(columns)}),
-        contextlib.redirect_stdout(out),
-    ):
-        print_shown(page.blocks())
-    return out.getvalue()
-
-
-NAMES = (
-    *("add", "liger_cross_entropy_kernel", "_layer_norm_fwd_1pass", "rms_norm_kernel"),
-    "chunk_gated_delta_rule_fwd_kernel_h_blockdim64",
-    "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_native_layer_norm_7",
-)
-
-
-def test_no_name_is_broken_in_a_terminal_of_80_columns() -> None:
-    """Each kernel's name is in one line, as are the headers and each number."""
-    constexprs = {"BLOCK_SIZE": "4096", "HAS_WEIGHT": "False", "softcap": "None"}
-    found = printed_table([traced_kernel(name, constexprs) for name in NAMES], 80)
-    assert max(map(len, found.splitlines())) <= 80
-    for name in NAMES:
-        assert name in found
-    for words in ("kernel  ", "launches", "share", "waves", "local B", "programs", "limiter"):
-        assert words in found
-    for cell in ("2 liger_cross_entropy_kernel", "21000 + 1200", "12346", "12288", "4096,"):
-        assert cell in found
-
-
 class Kernel:
     """A kernel that inductor launches by itself."""
 
@@ -821,23 +718,3 @@ def test_launchers_of_inductor_are_noted(tmp_path: Path, monkeypatch: pytest.Mon
         ([4, 1, 1], launches, 0),
         ([8, 1, 1], 0, 1),
     ]
-
-
-@pytest.mark.parametrize("what", HOSTILE)
-def test_files_of_a_kernel_that_are_none_leave_what_its_process_told(
-    tmp_path: Path, what: str
-) -> None:
-    """A pipe, a device or a file of 2 GB in place of a kernel's binary is never read."""
-    kernel = {"kernel": 0, "name": "add", "hash": "1", "kept": "k", "n_regs": 32, "n_spills": 0}
-    kernel["metadata"] = {"num_warps": 4, "shared": 0}
-    place, files = tmp_path / "1-1", tmp_path / "files" / "k"
-    place.mkdir()
-    files.mkdir(parents=True)
-    lines = "".join(json.dumps(line) + "\n" for line in ({"pid": 1}, kernel))
-    (place / "kernels.jsonl").write_text(lines, encoding="utf-8")
-    for name in ("add.cubin", "add.ttgir", "add.json"):
-        put(what, files / name)
-    with within(10):
-        (found,) = read_records(tmp_path, find_gpu("h100")).kernels
-    assert found.calculation is not None
-    assert found.calculation.resources.n_regs == 32
