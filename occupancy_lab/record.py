@@ -25,7 +25,7 @@ from occupancy_lab.work.counting import count_launch
 from occupancy_lab.work.memory import MEMORY, intensity, moved, speed_of_light, work_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.compiling.store import Store
@@ -104,12 +104,6 @@ class Asked:
             return run
         return dataclasses.replace(run, kernel=self.matrix.kernel.name)
 
-    def asked_for(self, knobs: frozenset[str]) -> Asked:
-        """Return it as a launch of a matrix that *knobs* were asked for of."""
-        if self.matrix is None:
-            return self
-        return dataclasses.replace(self, matrix=dataclasses.replace(self.matrix, asked=knobs))
-
     def check(self) -> None:
         """Raise InputError where it cannot be launched, before it is compiled.
 
@@ -131,22 +125,25 @@ class Asked:
         return None
 
 
-def ask(
+def ask(  # noqa: PLR0913 - what a launch of a matrix is made from
     named: NamedKernel,
     problem: Problem,
     config: Config,
     gpu: Gpu,
     options: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    knobs: Collection[str] = (),
 ) -> Asked:
     """Return the launch of a kernel on *problem* as *config* sets it, asked about on *gpu*.
 
     *options* are compiler options that are passed besides; InputError for one that there is not.
+    *knobs* of the configuration were asked for.
     """
     launch = kernel_launch(named.kernel, problem, config, gpu.target)
     if options:
         launch = dataclasses.replace(launch, keywords={**launch.keywords, **options})
         check_options(named.kernel.function, launch, gpu.target)
-    matrix = Matrix(named.kernel, problem, config, options)
+    matrix = Matrix(named.kernel, problem, config, options, frozenset(knobs))
     return Asked(named.kernel.function, launch, gpu, named.name, matrix)
 
 

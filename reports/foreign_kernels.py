@@ -431,17 +431,17 @@ def fla(*operations: str, heads: tuple[int, ...] = (64, 128)) -> Callable[[], Tr
     return group
 
 
+def fla_layer(name: str, shape: tuple[int, ...], count: int, *sizes: Any, **more: Any) -> None:
+    """Run a layer of flash-linear-attention, made of *sizes*, on *count* tensors of *shape*."""
+    import fla.modules
+
+    layer = getattr(fla.modules, name)(*sizes, **more).to(DEVICE, torch.bfloat16)
+    backward(layer(*(random(*shape, dtype=torch.bfloat16, grad=True) for _ in range(count))))
+
+
 def fla_modules() -> Trials:
     """Layers of flash-linear-attention, forward and backward."""
-
-    def layer(
-        name: str, shape: tuple[int, ...], count: int, *arguments: Any, **keywords: Any
-    ) -> None:
-        import fla.modules
-
-        made = getattr(fla.modules, name)(*arguments, **keywords).to(DEVICE, torch.bfloat16)
-        backward(made(*(random(*shape, dtype=torch.bfloat16, grad=True) for _ in range(count))))
-
+    layer = fla_layer
     for size in (64, 512, 2048):
         shape = (2, 128, size)
         yield f"LayerNorm {size}", partial(layer, "LayerNorm", shape, 1, size)

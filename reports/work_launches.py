@@ -305,13 +305,7 @@ def fla(*operations: str, heads: tuple[int, ...] = (64, 128)) -> Callable[[], Tr
 
 def fla_layers() -> Trials:
     """Layers of flash-linear-attention, forward and backward."""
-
-    def layer(name: str, shape: tuple[int, ...], count: int, *arguments: Any, **more: Any) -> None:
-        import fla.modules
-
-        made = getattr(fla.modules, name)(*arguments, **more).to("cuda", BRAIN)
-        small.backward(made(*(random(*shape, dtype=BRAIN, grad=True) for _ in range(count))))
-
+    layer = small.fla_layer
     for size in (2048, 1024, 4096):
         shape = (4, 2**22 // size, size)
         yield f"RMSNorm {size}", partial(layer, "RMSNorm", shape, 1, size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import itertools
@@ -162,11 +161,6 @@ class Page:
         features = [{"name": name, "value": value} for name, value in wanted.items()]
         self.call("Emulation.setEmulatedMedia", features=features)
         self.drawn()
-
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write what the page looks like to *path*, a PNG."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
 
 
 @contextlib.contextmanager

@@ -188,9 +188,8 @@ def _asked(
 ) -> Asked:
     config = chosen_config(named.kernel, problem, gpu, knobs)
     check_launch(named.kernel, problem, config, gpu)
-    made = ask(named, problem, config, gpu, options)
-    given = frozenset(name for name, value in knobs.items() if value is not None)
-    return made if made.matrix is None else made.asked_for(given)
+    given = [name for name, value in knobs.items() if value is not None]
+    return ask(named, problem, config, gpu, options, knobs=given)
 
 
 def _case(asked: Asked, compiler: Compiler) -> Case:
@@ -308,10 +307,6 @@ def _along(part: Slice) -> Iterator[str]:
         yield from moves(part)
     if part.dimension in {"gpu", "kernel", "matrix"}:
         yield from _choices(part)
-
-
-def _programs(entry: Entry) -> str:
-    return str(entry.record.occupancy.programs_per_multiprocessor)
 
 
 def _knob(entry: Entry, field: str) -> str:

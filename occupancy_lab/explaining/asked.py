@@ -166,11 +166,11 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     if measure and given:
         msg = "--measure launches a kernel as it is, without further compiler options"
         raise InputError(msg)
-    knobs = frozenset(knob for knob, value in chosen.items() if value is not None)
+    knobs = [knob for knob, value in chosen.items() if value is not None]
     asked = []
     for one, _ in gpus:
         config = chosen_config(found.kernel, problem, one, chosen)
-        asked.append(ask(found, problem, config, one, given).asked_for(knobs))
+        asked.append(ask(found, problem, config, one, given, knobs=knobs))
     explained = explain_asked(asked, compiler, triton=triton if other_triton else None)
     if here is None:
         return explained

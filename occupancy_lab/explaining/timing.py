@@ -22,7 +22,7 @@ from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import NOTICEABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.values import Prediction, Resources
@@ -282,31 +282,23 @@ def _times(case: Case, timing: Timing | None, field: str) -> str:
 
 
 def _why_rows(timing: Timing, rows: Prediction, difference: float) -> str:
-    found = reason(timing, rows, ROWS_REASONS, difference)
-    return f" {found}." if found else ""
-
-
-def reason(
-    timing: Timing, other: Prediction, reasons: Mapping[tuple[str, int], str], difference: float
-) -> str:
-    """Return by *reasons* the part that makes half of a predicted difference; "" where none does.
+    """Return as a sentence the part that makes half of a predicted difference; "" where none does.
 
     What bounds the slower of the two comes first, then the part that differs most.
     """
     sign = -1 if difference < 0 else 1
-    slower = timing.prediction if sign < 0 else other
-    needed = sign * (other.us - timing.prediction.us) / 2
+    slower = timing.prediction if sign < 0 else rows
+    needed = sign * (rows.us - timing.prediction.us) / 2
     gains = [
         (sign * (changed.us - part.us), part.name == slower.bound, part, changed)
-        for part, changed in zip(timing.prediction.parts, other.parts, strict=True)
+        for part, changed in zip(timing.prediction.parts, rows.parts, strict=True)
     ]
     enough = [gain for gain in gains if gain[0] >= needed > 0]
     if not enough:
         return ""
     _, _, part, changed = max(enough, key=lambda gain: (gain[1], gain[0]))
     against = f"{microseconds(changed.us)} against {microseconds(part.us)}"
-    because = reasons[part.name, sign].format(work=timing.case.piece)
-    return f"{because}: {part.name} {against}"
+    return f" {ROWS_REASONS[part.name, sign]}: {part.name} {against}."
 
 
 ROWS_REASONS = {
@@ -325,14 +317,6 @@ ROWS_REASONS = {
     ("tail", 1): "The first and the last rows leave a part of the GPU idle for more time",
 }
 """Why the part that differs most is less (-1) or more (1) with one program per row."""
-STAGES_REASONS = {
-    ("launch", -1): "a program sets up no copies",
-    ("latency", -1): "more programs wait for their loads at the same time",
-    ("issue", -1): "a {work} takes fewer instructions without the copies",
-    ("bandwidth", -1): "the device memory gives more to programs that copy nothing ahead",
-    ("tail", -1): "the first and the last {work}s leave a part of the GPU idle for less time",
-}
-"""Why the part that differs most is less with num_stages 1."""
 
 
 def unseen_stages(case: Case) -> Iterator[str]:

@@ -30,8 +30,10 @@ def plan_launch(
     Raises InputError for a grid that no launch takes.
     """
     sizes = None if grid is None else tuple(grid)
-    if sizes is not None:
-        _check_grid(sizes)
+    if sizes is not None and (
+        not 1 <= len(sizes) <= MAX_DIMENSIONS or any(size < 0 for size in sizes)
+    ):
+        refuse(f"the grid is {sizes}; it has 1 to {MAX_DIMENSIONS} dimensions, each 0 or more")
     pieces = work.pieces
     if pieces is None and sizes is not None:
         pieces = math.prod(sizes)
@@ -45,8 +47,3 @@ def plan_launch(
     if resident_programs is not None and (work.together or 0) > resident_programs:
         num_programs = 0
     return LaunchPlan(pieces, num_programs, resident_programs, sizes)
-
-
-def _check_grid(sizes: tuple[int, ...]) -> None:
-    if not 1 <= len(sizes) <= MAX_DIMENSIONS or any(size < 0 for size in sizes):
-        refuse(f"the grid is {sizes}; it has 1 to {MAX_DIMENSIONS} dimensions, each 0 or more")

@@ -14,7 +14,7 @@ from occupancy_lab.text import document
 from occupancy_lab.text.document import Table, json_text, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.expressions import Expression, Kind, Value
 
@@ -154,8 +154,3 @@ class Exports:
                 export(Path(path), FORMS[form](columns, rows))
             except InputError as error:
                 yield str(error)
-
-
-def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return every column that one of *rows* has, in the order of their appearance."""
-    return list(dict.fromkeys(name for row in rows for name in row))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OTHER_PYTHON = os.environ.get("OCCUPANCY_LAB_OTHER_PYTHON")
-MODULE = sys.modules[compare.__module__]
 
 
 def test_two_gpus_are_compared() -> None:
