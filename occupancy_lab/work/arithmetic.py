@@ -19,7 +19,6 @@ Array: TypeAlias = Any
 Results: TypeAlias = "Sequence[Array | None]"
 
 WORD = 0xFFFFFFFF
-SHIFT_BITS = 32
 RIGHT_BIT, WRAP_BIT, HIGH_BIT = 76, 75, 80
 EXTENDED_BIT, SIGNED_BIT = 74, 73
 
@@ -168,8 +167,6 @@ def lea(word: int, values: Sequence[Array]) -> Results:
         shifted = wide((both >> np.uint64(32 - shift)).astype(np.uint32))
         if bit(word, 72):
             shifted = (~shifted if extended else -shifted) & WORD
-        if bit(word, SIGNED_BIT) and False:  # pragma: no cover
-            return [None, None]
     else:
         shifted = wide(first << np.uint32(shift))
         if bit(word, 72):
@@ -199,14 +196,13 @@ SIMPLE_TABLES: dict[int, Callable[[Array, Array, Array], Array]] = {
     0xC0: lambda a, b, _: a & b,
     0xFC: lambda a, b, _: a | b,
     0x3C: lambda a, b, _: a ^ b,
-    0xF8: lambda a, b, c: a & b | c,
+    0xF8: lambda a, b, c: a | b & c,
     0xFE: lambda a, b, c: a | b | c,
     0x96: lambda a, b, c: a ^ b ^ c,
     0x80: lambda a, b, c: a & b & c,
     0xEA: lambda a, b, c: a & b | c,
     0x33: lambda _a, b, _c: ~b,
 }
-SIMPLE_TABLES[0xF8] = lambda a, b, c: a | b & c
 
 
 def looked_up(table: int, first: Array, second: Array, third: Array) -> Array:

@@ -128,10 +128,6 @@ class Operation:
         listed = (found[1] or found[2] or "") if found else ""
         return tuple(int(one) for one in re.findall(r"-?\d+", re.sub(r":\s*i\d+", "", listed)))
 
-    def attribute_types(self) -> list[Type]:
-        """Return the types of its operands, as far as they are written."""
-        return list(types_in(self.types))
-
 
 @dataclass(frozen=True, slots=True)
 class Function:

@@ -90,10 +90,6 @@ def _placeholder(value: Value, init: Made) -> Made:
     return with_numbers(init, parts)
 
 
-def _steered(value: Known, todo: Sequence[Value]) -> bool:
-    return any(_carried_in(one.source, todo) for one in value.hidden)
-
-
 def _carried_in(source: Source, todo: Sequence[Value]) -> bool:
     keys = [source.key, *source.roots]
     return any(isinstance(key, _Carried) and key.value in todo for key in keys)

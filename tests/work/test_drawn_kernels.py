@@ -7,32 +7,28 @@ from __future__ import annotations
 
 import itertools
 import os
-import types
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from drawn_kernels import Drawn, kernels
 from drawn_numbers import LARGEST_INDEX
+from first_texts import first_text
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from interpreted import Interpreter, Ran, Tensor
 
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.launch import Launch, Pointer
-from occupancy_lab.values import Target
+from occupancy_lab.launch import Pointer
 from occupancy_lab.work.counts import Amount
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from occupancy_lab.work.counts import Counts, Place
 
-SM_90 = Target("cuda", "90", 32)
 ARITHMETIC = ("dot", "addf", "mulf", "exp", "reduce", "scan")
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "60"))
 
@@ -50,10 +46,10 @@ def interpreter() -> Iterator[Interpreter]:
 # What is counted of a launch
 
 
-def counted(drawn: Drawn, path: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Counts:
+def counted(drawn: Drawn, path: Path, **more: Any) -> Counts:
     """Return the counts of a launch of a file's `kernel`, with *more* of what `count` takes."""
     arguments = {name: plain(value) for name, value in drawn.arguments.items()}
-    module = read_ttir(first_text(path, Launch((), arguments, drawn.grid), monkeypatch))
+    module = read_ttir(first_text(kernel_of(path), arguments))
     return count(module, arguments, drawn.grid, resident=drawn.resident, **more)
 
 
@@ -62,31 +58,11 @@ def plain(value: Any) -> Any:
     return Pointer(value.dtype, 1 << 24) if isinstance(value, Tensor) else value
 
 
-def first_text(path: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the TTIR of the function `kernel` of a file for an H100."""
+def kernel_of(path: Path) -> Any:
+    """Return the function `kernel` of a file."""
     module: dict[str, Any] = {"__name__": "drawn"}
     exec(compile(path.read_text("utf-8"), str(path), "exec"), module)  # noqa: S102
-    with monkeypatch.context() as patched, offline(SM_90), warnings.catch_warnings(action="ignore"):
-        patched.setattr("triton.compiler.compile", _first_stage)
-        text: str = launch.warm_up(module["kernel"]).ttir
-    return text
-
-
-def _first_stage(source: Any, target: Any, options: Mapping[str, Any], **_: object) -> Any:
-    """Do of `triton.compiler.compile` what leads to TTIR, which takes a tenth of the time."""
-    from triton._C.libtriton import ir
-    from triton.compiler import make_backend
-
-    backend = make_backend(target)
-    parsed = backend.parse_options({**options})
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    functions = backend.get_codegen_implementation(parsed)
-    module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, parsed, source.language)
-    return types.SimpleNamespace(ttir=str(stages["ttir"](module, {})))
+    return module["kernel"]
 
 
 def values(drawn: Drawn) -> dict[str, tuple[int, ...]]:
@@ -275,7 +251,7 @@ DRAWN = settings(
 
 
 def test_drawn_kernels_do_what_is_counted(
-    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]], monkeypatch: pytest.MonkeyPatch
+    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:
     """Loops, branches, accesses, dots and footprints of any drawn kernel are counted exactly."""
 
@@ -283,14 +259,14 @@ def test_drawn_kernels_do_what_is_counted(
     @given(kernels())
     def check(drawn: Drawn) -> None:
         path, ran = drawn_and_run(drawn)
-        counts = counted(drawn, path, monkeypatch, values=values(drawn))
+        counts = counted(drawn, path, values=values(drawn))
         assert differences(counts, ran) == []
 
     check()
 
 
 def test_what_is_not_known_is_between_limits(
-    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]], monkeypatch: pytest.MonkeyPatch
+    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:
     """Without the values of tensors that steer a kernel, what it does lies between its limits."""
 
@@ -298,14 +274,14 @@ def test_what_is_not_known_is_between_limits(
     @given(kernels())
     def check(drawn: Drawn) -> None:
         path, ran = drawn_and_run(drawn)
-        counts = counted(drawn, path, monkeypatch)
+        counts = counted(drawn, path)
         assert outside(counts, ran) == []
 
     check()
 
 
 def test_what_is_assumed_of_a_tensor_is_as_its_values(
-    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]], monkeypatch: pytest.MonkeyPatch
+    drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:
     """To assume the one number that a tensor holds gives the counts of its values."""
 
@@ -318,7 +294,7 @@ def test_what_is_assumed_of_a_tensor_is_as_its_values(
         }
         drawn = replace(drawn, arguments={**drawn.arguments, **held})
         path, ran = drawn_and_run(drawn)
-        counts = counted(drawn, path, monkeypatch, assume=dict.fromkeys(held, number))
+        counts = counted(drawn, path, assume=dict.fromkeys(held, number))
         assert differences(counts, ran) == []
 
     check()
