@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,11 @@ class Asked:
     tensor: str | None = None
     is_known: bool = True
     """Whether its addresses are."""
+
+    def a_time(self, times: float) -> Asked:
+        """Return the same of one of so many executions."""
+        names = ("threads", "sectors", "most_sectors", "lines", "most_lines")
+        return replace(self, **{name: getattr(self, name) / times for name in names})
 
 
 class Asking:

@@ -308,6 +308,28 @@ class GlobalAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedAccess:
+    """What one instruction asks of shared memory in a launch."""
+
+    place: Place
+    instruction: int
+    """Its number in the kernel's code."""
+    operation: str
+    """load, store, atomic, copy (from global memory), or product, of which it is an operand."""
+    thread_bytes: int
+    """Bytes that a thread asks for; of a product those that a warp reads, by its threads."""
+    executions: Amount
+    """Warps that execute it."""
+    bytes: Amount
+    """Bytes that the threads whose condition is true ask for."""
+    wavefronts: Amount
+    """Passes of 32 banks of 4 bytes: as many more as threads want other words of the same bank."""
+    is_known: bool
+    """Whether its addresses and its condition are: else all threads of a warp may want the same, or
+    each another word of the same bank."""
+
+
+@dataclass(frozen=True, slots=True)
 class Executed:
     """What the machine code of a launch executes; every number is of the whole launch."""
 
@@ -322,6 +344,7 @@ class Executed:
     """Lines of the source, those with most instructions first."""
     loops: tuple[ExecutedLoop, ...]
     accesses: tuple[GlobalAccess, ...]
+    shared: tuple[SharedAccess, ...] = ()
     unknowns: tuple[Unknown, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -340,6 +363,16 @@ class Executed:
     def store_sectors(self) -> Amount:
         """Sectors that stores ask for, atomic operations not among them: likewise, _op_st."""
         return self._sectors("store")
+
+    @property
+    def shared_bytes(self) -> Amount:
+        """Bytes that threads read from shared memory and write to it."""
+        return total(one.bytes for one in self.shared)
+
+    @property
+    def shared_wavefronts(self) -> Amount:
+        """Passes that shared memory takes for them, conflicts of its banks included."""
+        return total(one.wavefronts for one in self.shared)
 
     def _sectors(self, *operations: str) -> Amount:
         return total(one.sectors for one in self.accesses if one.operation in operations)

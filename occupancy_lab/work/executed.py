@@ -8,10 +8,10 @@ instructions, and stand for all.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import operations
 from occupancy_lab.work.asked import Asked, Asking
+from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
 from occupancy_lab.work.counts import (
     NOTHING,
     Amount,
@@ -34,23 +35,24 @@ from occupancy_lab.work.counts import (
     ExecutedLoop,
     GlobalAccess,
     Place,
+    SharedAccess,
     Unknown,
     total,
 )
 from occupancy_lab.work.line_tables import read_lines
-from occupancy_lab.work.operations import ATOMICS, LOADS
+from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
-from occupancy_lab.work.slices import ACCESSES, ENDS, Slice, read_code, slice_of
+from occupancy_lab.work.slices import ACCESSES, ENDS, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import Launched
-from occupancy_lab.work.warps import MOST_NUMBERS, WARP, Followed, TooWideError, Warps
+from occupancy_lab.work.warps import MOST_NUMBERS, WARP, Followed, TooWideError, Visits, Warps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import Plain
-    from occupancy_lab.work.threads import Step
 
+Noted = TypeVar("Noted", Asked, Served)
 MOST_PROGRAMS = 1 << 16
 """Programs whose way is followed; of more, some stand for all."""
 MOST_BLOCKS, MOST_BLOCKS_OF_ADDRESSES = 200_000, 2_000
@@ -64,6 +66,15 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 NOT_KNOWN = "values from memory"
 NOWHERE = Place("", 0)
 READING = LOADS | {operations.LDGSTS}
+NEVER = 15
+"""The guard of what is never executed: !PT."""
+SHARED_OPERATIONS = {
+    **dict.fromkeys((operations.LDS, operations.LDSM), "load"),
+    **dict.fromkeys((operations.STS, operations.STSM), "store"),
+    **dict.fromkeys(operations.HGMMA, "product"),
+    operations.ATOMS: "atomic",
+    operations.LDGSTS: "copy",
+}
 INSTRUCTIONS, STALLS = "instructions", "stalls"
 
 
@@ -137,7 +148,7 @@ class _Run:
             start: _between([one[start] for one in counted], endless=start in endless)
             for start in self.code.blocks
         }
-        asked, others = self._asked(chosen, ways[0], counted[0])
+        asked, served, others = self._asked(chosen, ways[0], counted[0])
         accesses = tuple(
             self._access(number, executions[start], asked)
             for start, block in self.code.blocks.items()
@@ -153,6 +164,12 @@ class _Run:
             lines=lines,
             loops=tuple(self._loop(header, executions, ways, len(chosen)) for header in self.loops),
             accesses=accesses,
+            shared=tuple(
+                self._shared_access(number, executions[start], served, others)
+                for start, block in self.code.blocks.items()
+                for number in range(block.start, block.stop)
+                if executions[start] != NOTHING and self._is_shared(self.code.words[number])
+            ),
             unknowns=self._unknowns(unknown | others, accesses),
         )
 
@@ -161,7 +178,8 @@ class _Run:
         some = spread(self.programs, min(self.programs, LEAST_PROGRAMS))
         asking = Asking(len(some), self.threads, self.passed.tensor_at)
         needed = slice_of(self.code, ACCESSES)
-        self._followed(needed, some, assume=None, visit=asking.visit, most=MOST_BLOCKS_OF_ADDRESSES)
+        visits = Visits(asking.visit)
+        self._followed(needed, some, assume=None, visits=visits, most=MOST_BLOCKS_OF_ADDRESSES)
         for number, asked in asking.by_instruction.items():
             opcode = self.code.words[number] & 0x1FF
             if opcode not in READING and asked.tensor is not None:
@@ -197,7 +215,7 @@ class _Run:
         chosen: Any,
         *,
         assume: bool | None,
-        visit: Callable[[Step, Any, Any, int], None] | None = None,
+        visits: Visits | None = None,
         most: int = MOST_BLOCKS,
     ) -> Followed:
         """Follow the programs that are *chosen* by their numbers."""
@@ -211,7 +229,7 @@ class _Run:
             self.passed.constant,
             self.passed.loaded,
         )
-        return Warps(self.code, needed, launched, visit, assume=assume).follow(most)
+        return Warps(self.code, needed, launched, visits, assume=assume).follow(most)
 
     def _counted(self, way: Followed, programs: int) -> dict[int, float]:
         """Return the warps of the launch that execute each block."""
@@ -235,11 +253,11 @@ class _Run:
 
     def _asked(
         self, chosen: Any, way: Followed, counted: Mapping[int, float]
-    ) -> tuple[list[Mapping[int, Asked]], set[int]]:
+    ) -> tuple[list[Mapping[int, Asked]], list[Mapping[int, Served]], set[int]]:
         """Return what programs ask for by each access, once an execution by a warp.
 
-        Besides, the accesses whose condition is not known: for them it is taken as true, and as
-        false.
+        First of global, then of shared memory; then the accesses whose condition is not known: for
+        them it is taken as true, and as false.
         """
         accesses = Counter(
             start
@@ -247,43 +265,42 @@ class _Run:
             for number in range(block.start, block.stop)
             if self.code.words[number] & 0x1FF in ACCESSES
         )
-        visits = sum(counted[start] * number for start, number in accesses.items())
-        if not visits:
-            return [{}], set()
+        times = sum(counted[start] * number for start, number in accesses.items())
+        if not times and not any(map(self._is_shared, self.code.words)):
+            return [{}], [{}], set()
         warps = self.programs * self.threads / WARP
-        room = ADDRESSES / max(visits / warps, 1.0) / self.threads
+        room = ADDRESSES / max(times / warps, 1.0) / self.threads
         some = chosen[self._alike(way, len(chosen), max(int(room), LEAST_PROGRAMS))]
-        needed = slice_of(self.code, ACCESSES)
+        needed = accesses_of(self.code)
         found: list[Mapping[int, Asked]] = []
+        shared: list[Mapping[int, Served]] = []
         unknown: set[int] = set()
         for assume in (True, False):
             asking = Asking(len(some), self.threads, self.passed.tensor_at)
+            serving = Serving(len(some), self.threads, self.code.decoder)
+            visits = Visits(asking.visit, serving.visit)
             followed = self._followed(
-                needed, some, assume=assume, visit=asking.visit, most=MOST_BLOCKS_OF_ADDRESSES
+                needed, some, assume=assume, visits=visits, most=MOST_BLOCKS_OF_ADDRESSES
             )
             unknown |= followed.unknown.keys()
-            found.append(self._means(asking, followed, len(some)))
+            found.append(self._means(asking.by_instruction, followed, len(some)))
+            shared.append(self._means(serving.by_instruction, followed, len(some)))
             if not unknown:
                 break
-        return found, unknown
+        return found, shared, unknown
 
-    def _means(self, asking: Asking, followed: Followed, programs: int) -> Mapping[int, Asked]:
-        """Return what was asked for each time that a warp executed an instruction."""
+    def _means(
+        self, noted: Mapping[int, Noted], followed: Followed, programs: int
+    ) -> Mapping[int, Noted]:
+        """Return what was *noted* for each time that a warp executed an instruction."""
         found = {}
         for start, block in self.code.blocks.items():
             warps = followed.executions[start]
             times = float(np.sum(warps)) * (programs if np.size(warps) == 1 else 1)
             for number in range(block.start, block.stop):
-                one = asking.by_instruction.get(number)
+                one = noted.get(number)
                 if one is not None and times:
-                    found[number] = replace(
-                        one,
-                        threads=one.threads / times,
-                        sectors=one.sectors / times,
-                        most_sectors=one.most_sectors / times,
-                        lines=one.lines / times,
-                        most_lines=one.most_lines / times,
-                    )
+                    found[number] = one.a_time(times)
         return found
 
     def _alike(self, way: Followed, programs: int, most: int) -> Any:
@@ -307,16 +324,7 @@ class _Run:
             operation = "load" if opcode in LOADS else "atomic"
         known = [one[number] for one in asked if number in one]
         tensors = {one.tensor for one in known}
-
-        def amount(least: str, most: str) -> Amount:
-            if not known:
-                return Amount(0, None)
-            low = min(getattr(one, least) for one in known) * executions.low
-            high = max(getattr(one, most) for one in known)
-            return Amount(
-                round(low), None if executions.high is None else round(high * executions.high)
-            )
-
+        amount = functools.partial(_amount, known, executions)
         return GlobalAccess(
             place=self.places[number],
             instruction=number,
@@ -328,6 +336,39 @@ class _Run:
             sectors=amount("sectors", "most_sectors"),
             lines=amount("lines", "most_lines"),
             is_known=all(one.is_known for one in known),
+        )
+
+    def _is_shared(self, word: int) -> bool:
+        """Tell whether an instruction asks for shared memory, and ever does."""
+        opcode = word & 0x1FF
+        return opcode in SHARED_ACCESSES | operations.HGMMA and word >> 12 & 15 != NEVER
+
+    def _shared_access(
+        self,
+        number: int,
+        executions: Amount,
+        served: Sequence[Mapping[int, Served]],
+        unknown: Collection[int],
+    ) -> SharedAccess:
+        word = self.code.words[number]
+        opcode = word & 0x1FF
+        known = [one[number] for one in served if number in one]
+        size = self.code.decoder.shared_bytes(word)
+        moved = _amount(known, executions, "threads", "threads") * size
+        passes = _amount(known, executions, "wavefronts", "most_wavefronts")
+        if opcode in operations.HGMMA:
+            a_warp = product_wavefronts(word) // WARP_GROUP
+            passes, size = executions * a_warp, a_warp * PASS // WARP
+            moved = passes * PASS
+        return SharedAccess(
+            place=self.places[number],
+            instruction=number,
+            operation=SHARED_OPERATIONS[opcode],
+            thread_bytes=size,
+            executions=executions,
+            bytes=moved,
+            wavefronts=passes,
+            is_known=number not in unknown and all(one.is_known for one in known),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
@@ -401,6 +442,7 @@ class _Run:
             if self.code.words[one] & 0x1FF in ENDS
             else ("mask", one)
             for one in sorted(unknown)
+            if self.code.words[one] & 0x1FF in ENDS | ACCESSES
         ]
         found += [("address", one.instruction) for one in accesses if not one.is_known]
         return tuple(
@@ -415,6 +457,15 @@ def spread(number: int, most: int) -> Any:
     """
     steps = np.arange(most)
     return ((steps + steps * GOLDEN % 1) * (number / most)).astype(np.int64)
+
+
+def _amount(known: Sequence[Noted], executions: Amount, least: str, most: str) -> Amount:
+    """Return what so many executions ask for, between the least and the most of what is *known*."""
+    if not known:
+        return Amount(0, None)
+    low = min(getattr(one, least) for one in known) * executions.low
+    high = max(getattr(one, most) for one in known)
+    return Amount(round(low), None if executions.high is None else round(high * executions.high))
 
 
 def _between(numbers: Sequence[float], *, endless: bool) -> Amount:

@@ -111,6 +111,8 @@ IGMMA = 0x1F1
 HGMMA = frozenset({0x1F0, 0x1F1, 0x1F3})
 LDTM = 0x1EE
 
+WORD = 4
+"""Bytes of a register."""
 SIZE_OF_8 = 3
 """Of the result of a conversion: 8 bytes, as a power of two."""
 BYTES_OF_SIZE = (1, 1, 2, 2, 4, 8, 16, 32)
@@ -212,6 +214,10 @@ WRITES_SHARED = frozenset({STS, STSM, LDGSTS, ATOMS, 0x1B4, 0x1BA})
 """UTMALDG and UBLKCP among them."""
 LOADS = frozenset({LDG, LD})
 """Of global memory: what they load may be known."""
+MATRICES = frozenset({LDSM, STSM})
+"""What moves matrices of 8 rows of 16 bytes, from or to shared memory."""
+SHARED_ACCESSES = MATRICES | {LDS, STS, ATOMS, LDGSTS}
+"""What asks for shared memory by addresses of threads."""
 SIGNED_SIZES = frozenset({1, 3})
 """Of a load of fewer than 4 bytes: S8 and S16."""
 CONTENT = (1 << 105) - 1
@@ -427,21 +433,51 @@ class Decoder:
         )
         return (registers, places) if is_store else (places, registers)
 
+    def shared_address(self, word: int) -> tuple[int, int]:
+        """Return the registers of an address in shared memory: a thread's, and a uniform one."""
+        opcode = word & 0x1FF
+        if opcode == LDGSTS:
+            return word >> 16 & 255, UNIFORM_ZERO
+        first = 32 if opcode in {LDS, LDSM} else 64
+        uniform = self.uniform(word >> first) if word >> 91 & 1 else UNIFORM_ZERO
+        return word >> 24 & 255, uniform
+
+    def shared_reads(self, word: int) -> int:
+        """Return the registers that say where and whether an access to shared memory is."""
+        found = 1 << self.guard(word) | bits(self.shared_address(word))
+        if word & 0x1FF == LDGSTS:
+            found |= 1 << PREDICATES + (word >> 87 & 7)
+        return found & ~NEVER_WRITTEN
+
     def shared_registers(self, word: int) -> tuple[int, ...]:
         """Return the registers of the address of an LDS or STS, two, and those that it stores."""
-        is_store = word & 0x1FF == STS
-        other = self.uniform(word >> (64 if is_store else 32)) if word >> 91 & 1 else UNIFORM_ZERO
-        found = (word >> 24 & 255, other)
-        if not is_store:
+        found = self.shared_address(word)
+        if word & 0x1FF != STS:
             return found
         first, count = word >> 32 & 255, loaded_registers(word)
         return (*found, *(range(first, first + count) if first != ZERO else (ZERO,) * count))
 
+    def shared_bytes(self, word: int) -> int:
+        """Return the bytes that a thread moves by an access to shared memory."""
+        opcode = word & 0x1FF
+        if opcode in MATRICES:
+            return WORD << (word >> 72 & 3)
+        if opcode == ATOMS:
+            return WORD
+        return self.moved_bytes(word)
+
 
 def shared_offset(word: int) -> tuple[int, int]:
-    """Return by how many bits an LDS or STS shifts its first register, and what it adds."""
+    """Return by how many bits an address in shared memory shifts its register, and what it adds.
+
+    It is times 4, 8 or 16 (X4, X8, X16) where it is not 1.
+    """
+    if word & 0x1FF == LDGSTS:
+        offset = word >> 44 & 0xFFFFF
+        return 0, offset - (offset >> 19 << 20)
     offset = word >> 40 & 0xFFFFFF
-    return word >> 78 & 3, offset - (offset >> 23 << 24)
+    scale = 0 if word & 0x1FF in MATRICES else word >> 78 & 3
+    return scale + 1 if scale else 0, offset - (offset >> 23 << 24)
 
 
 def address_offset(word: int) -> int:

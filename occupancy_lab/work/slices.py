@@ -22,6 +22,7 @@ from occupancy_lab.work.operations import (
     NEVER_WRITTEN,
     PREDICATES,
     SHARED,
+    SHARED_ACCESSES,
     UNIFORM_PREDICATES,
     Decoder,
 )
@@ -172,12 +173,34 @@ class Slice:
     """The instructions by block."""
     live: Mapping[int, int]
     """The registers that are needed from the begin of a block on, a bit each."""
+    beside: frozenset[int] = frozenset()
+    """The instructions that are there for nothing but addresses in shared memory."""
 
 
-def slice_of(code: Code, roots: frozenset[int]) -> Slice:
+def accesses_of(code: Code) -> Slice:
+    """Return what conditions of jumps and the addresses of all accesses are made of.
+
+    What only addresses in shared memory need is beside the rest: what other threads left there is
+    not looked up for them.
+    """
+    needed = slice_of(code, ACCESSES)
+    shared = slice_of(code, SHARED_ACCESSES, shared=True)
+    by_block = {
+        start: sorted({*numbers, *shared.needed[start]}) for start, numbers in needed.needed.items()
+    }
+    beside = {
+        number
+        for start, numbers in by_block.items()
+        for number in {*numbers}.difference(needed.needed[start])
+    }
+    return Slice(by_block, needed.live, frozenset(beside))
+
+
+def slice_of(code: Code, roots: frozenset[int], *, shared: bool = False) -> Slice:
     """Return what conditions of jumps, and instructions whose opcode is in *roots*, are made of.
 
-    Of the latter it is what their addresses and conditions are made of. They are in it themselves.
+    Of the latter it is what their addresses and conditions are made of: those in global memory, or
+    in *shared*. They are in it themselves.
     """
     live = dict.fromkeys(code.blocks, 0)
     needed: set[int] = set()
@@ -199,7 +222,7 @@ def slice_of(code: Code, roots: frozenset[int]) -> Slice:
         found = 0 if block.jump is None else _jump_reads(block.jump)
         for other in block.successors:
             found |= live[other]
-        found = _before(code, block, roots, found, needed)
+        found = _before(code, block, roots, found, needed, shared=shared)
         if found != live[start] or start not in seen:
             seen.add(start)
             live[start] = found
@@ -211,7 +234,9 @@ def slice_of(code: Code, roots: frozenset[int]) -> Slice:
     return Slice(by_block, live)
 
 
-def _before(code: Code, block: Block, roots: frozenset[int], found: int, needed: set[int]) -> int:
+def _before(  # noqa: PLR0913
+    code: Code, block: Block, roots: frozenset[int], found: int, needed: set[int], *, shared: bool
+) -> int:
     """Return what is live before *block*, behind which it is *found*, and note what is *needed*."""
     decoder = code.decoder
     for number in range(block.stop - 1, block.start - 1, -1):
@@ -221,10 +246,11 @@ def _before(code: Code, block: Block, roots: frozenset[int], found: int, needed:
             needed.add(number)
             if word >> 12 & 15 == ALWAYS:
                 found &= ~written | 1 << SHARED
-            found |= decoder.reads(word)
+            if not shared or word & 0x1FF != operations.LDS:
+                found |= decoder.reads(word)
         if word & 0x1FF in roots:
             needed.add(number)
-            found |= decoder.address_reads(word)
+            found |= decoder.shared_reads(word) if shared else decoder.address_reads(word)
     return found
 
 

@@ -64,6 +64,8 @@ class Step:
     """Of the function of `arithmetic`; none of what is no arithmetic."""
     shared: bool = False
     """Whether it is an access to shared memory."""
+    beside: bool = False
+    """Whether nothing but addresses in shared memory is made of it."""
 
 
 class Followers(Protocol):

@@ -9,14 +9,14 @@ Scheduling). What is in memory is not known, and a condition that hangs on it is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import arithmetic, operations, threads
-from occupancy_lab.work.operations import PREDICATES, SHARED, Constant
+from occupancy_lab.work.operations import PREDICATES, SHARED, SHARED_ACCESSES, Constant
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
 from occupancy_lab.work.skipping import Skipping
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Block, Code, Jump, Slice
     from occupancy_lab.work.threads import Launched
 
+    Copied: TypeAlias = tuple[Any, Any]
+
+
 WARP = 32
-SINGLE = 2
-"""Registers of an address, where no uniform ones are added."""
+PAIR = 2
+"""Registers of an address, where no uniform ones are added to one in global memory."""
 MOST_NUMBERS = 1 << 20
 """Numbers of an array: programs times threads."""
 
@@ -54,6 +57,20 @@ class Followed:
     """Whether all warps were followed to their end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """Who is told of accesses to memory as they are followed.
+
+    Each gets the instruction, its addresses (None where they are not known), the threads that ask,
+    and for how many such accesses it stands.
+    """
+
+    of_global: Callable[[Step, Any, Any, int], None]
+    of_shared: Callable[[Step, Any, Any, int, Copied | None], None] | None = None
+    """Of a copy to shared memory besides the addresses that it reads, and for which threads it
+    does; for the others it writes zeros."""
+
+
 class Warps:
     """The state of the warps of some programs."""
 
@@ -62,19 +79,17 @@ class Warps:
         code: Code,
         chosen: Slice,
         launched: Launched,
-        visit: Callable[[Step, Any, Any, int], None] | None = None,
+        visits: Visits | None = None,
         *,
         assume: bool | None = True,
     ) -> None:
         """Take *code*, of which what is *chosen* is computed.
 
-        *visit* gets each access to global memory, its addresses (None where they are not known),
-        the threads that ask, and for how many such accesses it stands. *assume* is what a condition
-        is that is not known; with None threads go both ways of a jump.
+        *assume* is what a condition is that is not known; with None threads go both ways of a jump.
         """
         self.code = code
         self.launched = launched
-        self.visit = visit
+        self.visits = visits
         self.assume = np.full((1, 1), assume is not False)
         self.both = assume is None
         self.loops = code.loops
@@ -88,7 +103,7 @@ class Warps:
         self._skipping = Skipping(code.loops, chosen.live)
         self._constants: dict[Constant, int] = {}
         self._steps = {
-            start: [self._step(number) for number in numbers]
+            start: [self._step(number, beside=number in chosen.beside) for number in numbers]
             for start, numbers in chosen.needed.items()
         }
 
@@ -213,7 +228,7 @@ class Warps:
             lanes = registers.unknown_of(step.sources, mask)
             if lanes is not None:
                 unknown = lanes if unknown is None else unknown | lanes
-        if self._skipping.notes:
+        if self._skipping.notes and not step.beside:
             self._skipping.note(step, sources)
         values: Sequence[Any]
         if step.compute is None:
@@ -249,52 +264,70 @@ class Warps:
         """
         opcode = step.word & 0x1FF
         is_unknown = unknown is not None and bool((unknown & mask).any())
-        if opcode in ACCESSES:
+        if not step.shared:
             return self._access(step, [None] if is_unknown else sources, mask), None
+        address = self._shared_address(step, sources, mask)
+        if opcode in SHARED_ACCESSES and self.visits is not None and self.visits.of_shared:
+            self.visits.of_shared(step, address, mask, self._skipping.repeat, None)
+        if step.beside:
+            return [None] * len(step.results), None
         if self._shared is None:
             programs = max(len(one) for one in self.launched.places)
             if programs * max(self.launched.shared, 64 * self.launched.threads) > MOST_BYTES:
                 raise TooWideError
             self._shared = SharedMemory(programs, self.launched.shared)
         if opcode not in {operations.LDS, operations.STS}:
-            self._shared.forget()
+            if opcode != operations.LDSM:
+                self._shared.forget()
             return [None] * len(step.results), None
         mask = np.broadcast_to(mask, (mask.shape[0], self.launched.threads))
-        address: Any = None
-        if sources[0] is not None and sources[1] is not None:
-            shift, offset = operations.shared_offset(step.word)
-            address = (sources[0].astype(np.int64) << shift) + sources[1].astype(np.int64) + offset
         size = operations.access_bytes(step.word)
         if opcode == operations.STS:
-            if self.registers.unknown_of(step.sources[:2], mask) is not None:
-                address = None
             self._shared.store(address, sources[2:], size, mask, unknown)
             return (), None
         if is_unknown:
             return [None] * len(step.results), None
         return self._shared.load(address, size, mask, signed=operations.is_signed(step.word))
 
+    def _shared_address(self, step: Step, sources: Sequence[Any], mask: Any) -> Any:
+        """Return where in shared memory the threads of *mask* ask; None where it is not known."""
+        if len(sources) < PAIR or any(source is None for source in sources[:PAIR]):
+            return None
+        if self.registers.unknown_of(self.code.decoder.shared_address(step.word), mask) is not None:
+            return None
+        shift, offset = operations.shared_offset(step.word)
+        return (sources[0].astype(np.int64) << shift) + sources[1].astype(np.int64) + offset
+
+    def _copying(self, step: Step, mask: Any) -> Any:
+        """Return the threads of *mask* whose LDGSTS copies something."""
+        also = self.registers.read(PREDICATES + (step.word >> 87 & 7), mask)
+        if also is None:
+            self._note(step.number)
+            also = self.assume
+        elif step.word >> 90 & 1:
+            also = ~also
+        return mask & also
+
     def _access(self, step: Step, sources: Sequence[Any], mask: Any) -> Sequence[Any]:
         """Tell of an access to global memory, and return what it loads."""
+        filling, place = mask, None
         if step.word & 0x1FF == operations.LDGSTS:
-            also = self.registers.read(PREDICATES + (step.word >> 87 & 7), mask)
-            if also is None:
-                self._note(step.number)
-                also = self.assume
-            elif step.word >> 90 & 1:
-                also = ~also
-            mask = mask & also
+            place = self._shared_address(step, sources[-PAIR:], mask)
+            sources, mask = sources[:-PAIR], self._copying(step, mask)
         address: Any = None
         if all(source is not None for source in sources):
             address = operations.address_offset(step.word) + sources[0].astype(np.int64)
             if len(sources) > 1:
                 address = address + (sources[1].astype(np.int64) << 32)
-            if len(sources) > SINGLE:
-                address = address + arithmetic.joined(*sources[SINGLE:])
+            if len(sources) > PAIR:
+                address = address + arithmetic.joined(*sources[PAIR:])
             if address.size > MOST_NUMBERS:
                 raise TooWideError
-        if self.visit is not None:
-            self.visit(step, address, mask, self._skipping.repeat)
+        if self.visits is not None:
+            self.visits.of_global(step, address, mask, self._skipping.repeat)
+            if step.word & 0x1FF == operations.LDGSTS and self.visits.of_shared:
+                copied = (address, mask)
+                self.visits.of_shared(step, place, filling, self._skipping.repeat, copied)
         if address is None or step.word & 0x1FF not in operations.LOADS:
             return [None] * len(step.results)
         size, signed = operations.access_bytes(step.word), operations.is_signed(step.word)
@@ -312,7 +345,7 @@ class Warps:
             self.registers.values.append(value)
         return self._constants[source]
 
-    def _step(self, number: int) -> Step:
+    def _step(self, number: int, *, beside: bool) -> Step:
         """Return how the instruction *number* is computed."""
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
@@ -329,8 +362,10 @@ class Warps:
             results = tuple(decoder.results(word, form))
         elif opcode in ACCESSES:
             compute, sources = None, decoder.address_registers(word)
-        elif opcode in operations.WRITES_SHARED | {operations.LDS}:
-            is_access = opcode in {operations.LDS, operations.STS}
+            if opcode == operations.LDGSTS:
+                sources += decoder.shared_address(word)
+        elif opcode in SHARED_ACCESSES | operations.WRITES_SHARED:
+            is_access = opcode in SHARED_ACCESSES
             compute, sources = None, decoder.shared_registers(word) if is_access else ()
         elif opcode in {operations.LDL, operations.STL}:
             compute, (sources, results) = tuple, decoder.local(word)
@@ -346,6 +381,7 @@ class Warps:
             bool(word >> 15 & 1),
             name="" if form is None else form.compute,
             shared=compute is None and opcode not in ACCESSES,
+            beside=beside,
         )
 
 

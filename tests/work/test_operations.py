@@ -9,9 +9,11 @@ from disassembled import instructions, numbers
 
 from occupancy_lab.work.operations import (
     NEVER_WRITTEN,
+    SHARED_ACCESSES,
     UNIFORM,
     Decoder,
     address_offset,
+    shared_offset,
 )
 from occupancy_lab.work.slices import ACCESSES
 
@@ -69,6 +71,29 @@ def test_addresses_of_global_memory_are_the_operands() -> None:
             assert Decoder(said.arch).moved_bytes(said.word) == width, said
         seen[said.operation.partition(".")[0]] += 1
     assert {"LDG", "STG", "LDGSTS"} <= seen.keys()
+
+
+def test_addresses_in_shared_memory_are_the_operands() -> None:
+    """Registers, offset and width of each access to shared memory are those of its text."""
+    seen = Counter()
+    widths = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "2": 8, "4": 16}
+    for said in instructions():
+        if said.word & 0x1FF not in SHARED_ACCESSES:
+            continue
+        address = re.findall(r"\[([^\]]*)\]", said.operands)[0]
+        offset = re.search(r"(?:^|\+)(-?0x[0-9a-f]+)$", address)
+        scale = re.search(r"\.X(\d+)", address)
+        decoder = Decoder(said.arch)
+        registers = {*decoder.shared_address(said.word)}
+        assert {*numbers(address)} - CONSTANT == registers - CONSTANT, said
+        shift, added = shared_offset(said.word)
+        assert added == (int(offset[1], 16) if offset else 0), said
+        assert 1 << shift == (int(scale[1]) if scale else 1), said
+        parts = said.operation.split(".")
+        width = next((widths[part] for part in parts[::-1] if part in widths), 4)
+        assert decoder.shared_bytes(said.word) == width, said
+        seen[parts[0]] += 1
+    assert {"LDS", "STS", "LDSM", "STSM", "LDGSTS"} <= seen.keys()
 
 
 def test_local_memory_is_places_behind_the_registers() -> None:

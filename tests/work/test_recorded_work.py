@@ -13,6 +13,7 @@ from recorded_work import recorded_launches
 
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
 from occupancy_lab.compiling.sass import BYTES
+from occupancy_lab.work.counts import NOTHING, total
 from occupancy_lab.work.line_tables import read_lines
 
 pytestmark = pytest.mark.slow
@@ -69,3 +70,53 @@ def test_lines_execute_what_was_sampled() -> None:
         if any(ours[number] != count for number, count in counted.items()):
             wrong.append(launch.kernel)
     assert len(wrong) <= 2
+
+
+def test_shared_memory_takes_the_passes_that_were_sampled() -> None:
+    """Each instruction of a sampled kernel takes as many passes of shared memory as were counted.
+
+    It is not so of one kernel, whose loop starts anywhere and is counted too often.
+    """
+    seen, wrong = 0, set()
+    for launch in recorded_launches():
+        found = None if not launch.instructions else executed_of(launch)
+        if found is None or found.unknowns:
+            continue
+        ours = {one.instruction: one.wavefronts for one in found.shared}
+        for one in launch.instructions:
+            amount = ours.get(one.offset // BYTES, NOTHING)
+            seen += one.wavefronts > 0
+            if amount.exact != one.wavefronts:
+                wrong.add(launch.kernel)
+    assert seen > 400
+    assert len(wrong) <= 1
+
+
+def test_shared_memory_takes_the_passes_that_were_counted() -> None:
+    """Loads and stores take the passes that were counted, but for what the counters say is more.
+
+    That are conflicts, those of banks and those with what else the same memory serves, as the
+    counter has it: with L1's lines, and with what tensor cores read, of which it takes not all.
+    """
+    exact, launches = 0, 0
+    for launch in recorded_launches():
+        found = executed_of(launch) if launch.is_counted else None
+        if found is None or found.unknowns:
+            continue
+        if any(one.operation == "product" for one in found.shared):
+            continue
+        for operation, name in (("load", "ld"), ("store", "st")):
+            passes = launch.number(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{name}.sum")
+            conflicts = launch.number(
+                f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{name}.sum"
+            )
+            if not passes or conflicts is None:
+                continue
+            chosen = (one.wavefronts for one in found.shared if one.operation == operation)
+            ours = total(chosen).exact
+            assert ours is not None
+            assert passes - conflicts <= ours <= passes, launch.kernel
+            exact += ours in {passes, passes - conflicts}
+            launches += 1
+    assert launches > 80
+    assert exact > 0.7 * launches

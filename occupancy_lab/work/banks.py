@@ -1,0 +1,173 @@
+"""How many passes shared memory takes for what warps ask of it.
+
+Shared memory has 32 banks. In one pass (a *wavefront*) each gives or takes one word of 4 bytes, for
+as many threads as want that word; threads that want others of the same bank wait for further passes
+(CUDA C++ Programming Guide, Shared Memory). Of accesses of 8 bytes half a warp is served at a time,
+of 16 bytes a quarter, and of matrices one of 8 rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.work import operations
+from occupancy_lab.work.counts import LINE
+from occupancy_lab.work.threads import WARP
+
+if TYPE_CHECKING:
+    from occupancy_lab.work.operations import Decoder
+    from occupancy_lab.work.threads import Step
+
+BANKS, WORD = 32, 4
+PASS = BANKS * WORD
+"""Bytes of a pass."""
+ROWS, ROW = 8, 16
+"""Rows of a matrix that LDSM and STSM move, and the bytes of each."""
+MOST_WORDS = 1 << 30
+"""Words of an address of 32 bits."""
+MOST_COPYING = 1024
+"""Threads whose copies are looked at."""
+NOWHERE = np.int64(1) << 62
+"""An address of no thread."""
+NEIGHBOURS = (1, 2)
+WARP_GROUP = 4
+"""Warps that execute one HGMMA together (PTX ISA, wgmma)."""
+PRODUCT_ROWS, PRODUCT_ROW = 64, 32
+"""Rows of the first matrix that an HGMMA multiplies, and the bytes of each, and of each column of
+the second (PTX ISA, wgmma.mma_async)."""
+BOTH_SHARED = 4
+"""The form of an HGMMA of which both matrices are in shared memory; of 6 the second alone is."""
+
+
+def wavefronts(address: Any, mask: Any, size: int, *, is_load: bool = False) -> int:
+    """Return the passes that warps take for *size* bytes a thread at *address*.
+
+    *address* and *mask*, the threads that ask, are arrays over programs and threads. Two halves or
+    quarters of a load are served together where each thread of the warp wants the same as its
+    neighbour, or as the next but one (an engineer of NVIDIA's at
+    https://forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228/2).
+    """
+    wide = max(size, WORD)
+    banks = PASS // wide
+    shape = np.broadcast_shapes(address.shape, mask.shape)
+    places, asks = (
+        np.broadcast_to(one, shape).reshape(-1, banks) for one in (address // wide, mask)
+    )
+    if not is_load or banks >= WARP:
+        return int(_passes(places, asks, banks).sum())
+    places, asks = places.reshape(-1, WARP), asks.reshape(-1, WARP)
+    are_same = np.zeros(len(places), bool)
+    for distance in NEIGHBOURS:
+        other = np.arange(WARP) ^ distance
+        differ = (places != places[:, other]) & asks & asks[:, other]
+        are_same |= ~differ.any(axis=1)
+    found = 0
+    for chosen, lanes in ((are_same, 2 * banks), (~are_same, banks)):
+        some, asking = (one[chosen].reshape(-1, lanes) for one in (places, asks))
+        found += int(_passes(some, asking, banks).sum())
+    return found
+
+
+def lines_of_copies(source: Any, mask: Any, size: int) -> int:
+    """Return the cache lines from which warps copy *size* bytes a thread, each group's by itself.
+
+    What comes from one line is written in one pass at the least: Nsight Compute counts so on an
+    H100.
+    """
+    shape = np.broadcast_shapes(source.shape, mask.shape)
+    lines = np.broadcast_to(np.where(mask, source // LINE, NOWHERE), shape)
+    lines = np.sort(lines.reshape(-1, PASS // size), axis=1)
+    return int((lines[:, 1:] != lines[:, :-1]).sum() + (lines[:, -1] != NOWHERE).sum())
+
+
+def _passes(places: Any, asks: Any, banks: int) -> Any:
+    """Return the passes that each group of threads takes: the words of its fullest bank."""
+    bank = np.arange(len(places))[:, None] * banks + places % banks
+    wanted = np.unique(bank[asks] * MOST_WORDS + places[asks] // banks % MOST_WORDS)
+    words = np.bincount(wanted // MOST_WORDS, minlength=len(places) * banks)
+    return words.reshape(-1, banks).max(axis=1)
+
+
+def product_wavefronts(word: int) -> int:
+    """Return the passes in which an HGMMA reads its matrices, of the four warps together.
+
+    The first may be in registers.
+    """
+    rows = 2 * operations.warpgroup_registers(word)
+    if word >> 9 & 7 == BOTH_SHARED:
+        rows += PRODUCT_ROWS
+    return rows * PRODUCT_ROW // (BANKS * WORD)
+
+
+@dataclass(slots=True)
+class Served:
+    """What warps ask shared memory for by one instruction."""
+
+    threads: float = 0.0
+    """Threads whose condition is true."""
+    wavefronts: float = 0.0
+    most_wavefronts: float = 0.0
+    """Where the addresses are not known, each thread may want another word of the same bank."""
+    is_known: bool = True
+    """Whether its addresses are."""
+
+    def a_time(self, times: float) -> Served:
+        """Return the same of one of so many executions."""
+        names = ("threads", "wavefronts", "most_wavefronts")
+        return replace(self, **{name: getattr(self, name) / times for name in names})
+
+
+class Serving:
+    """Notes what the accesses of followed programs to shared memory ask for."""
+
+    def __init__(self, programs: int, threads: int, decoder: Decoder) -> None:
+        """Take the programs, and the threads of each."""
+        self.by_instruction: dict[int, Served] = defaultdict(Served)
+        self._programs = programs
+        self._threads = threads
+        self._decoder = decoder
+        self._known: dict[tuple[bytes, bytes, int, bool], int] = {}
+
+    def visit(
+        self, step: Step, address: Any, mask: Any, repeat: int, copied: tuple[Any, Any] | None
+    ) -> None:
+        """Note *repeat* accesses to *address*, None where it is not known, by threads of *mask*.
+
+        *copied* has from where a copy comes, None where it is not known, and for which threads.
+        """
+        served = self.by_instruction[step.number]
+        opcode = step.word & 0x1FF
+        size = self._decoder.shared_bytes(step.word)
+        mask = np.ones((1, 1), bool) if mask.all() else mask
+        mask = np.broadcast_to(mask, (mask.shape[0], self._threads))
+        asking = int(mask.sum()) * repeat * self._programs // len(mask)
+        served.threads += asking
+        if opcode in operations.MATRICES:
+            rows = ROWS * size // WORD
+            asking = asking * rows // WARP
+            mask, size = mask & (np.arange(self._threads) % WARP < rows), ROW
+        is_known = address is not None and (copied is None or copied[0] is not None)
+        known = address if is_known else np.zeros((1, 1), np.int64)
+        passes = repeat * self._passes(known, mask, size, is_load=opcode == operations.LDS)
+        if is_known and copied is not None:
+            source, copying = (one[: -(-MOST_COPYING // self._threads)] for one in copied)
+            copying = np.broadcast_to(copying, (len(copying), self._threads))
+            lines = lines_of_copies(source, copying, size)
+            lines = lines * self._programs // max(len(source), len(copying))
+            passes = max(passes, repeat * lines)
+        served.wavefronts += passes
+        served.is_known &= is_known
+        served.most_wavefronts += passes if is_known else asking
+
+    def _passes(self, address: Any, mask: Any, size: int, *, is_load: bool) -> int:
+        """Return `wavefronts` of all programs, looked up where all addresses have moved on."""
+        moved = address - address[:, :1] // PASS * PASS
+        key = (moved.tobytes(), mask.tobytes(), size, is_load)
+        if key not in self._known:
+            found = wavefronts(moved, mask, size, is_load=is_load)
+            self._known[key] = found * self._programs // max(len(address), len(mask))
+        return self._known[key]
