@@ -115,6 +115,7 @@ def executed(places: Sequence[Place], warps: int) -> Executed:
             Amount.of(10 * warps),
             {"global_accesses": Amount.of(warps)},
             Amount.of(warps * (70 if place is places[-1] else 10)),
+            warps * (70 if place is places[-1] else 10),
         )
         for place in places
     ]

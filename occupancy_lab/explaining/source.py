@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST_COSTLY = 5
 """The lines of the table of those that cost most."""
 A_PART = 0.02
-"""The share of the costliest line's time from which on a line is one of them."""
+"""The share of the costliest line's cost from which on a line is one of them."""
 LEAST_SHARE = 0.005
 """The share of the stall cycles from which on it is shown of a line."""
 LONGEST_LINE = 200
@@ -117,7 +117,7 @@ class SourceView(Answer):
             costly = _costly(lines)
             text = Text.of(self.function, group[0].kernel, lines, self.near)
             gpus = f", {listed([one.title for one in group])}" if len(alike) > 1 else ""
-            sentences = tuple(_helper_sentences(costly))
+            sentences = (*_order_sentences(costly), *_helper_sentences(costly))
             if text is None:
                 sentences += (f"Its source is not in {_file(lines)}.",)
             yield Section(
@@ -186,20 +186,22 @@ def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return the lines that take a part worth naming, the most costly first."""
     if not lines:
         return ()
-    enough = lines[0].least_us * A_PART
-    return tuple(one for one in lines[:MOST_COSTLY] if one.least_us >= enough)
+    enough = lines[0].cost * A_PART
+    return tuple(one for one in lines[:MOST_COSTLY] if one.cost >= enough)
 
 
-COLUMNS = ("bytes", "FLOPs", "trips", "instructions", "stalls")
+COLUMNS = ("bytes", "width", "FLOPs", "trips", "executed", "spills", "stalls")
 """What a listing has of each line before the line itself."""
 
 
 def _cells(line: Line) -> tuple[str, ...]:
     return (
         _words(line.bytes, byte_words),
+        f"{', '.join(map(str, line.thread_bytes))} B" if line.thread_bytes else "",
         _words(line.flops, scaled),
         "" if line.trips is None else _words(line.trips, scaled),
         "" if line.instructions is None else _words(line.instructions, scaled),
+        "" if line.local_bytes is None else _words(line.local_bytes, byte_words),
         f"{line.stall_share:.0%}" if (line.stall_share or 0.0) >= LEAST_SHARE else "",
     )
 
@@ -219,7 +221,10 @@ def _costly_rows(
             f"#{place}",
             str(line.number),
             *_cells(line),
-            *(microseconds(of_gpu[line.file, line.number]) for of_gpu in times),
+            *(
+                microseconds(us) if (us := of_gpu[line.file, line.number]) else ""
+                for of_gpu in times
+            ),
         )
         for place, line in enumerate(costly, start=1)
     ]
@@ -251,6 +256,14 @@ def _aligned(
     for cells, source in zip((headers, *rows), ("", *sources), strict=True):
         before = "  ".join(cells[place].rjust(widths[place]) for place in shown)
         yield f"{before}  {source[:LONGEST_LINE]}".rstrip()
+
+
+def _order_sentences(costly: Sequence[Line]) -> Iterator[str]:
+    if costly and costly[0].stall_share is not None:
+        yield (
+            "The order is that of stalls: each line's share of the cycles for which warps stand at"
+            " their instructions, those until results are there among them."
+        )
 
 
 def _helper_sentences(costly: Sequence[Line]) -> Iterator[str]:

@@ -261,6 +261,12 @@ class ExecutedLine:
     """Those of them that `Executed.kinds` names, by kind."""
     stall_cycles: Amount
     """Cycles of all warps from these instructions to their next ones, as the compiler scheduled."""
+    cycles: int = 0
+    """About how many cycles warps stand at them, those until results are there included
+    (`work.waits`): to set lines against each other. A range counts with its middle, a loop whose
+    trips have no limit as if each warp made 8."""
+    local_bytes: Amount = NOTHING
+    """Bytes of local memory that their threads move, as by spills."""
 
 
 @dataclass(frozen=True, slots=True)

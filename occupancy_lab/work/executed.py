@@ -44,6 +44,7 @@ from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.slices import ACCESSES, ENDS, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import Launched
+from occupancy_lab.work.waits import waits
 from occupancy_lab.work.warps import MOST_NUMBERS, WARP, Followed, TooWideError, Visits, Warps
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ ADDRESSES = 1 << 18
 """Addresses that are looked at."""
 LEAST_PROGRAMS = 4
 """Programs of a class whose addresses are followed."""
+PASSES = 8
+"""Passes of a loop by each warp where nobody knows them, in `ExecutedLine.cycles`."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 NOT_KNOWN = "values from memory"
 NOWHERE = Place("", 0)
@@ -75,7 +78,10 @@ SHARED_OPERATIONS = {
     operations.ATOMS: "atomic",
     operations.LDGSTS: "copy",
 }
-INSTRUCTIONS, STALLS = "instructions", "stalls"
+LOCAL = frozenset({operations.LDL, operations.STL})
+INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
+SUMMED = frozenset({INSTRUCTIONS, STALLS, LOCAL_BYTES})
+"""What is summed for a line, and is no kind of instruction."""
 
 
 def execute(
@@ -374,6 +380,9 @@ class _Run:
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
         """Return what is executed of each line, the lines with most instructions first."""
         found: dict[Place, dict[str | None, list[Amount]]] = defaultdict(lambda: defaultdict(list))
+        often = {start: self._typical(one) for start, one in executions.items()}
+        waited = waits(self.code, self.stalls, often, self.threads)
+        cycles: Counter[Place] = Counter()
         for start, block in self.code.blocks.items():
             if executions[start] == NOTHING:
                 continue
@@ -382,6 +391,10 @@ class _Run:
                 counter = counts[self.places[number]]
                 counter[INSTRUCTIONS] += 1
                 counter[STALLS] += self.stalls[number]
+                stands = self.stalls[number] + waited.get(number, 0.0)
+                cycles[self.places[number]] += round(often[start] * stands)
+                if self.code.words[number] & 0x1FF in LOCAL:
+                    counter[LOCAL_BYTES] += WARP * operations.access_bytes(self.code.words[number])
                 counter[self.kinds[number]] += 1
             for place, counter in counts.items():
                 for kind, times in counter.items():
@@ -393,13 +406,21 @@ class _Run:
                 {
                     kind: total(amounts)
                     for kind, amounts in kinds.items()
-                    if kind not in {None, INSTRUCTIONS, STALLS}
+                    if kind is not None and kind not in SUMMED
                 },
                 total(kinds[STALLS]),
+                cycles[place],
+                total(kinds[LOCAL_BYTES]),
             )
             for place, kinds in found.items()
         ]
         return tuple(sorted(lines, key=lambda one: -one.instructions.low))
+
+    def _typical(self, executions: Amount) -> float:
+        """Return a number for how often warps execute a block, where it is not known exactly."""
+        if executions.high is None:
+            return max(executions.low, PASSES * self.programs * self.threads // WARP)
+        return (executions.low + executions.high) / 2
 
     def _loop(
         self,

@@ -36,7 +36,11 @@ class Line:
     instructions: Amount | None = None
     """Instructions that warps execute of it; None where that is not known."""
     stall_share: float | None = None
-    """Its share of the cycles that the compiler scheduled between the launch's instructions."""
+    """Its share of `ExecutedLine.cycles`."""
+    thread_bytes: tuple[int, ...] = ()
+    """The bytes a thread of its loads and stores in global memory, narrow ones first."""
+    local_bytes: Amount | None = None
+    """Bytes of local memory that it moves, as by spills; None where that is not known."""
     helpers: tuple[str, ...] = ()
     """The lines of helpers that it calls and that do something, as "file.py:12"."""
 
@@ -44,6 +48,11 @@ class Line:
     def bytes(self) -> Amount:
         """Bytes that the line asks for and writes."""
         return self.read + self.written
+
+    @property
+    def cost(self) -> float:
+        """What lines of a launch are ordered by: `stall_share`, or `least_us` without one."""
+        return self.least_us if self.stall_share is None else self.stall_share
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -57,6 +66,8 @@ class Line:
             "least_us": self.least_us,
             "executed_instructions": None if self.instructions is None else self.instructions.exact,
             "stall_share": self.stall_share,
+            "thread_bytes": list(self.thread_bytes),
+            "local_bytes": None if self.local_bytes is None else self.local_bytes.exact,
             "helpers": list(self.helpers),
         }
 
@@ -69,7 +80,8 @@ def by_line(
     The bytes of device memory are shared out to the accesses by the distinct bytes of each.
     """
     run = () if executed is None else executed.lines
-    cycles = sum(one.stall_cycles.low for one in run)
+    asked = () if executed is None else executed.accesses
+    cycles = sum(one.cycles for one in run)
     places: dict[tuple[str, int], list[Place]] = {}
     for place in (
         *(one.place for one in counts.accesses),
@@ -89,7 +101,8 @@ def by_line(
         moving = sum(_distinct(one) * (reads * one.reads + writes * one.writes) for one in accesses)
         computing = sum(_flop_us(one, gpu) for one in arithmetic)
         ran = [one for one in run if _is_at(one.place, file, number)]
-        stalled = sum(one.stall_cycles.low for one in ran)
+        stalled = sum(one.cycles for one in ran)
+        widths = {one.thread_bytes for one in asked if _is_at(one.place, file, number)}
         inside = dict.fromkeys(one for one in here if one.called_from)
         found.append(
             Line(
@@ -102,18 +115,15 @@ def by_line(
                 max(moving, computing),
                 None if executed is None else total(one.instructions for one in ran),
                 stalled / cycles if cycles else None,
+                tuple(sorted(widths)),
+                None if executed is None else total(one.local_bytes for one in ran),
                 tuple({f"{one.file.rpartition('/')[2]}:{one.line}": None for one in inside}),
             )
         )
     return tuple(
         sorted(
             found,
-            key=lambda one: (
-                -one.least_us,
-                -one.bytes.low,
-                -one.flops.low,
-                -(one.stall_share or 0.0),
-            ),
+            key=lambda one: (-one.cost, -one.least_us, -one.bytes.low, -one.flops.low),
         )
     )
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import launched_kernels
 import pytest
 from dry_lines import matmul
+from hand_made import executed
 from hand_made import matmul as matmul_counts
 
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.text.document import html_page
 from occupancy_lab.text.printing import print_answer
+from occupancy_lab.work.counts import Amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,3 +121,21 @@ def test_what_is_not_counted_is_said() -> None:
     """A launch whose work is not known has a page that says so."""
     page = matmul("h100", counts=None, grid=(512,)).source.to_markdown()
     assert "what its lines do is not known: its kernel's TTIR is not at hand" in page
+
+
+def test_lines_of_a_binary_have_widths_and_stalls() -> None:
+    """Where the binary is followed its lines are in the order of their stalls, as it says."""
+    page = view("h100")
+    (record,) = page.records
+    assert record.counts is not None
+    run = executed([one.place for one in record.counts.accesses], 100)
+    spilling = tuple(dataclasses.replace(one, local_bytes=Amount.of(3000)) for one in run.lines)
+    run = dataclasses.replace(run, lines=spilling)
+    found = dataclasses.replace(page, records=(dataclasses.replace(record, executed=run),))
+    text = found.to_markdown()
+    assert "The order is that of stalls" in text
+    assert re.search(r"line +bytes +width +FLOPs +trips +executed +spills +stalls", text)
+    assert re.search(r"#1 .* 3000 B +78% .*tl\.store\(c_ptrs", text)
+    assert re.search(r" 16 B .*tl\.load\(a_ptrs", text)
+    first = json.loads(found.to_json())["lines"][0]
+    assert (first["local_bytes"], first["thread_bytes"]) == (3000, [])
