@@ -1,0 +1,92 @@
+"""What a kernel finds among its constants, against the parameters of its PTX."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded_work import RecordedLaunch, recorded_launches
+
+from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
+from occupancy_lab.launch import Pointer
+from occupancy_lab.work.passed import MIDDLE, Passed, parameters_of
+
+PARAMETER = re.compile(r"\.param (?:\.align (\d+) )?\.([a-z]+)(\d+)[^\[,)]*?\w+(?:\[(\d+)\])?[,\n]")
+FIRST = 0x210
+"""Where parameters begin in bank 0 on an H100 (cuobjdump -elf: EIATTR_PARAM_CBANK)."""
+with_ptx = [one for one in recorded_launches() if one.is_counted and one.texts.ptx]
+
+
+def passed(launch: RecordedLaunch, **values: Any) -> Passed:
+    """Return what a recorded launch passes."""
+    names = parameters_of(launch.ttir, launch.kernel)
+    elf = read_elf(launch.cubin, EM_CUDA, "a cubin")
+    return Passed(elf, launch.kernel, names, launch.arguments, values)
+
+
+def offsets(ptx: str) -> list[int]:
+    """Return where each parameter of PTX lies, aligned as its type is."""
+    found, end = [], 0
+    entry = ptx.partition(".entry")[2].partition(")")[0]
+    for align, _, bits, number in PARAMETER.findall(entry):
+        size = int(bits) // 8 * int(number or 1)
+        to = int(align or size)
+        found.append(-(-end // to) * to)
+        end = found[-1] + size
+    return found
+
+
+def test_arguments_lie_where_ptx_has_its_parameters() -> None:
+    """Numbers are at their parameters' places, and tensors are told apart by their addresses."""
+    seen = 0
+    for launch in with_ptx:
+        names, found = parameters_of(launch.ttir, launch.kernel), passed(launch)
+        places = offsets(launch.texts.ptx or "")
+        if len({*names}) != len(names):
+            continue
+        for name, place in zip(names, places, strict=False):
+            value = launch.arguments[name]
+            low, high = (found.constant(0, FIRST + place + one) for one in (0, 4))
+            if isinstance(value, Pointer):
+                assert found.tensor_at(int(low.item()) | int(high.item()) << 32) == name
+            elif isinstance(value, float):
+                assert struct.pack("<I", low.item()) == struct.pack("<f", value)
+            elif isinstance(value, int):
+                assert low.item() == value & 0xFFFFFFFF
+            seen += 1
+    assert seen > 300
+
+
+@given(
+    st.sampled_from(("int8", "int16", "int32", "int64", "uint8")),
+    st.lists(st.integers(0, 127), min_size=1, max_size=9),
+    st.data(),
+)
+def test_loads_find_what_is_in_a_tensor(
+    dtype: str, numbers: list[int], data: st.DataObject
+) -> None:
+    """Each thread loads its element of a tensor whose values are known, its sign included."""
+    numbers = [-one if one % 2 and dtype != "uint8" else one for one in numbers]
+    launch = next(one for one in with_ptx if one.kernel == "add_kernel")
+    name = next(iter(launch.arguments))
+    arguments = {**launch.arguments, name: Pointer(dtype, 1 << 20)}
+    elf = read_elf(launch.cubin, EM_CUDA, "a cubin")
+    names = parameters_of(launch.ttir, launch.kernel)
+    found = Passed(elf, launch.kernel, names, arguments, {name: numbers})
+    size = np.dtype(dtype).itemsize
+    asked = data.draw(st.lists(st.integers(0, len(numbers) - 1), min_size=4, max_size=4))
+    address = np.array([asked]) * size + (1 << 40) + MIDDLE
+    registers = max(size // 4, 1)
+    loaded = found.loaded(address, size, registers, signed=dtype.startswith("i"))
+    both = sum(one[0].astype(np.int64) << 32 * place for place, one in enumerate(loaded))
+    bits = max(8 * size, 32)
+    assert both.tolist() == [(numbers[one] + (1 << bits)) % (1 << bits) for one in asked] or (
+        bits == 64 and both.view(np.int64).tolist() == [numbers[one] for one in asked]
+    )
+    found.forget(name)
+    assert found.loaded(address, size, registers, signed=True) == [None] * registers
+    assert not found.has_values

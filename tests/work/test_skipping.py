@@ -1,0 +1,128 @@
+"""Passes of loops that are left out, against making each of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from occupancy_lab.work import arithmetic
+from occupancy_lab.work.operations import TRUE
+from occupancy_lab.work.registers import Registers
+from occupancy_lab.work.skipping import Skipping
+from occupancy_lab.work.threads import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WORD = 1 << 32
+COUNTER, LIMIT, GROWTH, ADDRESS, STRIDE = range(5)
+HEADER, THREADS, MOST = 7, 32, 400
+LESS, LESS_OR_EQUAL, GREATER, NOT_EQUAL = 1, 3, 4, 5
+near_zero = st.integers(-40, 40)
+
+
+class Loop(NamedTuple):
+    """A loop that goes on while its counter compares with its limit as it is said."""
+
+    starts: Sequence[int]
+    """The counter of each thread."""
+    growth: int
+    limit: int
+    how: int
+    signed: int
+
+    @property
+    def word(self) -> int:
+        """The encoding of the comparison (Mesa's sm70_encode.rs)."""
+        return 0x00C | 1 << 9 | self.how << 76 | self.signed << 73 | 7 << 87 | 7 << 68
+
+    def goes_on(self, counter: int) -> bool:
+        """Compare two numbers of 32 bits."""
+        left, right = counter % WORD, self.limit % WORD
+        if self.signed:
+            left, right = ((one + WORD // 2) % WORD - WORD // 2 for one in (left, right))
+        return {
+            LESS: left < right,
+            LESS_OR_EQUAL: left <= right,
+            GREATER: left > right,
+            NOT_EQUAL: left != right,
+        }[self.how]
+
+    def passes(self, start: int) -> int:
+        """Return how many passes a thread makes, at most so many."""
+        number = 1
+        while number < MOST and self.goes_on(start + number * self.growth):
+            number += 1
+        return number
+
+
+def followed(loop: Loop) -> tuple[list[int], list[int], int]:
+    """Return each thread's passes and the sum of its strides of 12, and how many were followed."""
+    registers = Registers(0)
+    values = {
+        COUNTER: np.array([loop.starts]),
+        LIMIT: np.full((1, 1), loop.limit),
+        GROWTH: np.full((1, 1), loop.growth),
+        ADDRESS: np.zeros((1, THREADS)),
+        STRIDE: np.full((1, 1), 12),
+    }
+    for register, value in values.items():
+        registers.write(register, value.astype(np.int64).astype(np.uint32), None, None)
+    plus, compares = partial(arithmetic.viadd, 0), partial(arithmetic.isetp, loop.word)
+    steps = [
+        Step(1, 0, plus, (COUNTER, GROWTH), (COUNTER,), None, negated=False, name="viadd"),
+        Step(2, 0, plus, (ADDRESS, STRIDE), (ADDRESS,), None, negated=False, name="viadd"),
+        Step(
+            *(3, loop.word, compares, (COUNTER, LIMIT, TRUE, TRUE), (), None),
+            negated=False,
+            name="isetp",
+        ),
+    ]
+    skipping = Skipping({HEADER: {HEADER}}, {HEADER: sum(1 << one for one in values)})
+    mask: Any = np.ones((1, THREADS), bool)
+    found, times = np.zeros(THREADS, int), 0
+    while mask.any():
+        skipping.arrive(HEADER, registers, mask, ())
+        times += 1
+        found += mask[0] * skipping.repeat
+        for step in steps:
+            sources = [registers.values[one] for one in step.sources]
+            if skipping.notes:
+                skipping.note(step, sources)
+            assert step.compute is not None
+            made = step.compute(sources)[0]
+            if step.results:
+                registers.write(step.results[0], made, None, mask)
+            else:
+                mask = mask & made
+    return found.tolist(), registers.values[ADDRESS][0].tolist(), times
+
+
+@given(
+    near_zero,
+    st.integers(0, 3),
+    st.integers(-5, 5).filter(bool),
+    st.integers(-300, 300),
+    st.tuples(st.sampled_from((LESS, LESS_OR_EQUAL, GREATER, NOT_EQUAL)), st.integers(0, 1)),
+)
+def test_each_thread_makes_as_many_passes(
+    start: int, apart: int, growth: int, limit: int, how: tuple[int, int]
+) -> None:
+    """With passes left out, threads leave a loop after as many, and their sums are the same."""
+    loop = Loop([start + apart * thread for thread in range(THREADS)], growth, limit, *how)
+    expected = [loop.passes(one) for one in loop.starts]
+    assume(max(expected) < MOST)
+    found, addresses, _ = followed(loop)
+    assert found == expected
+    assert addresses == [12 * one for one in expected]
+
+
+def test_most_passes_are_left_out() -> None:
+    """Of 300 equal passes fewer than 20 are followed."""
+    found, _, times = followed(Loop([0] * THREADS, 1, 300, LESS, 1))
+    assert found == [300] * THREADS
+    assert times < 20
