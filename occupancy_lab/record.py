@@ -22,6 +22,7 @@ from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import Failure, Status, Work
 from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.doubts import doubts
 from occupancy_lab.work.memory import MEMORY, intensity, moved, speed_of_light, work_columns
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         TutorialOccupancy,
     )
     from occupancy_lab.work.counts import Counts, Executed
+    from occupancy_lab.work.doubts import Doubt
     from occupancy_lab.work.memory import Memory, SpeedOfLight
 
 
@@ -262,6 +264,11 @@ class Record(_Named):
         return None if memory is None else speed_of_light(self.counts, memory, self.gpu)
 
     @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """The numbers of what it does in which its first text and its machine code differ."""
+        return doubts(self.counts, self.executed)
+
+    @property
     def intensity(self) -> float | None:
         """FLOPs per byte of device memory; None where one of the two is not known."""
         memory = self.memory
@@ -418,6 +425,7 @@ class Record(_Named):
             "why_not_counted": self.why_not_counted,
             "executed": None if self.executed is None else self.executed.to_dict(),
             "why_not_executed": self.why_not_executed,
+            "doubts": [dataclasses.asdict(one) for one in self.doubts],
             "prediction": None if self.prediction is None else self.prediction.to_dict(),
             "tutorial_prediction": None if tutorial is None else tutorial.to_dict(),
             "measurement": None if measurement is None else measurement.to_dict(),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.record import Record
     from occupancy_lab.work.counts import Amount, Counts, Executed, Unknown
+    from occupancy_lab.work.doubts import Doubt
 
     Fact = tuple[str, Callable[[Case], str]]
     """A name, and what is said of a launch."""
@@ -243,9 +244,17 @@ def work_sentences(record: Record) -> Iterator[str]:
         yield f"What it does is not counted: {literal(record.why_not_counted)}."
     if record.why_not_executed is not None and record.gpu.target.backend == "cuda":
         yield literal(record.why_not_executed)
+    yield from map(_doubt, record.doubts)
     light = record.speed_of_light
     if light is not None and light.unknown:
         yield f"The data sheet has no rate of {listed(light.unknown)}: it may take longer."
+
+
+def _doubt(doubt: Doubt) -> str:
+    return (
+        f"Not certain: {doubt.number}. By the source they are {scaled(doubt.counted)}, and its"
+        f" binary executes {scaled(doubt.executed)}, as where {doubt.why}."
+    )
 
 
 def _waste(record: Record, counts: Counts) -> Iterator[str]:

@@ -267,6 +267,8 @@ class ExecutedLine:
     trips have no limit as if each warp made 8."""
     local_bytes: Amount = NOTHING
     """Bytes of local memory that their threads move, as by spills."""
+    tensor_flops: Amount | None = NOTHING
+    """Floating-point operations of the tensor cores; None where a product's shape is not known."""
 
 
 @dataclass(frozen=True, slots=True)

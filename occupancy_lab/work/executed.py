@@ -42,6 +42,7 @@ from occupancy_lab.work.counts import (
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
 from occupancy_lab.work.passed import Passed, parameters_of
+from occupancy_lab.work.products import product_flops
 from occupancy_lab.work.slices import ACCESSES, ENDS, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.waits import waits
@@ -80,7 +81,8 @@ SHARED_OPERATIONS = {
 }
 LOCAL = frozenset({operations.LDL, operations.STL})
 INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
-SUMMED = frozenset({INSTRUCTIONS, STALLS, LOCAL_BYTES})
+FLOPS, NOT_DECODED = "FLOPs", "products whose shape is not known"
+SUMMED = frozenset({INSTRUCTIONS, STALLS, LOCAL_BYTES, FLOPS, NOT_DECODED})
 """What is summed for a line, and is no kind of instruction."""
 
 
@@ -395,6 +397,8 @@ class _Run:
                 cycles[self.places[number]] += round(often[start] * stands)
                 if self.code.words[number] & 0x1FF in LOCAL:
                     counter[LOCAL_BYTES] += WARP * operations.access_bytes(self.code.words[number])
+                flops = product_flops(self.code.words[number])
+                counter[NOT_DECODED if flops is None else FLOPS] += flops or int(flops is None)
                 counter[self.kinds[number]] += 1
             for place, counter in counts.items():
                 for kind, times in counter.items():
@@ -411,6 +415,7 @@ class _Run:
                 total(kinds[STALLS]),
                 cycles[place],
                 total(kinds[LOCAL_BYTES]),
+                None if NOT_DECODED in kinds else total(kinds[FLOPS]),
             )
             for place, kinds in found.items()
         ]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from dry_lines import norm
-from hand_made import access, rows
+from hand_made import access, executed, place, rows
 
-from occupancy_lab.explaining.work import used_lanes, used_sectors
+from occupancy_lab.explaining.work import used_lanes, used_sectors, work_sentences
 from occupancy_lab.work.counts import Amount, Counts, Place, Unknown
 
 if TYPE_CHECKING:
@@ -99,3 +99,16 @@ def test_what_is_not_known_is_named() -> None:
     assert "1 further unknown in `--json`." in found
     assert "Not counted: tt.elementwise_inline_asm (2)." in found
     assert "64 B to 3200 B" in found
+
+
+def test_what_the_binary_does_otherwise_is_not_certain() -> None:
+    """A number in which source and binary differ is named, with both and a reason."""
+    (record,) = norm("h100", counts=PLAIN).records
+    run = executed([place(3)], 4096)
+    (sentence,) = (
+        one
+        for one in work_sentences(dataclasses.replace(record, executed=run))
+        if "Not certain: bytes that loads" in one
+    )
+    assert "By the source they are 16.8 M, and its binary executes 2.10 M, as where" in sentence
+    assert not list(work_sentences(record))

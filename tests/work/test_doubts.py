@@ -1,0 +1,112 @@
+"""Where a kernel's first text and its machine code do not agree on what a launch does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from compare_work import counts_of, executed_of
+from hand_made import executed, matmul, place, rows
+from recorded_work import recorded_launches
+
+from occupancy_lab.work.counts import Amount, Counts, Executed, Unknown
+from occupancy_lab.work.doubts import doubts
+
+LOADS = "bytes that loads ask for"
+COUNTS = rows(64, 4096, 132)
+"""A kernel that reads 2 bytes for each of 64 x 4096 elements, and writes as many."""
+ELEMENTS = 64 * 4096
+
+
+def moving(loaded: int, stored: int) -> Executed:
+    """Return machine code whose threads load and store so many elements."""
+    run = executed([place(3)], 100)
+    (access,) = run.accesses
+    return dataclasses.replace(
+        run,
+        accesses=tuple(
+            dataclasses.replace(
+                access, operation=operation, thread_bytes=2, threads=Amount.of(threads)
+            )
+            for operation, threads in (("load", loaded), ("store", stored))
+        ),
+    )
+
+
+def multiplying(*flops: int | None) -> Executed:
+    """Return machine code whose tensor instructions do so many FLOPs at each of some lines."""
+    run = executed([place(10 + one) for one in range(len(flops))], 100)
+    lines = tuple(
+        dataclasses.replace(line, tensor_flops=None if one is None else Amount.of(one))
+        for line, one in zip(run.lines, flops, strict=True)
+    )
+    return dataclasses.replace(run, lines=lines, kinds={"bulk_copies": Amount.of(1)})
+
+
+@pytest.mark.parametrize(
+    ("loaded", "stored", "numbers"),
+    [
+        (ELEMENTS, ELEMENTS, []),
+        (ELEMENTS + 99, ELEMENTS - 99, []),
+        (16 * ELEMENTS, ELEMENTS, []),
+        (ELEMENTS // 2, ELEMENTS, [LOADS]),
+        (ELEMENTS, ELEMENTS // 2, ["bytes that stores write"]),
+        (ELEMENTS, ELEMENTS * 2, ["bytes that stores write"]),
+    ],
+)
+def test_bytes_must_agree(loaded: int, stored: int, numbers: list[str]) -> None:
+    """More than a hundredth apart is told, but of loads that several threads make alike."""
+    found = doubts(COUNTS, moving(loaded, stored))
+    assert [one.number for one in found] == numbers
+    for one in found:
+        assert one.counted == 2 * ELEMENTS
+        assert one.executed in {2 * loaded, 2 * stored}
+
+
+@pytest.mark.parametrize(
+    ("of_the_dot", "numbers"),
+    [(1.0, 0), (4.0, 0), (3.0, 0), (0.75, 1), (1.5, 1), (0.0, 1)],
+)
+def test_products_must_agree(of_the_dot: float, numbers: int) -> None:
+    """Tensor instructions do the FLOPs of dots, or a power of two as many, or three of tf32x3."""
+    counts = matmul(4096, 128, 132)
+    found = doubts(counts, multiplying(round(of_the_dot * 2 * 4096**3)))
+    assert [one.number for one in found] == ["FLOPs of dots"] * numbers
+
+
+def test_what_cannot_be_compared_is_no_doubt() -> None:
+    """No number is doubted where a value, the code or the shape of a product is not known."""
+    counts = matmul(4096, 128, 132)
+    assert doubts(counts, multiplying(7, None)) == ()
+    assert doubts(counts, None) == doubts(None, multiplying(7)) == ()
+    unknown = (Unknown(place(3), "values of x", "mask"),)
+    assert doubts(dataclasses.replace(counts, unknowns=unknown), multiplying(7)) == ()
+    run = dataclasses.replace(multiplying(7), unknowns=unknown)
+    assert doubts(counts, run) == ()
+
+
+def of_recorded() -> list[tuple[str, Counts, Executed]]:
+    """Return what is counted of the recorded launches, as far as their binaries are followed."""
+    return [
+        (one.kernel, counts_of(one), found)
+        for one in recorded_launches()
+        if (one.is_counted or one.instructions) and (found := executed_of(one)) is not None
+    ]
+
+
+@pytest.mark.slow
+def test_recorded_launches_are_hardly_doubted() -> None:
+    """Of public launches 6 are told: products under a causal mask, and loads that are shared.
+
+    Nsight Compute counted the instructions of all of them as they are followed.
+    """
+    found = {
+        (kernel, one.number) for kernel, counts, run in of_recorded() for one in doubts(counts, run)
+    }
+    assert found == {
+        ("chunk_bwd_kernel_dv", "FLOPs of dots"),
+        ("chunk_gsa_bwd_kernel_dqkvg", "FLOPs of dots"),
+        ("chunk_gsa_fwd_kernel_inter", "FLOPs of dots"),
+        ("triton_poi_fused__to_copy__unsafe_index_add_mul_sub_unsqueeze_6", LOADS),
+        ("triton_poi_fused_index_put_mul_new_zeros_1", LOADS),
+    }
