@@ -19,7 +19,7 @@ from occupancy_lab.options import OPTIONS
 from occupancy_lab.values import INT32_MAX, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.values import Target
 
@@ -564,20 +564,17 @@ def launch_of(
         launch.bound(function)
         return launch
     if callable(grid):
-        grid = _called(grid, bind(function, arguments, keywords))
+        named = bind(function, arguments, keywords)
+        try:
+            grid = grid(named)
+        except InputError:
+            raise
+        except Exception as error:
+            msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
+            raise InputError(msg) from error
     if isinstance(grid, tuple | list):
         grid = grid[:MOST_DIMENSIONS]  # Triton heeds no more
     return Launch(launch.arguments, launch.keywords, checked_grid(grid))
-
-
-def _called(grid: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
-    try:
-        return grid(arguments)
-    except InputError:
-        raise
-    except Exception as error:
-        msg = f"the grid cannot be worked out: {type(error).__name__}: {error}"
-        raise InputError(msg) from error
 
 
 def checked_grid(grid: Any) -> tuple[int, ...]:
