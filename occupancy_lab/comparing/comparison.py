@@ -227,9 +227,6 @@ def _check_environments(compilers: Sequence[Compiler], asked: Sequence[str | Non
         found[triton] = text
 
 
-KNOBS = (("BLOCK_SIZE", "block_size"), ("num_warps", "num_warps"), ("num_stages", "num_stages"))
-
-
 def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()) -> Document:
     """Return the comparison of *entries*, which differ in some dimension."""
     differences = _differences(entries)
@@ -309,15 +306,15 @@ def _along(part: Slice) -> Iterator[str]:
         yield from _choices(part)
 
 
-def _knob(entry: Entry, field: str) -> str:
-    return str(getattr(entry.config, field))
+def _knob(name: str, entry: Entry) -> str:
+    return setting(settings_of(entry.record), name)
 
 
 def _choices(part: Slice) -> Iterator[str]:
     """Say where the kernel's own choice of a configuration differs."""
     if any(entry.record.matrix is None for entry in part.entries):
         return
-    for name, field in KNOBS:
-        values = part.said(partial(_knob, field=field))
+    for name in ("BLOCK_SIZE", "num_warps", "num_stages"):
+        values = part.said(partial(_knob, name))
         if values is not None:
             yield f"{name} is {values}, each the kernel's own choice."

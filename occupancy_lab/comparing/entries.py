@@ -100,11 +100,10 @@ def _asked(case: Case) -> dict[str, Any]:
     matrix, settings = case.record.matrix, settings_of(case.record)
     if matrix is None:
         return settings
-    asked = {"BLOCK_SIZE": "block_size", "num_warps": "num_warps", "num_stages": "num_stages"}
     return {
         name: value
         for name, value in settings.items()
-        if name in matrix.options or asked.get(name) in matrix.asked
+        if name in matrix.options or name.lower() in matrix.asked
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.limits import occupancy_words
@@ -82,7 +83,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         name for case in cases for name in settings_of(case.record) if name not in NAMES
     )
     return (
-        *((literal(name), _Setting(name)) for name in names),
+        *((literal(name), partial(_set, name)) for name in names),
         ("num_warps", _warps),
         ("num_stages", lambda case: _knob(case, "num_stages")),
         ("compiler options", _options),
@@ -94,7 +95,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("loads, stores", _accesses),
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
-        *((name, _Work(words)) for name, words in WORDS.items()),
+        *((name, partial(_does, words)) for name, words in WORDS.items()),
         ("predicted time", predicted_words),
         ("bound by", bound_words),
         ("measured now", _measured_words),
@@ -130,27 +131,16 @@ def told(cases: Sequence[Case], facts: Iterable[Fact]) -> tuple[tuple[str, ...],
     return tuple(row for row in rows if any(cell not in UNTOLD for cell in row[1:]))
 
 
-class _Setting:
-    """The value of one setting, and where it is from."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, case: Case) -> str:
-        value = setting(settings_of(case.record), self._name)
-        if case.record.matrix is None or self._name != "BLOCK_SIZE":
-            return value
-        return f"{value}, {_origin(case, 'block_size')}"
+def _set(name: str, case: Case) -> str:
+    """Return the value of one setting, and where it is from."""
+    value = setting(settings_of(case.record), name)
+    if case.record.matrix is None or name != "BLOCK_SIZE":
+        return value
+    return f"{value}, {_origin(case, 'block_size')}"
 
 
-class _Work:
-    """One thing that a launch does."""
-
-    def __init__(self, words: Callable[[Record], str]) -> None:
-        self._words = words
-
-    def __call__(self, case: Case) -> str:
-        return self._words(case.record)
+def _does(words: Callable[[Record], str], case: Case) -> str:
+    return words(case.record)
 
 
 def _origin(case: Case, knob: str) -> str:

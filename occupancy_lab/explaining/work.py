@@ -6,6 +6,7 @@ Everything is counted from the kernel's texts and the launch's arguments; rates 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.text.document import Section, Table, literal
@@ -133,7 +134,7 @@ def _memory_rows() -> Iterator[Fact]:
         ("written to device memory", "dram_written_bytes"),
         ("through the L2 cache", "l2_bytes"),
     ):
-        yield name, _Moved(field)
+        yield name, partial(_moved, field)
     yield "distinct bytes read", _counted(lambda counts: _bytes(counts.unique_read_bytes))
     yield "bytes that loads ask for", _counted(lambda counts: _bytes(counts.read_bytes))
     yield "instructions that warps execute", _executed(lambda one: _number(one.instructions))
@@ -141,16 +142,10 @@ def _memory_rows() -> Iterator[Fact]:
     yield "sectors that their stores ask for", _executed(lambda one: _number(one.store_sectors))
 
 
-class _Moved:
-    """The bytes of one place, as `Memory` has them."""
-
-    def __init__(self, field: str) -> None:
-        self._field = field
-
-    def __call__(self, case: Case) -> str:
-        memory = case.record.memory
-        amount = None if memory is None else getattr(memory, self._field)
-        return "-" if amount is None else _bytes(amount)
+def _moved(field: str, case: Case) -> str:
+    memory = case.record.memory
+    amount = None if memory is None else getattr(memory, field)
+    return "-" if amount is None else _bytes(amount)
 
 
 def _counted(words: Callable[[Counts], str]) -> Callable[[Case], str]:
@@ -174,23 +169,17 @@ def _flop_rows(cases: Sequence[Case]) -> Iterator[Fact]:
     counts = [case.record.counts for case in cases]
     names = dict.fromkeys(name for one in counts if one is not None for name, _ in _flops(one))
     for name in names:
-        yield f"FLOPs, {name}", _Flops(name)
+        yield f"FLOPs, {name}", partial(_flops_of, name)
     yield (
         "FLOPs per byte of device memory",
         lambda case: "-" if case.record.intensity is None else _three(case.record.intensity),
     )
 
 
-class _Flops:
-    """The FLOPs of one kind."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, case: Case) -> str:
-        counts = case.record.counts
-        amount = None if counts is None else dict(_flops(counts)).get(self._name)
-        return "-" if amount is None else _number(amount)
+def _flops_of(kind: str, case: Case) -> str:
+    counts = case.record.counts
+    amount = None if counts is None else dict(_flops(counts)).get(kind)
+    return "-" if amount is None else _number(amount)
 
 
 def _light_rows(cases: Sequence[Case]) -> Iterator[Fact]:
@@ -198,21 +187,16 @@ def _light_rows(cases: Sequence[Case]) -> Iterator[Fact]:
     parts = dict.fromkeys(part.name for one in lights if one is not None for part in one.parts)
     for name in parts:
         called = "device memory" if name == MEMORY else name
-        yield f"least time of {called}, by the data sheet", _Light(name)
+        yield f"least time of {called}, by the data sheet", partial(_least_time, name)
 
 
-class _Light:
-    """The least time of one part, and whether it binds."""
-
-    def __init__(self, part: str) -> None:
-        self._part = part
-
-    def __call__(self, case: Case) -> str:
-        light = case.record.speed_of_light
-        us = None if light is None else light.part_us(self._part)
-        if us is None or light is None:
-            return "-"
-        return f"{microseconds(us)}{', binds' if light.binds == self._part else ''}"
+def _least_time(part: str, case: Case) -> str:
+    """Return the least time of one part, and whether it binds."""
+    light = case.record.speed_of_light
+    us = None if light is None else light.part_us(part)
+    if us is None or light is None:
+        return "-"
+    return f"{microseconds(us)}{', binds' if light.binds == part else ''}"
 
 
 def used_lanes(counts: Counts) -> float | None:

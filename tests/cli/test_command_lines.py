@@ -24,6 +24,7 @@ from stand_ins import CALIBRATION, Launches
 from occupancy_lab.calibrating.calibrate import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.compiling.process import CompileProcess
+from occupancy_lab.compiling.script import Ran
 from occupancy_lab.evaluating.score import TimeErrors
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
@@ -282,12 +283,8 @@ class _Script:
     """A script that launches nothing."""
 
     launches = ()
-    stopped = None
     interrupted = None
-    missing = ()
-    assumed = ()
-    status = 0
-    faults = ()
+    ran = Ran((), "", None, 0, (), (), ())
 
     def __init__(self, _name: str, gpu: object, *_: object, **__: object) -> None:
         self.gpu = gpu
