@@ -265,7 +265,8 @@ class Warps:
         opcode = step.word & 0x1FF
         is_unknown = unknown is not None and bool((unknown & mask).any())
         if not step.shared:
-            return self._access(step, [None] if is_unknown else sources, mask), None
+            sources = [None] * len(sources) if is_unknown else sources
+            return self._access(step, sources, mask), None
         address = self._shared_address(step, sources, mask)
         if opcode in SHARED_ACCESSES and self.visits is not None and self.visits.of_shared:
             self.visits.of_shared(step, address, mask, self._skipping.repeat, None)

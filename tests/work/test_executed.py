@@ -145,6 +145,17 @@ def test_passes_that_are_left_out_change_nothing(
     assert execute(texts, arguments, (5,)) == found
 
 
+def test_copies_from_where_nobody_knows_fill_shared_memory() -> None:
+    """Copies whose addresses come from memory are counted, and their sectors a range."""
+    launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
+    found = executed_of(launch)
+    copies = [one for one in found.accesses if one.operation == "copy"]
+    assert any(not one.is_known and not one.sectors.is_exact for one in copies)
+    assert {one.instruction for one in found.shared if one.operation == "copy"} == {
+        one.instruction for one in copies
+    }
+
+
 def test_many_programs_are_counted_from_some() -> None:
     """Of more programs than are followed, those that are stand for all."""
     texts, launch = compiled("90", 1000)
