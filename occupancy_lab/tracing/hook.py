@@ -35,6 +35,7 @@ from .noted import (
     keep,
     of_inductor,
     of_triton,
+    passed,
     process_facts,
 )
 
@@ -323,6 +324,7 @@ class Session:
             grid = tuple(map(int, args[:3]))
             if all(grid):  # a grid with a 0 launches nothing
                 cell, kind = self._cell(kernel, grid), self._kind()
+                self._tell(kernel, cell, kind, args[3:])
             if kind == "count" and cell.count >= cell.due:
                 pair = self._due(kernel, cell, args[3:])
         except Exception as error:  # noqa: BLE001 - nothing of this may reach the program
@@ -395,6 +397,16 @@ class Session:
             self._append(described)
             if clock() - self.flushed > NEW_NS:
                 self.flush()
+
+    def _tell(self, kernel: Any, cell: Any, kind: str, rest: Any) -> None:
+        """Append a line on what the program's first launch of a cell is given."""
+        if cell.told or kind == "tuning":
+            return
+        cell.told = True
+        given = passed(kernel.described.get("parameters"), rest)
+        if given is not None:
+            with self._lock:
+                self._append({"kernel": kernel.number, "grid": cell.grid, "passed": given})
 
     def _append(self, values: Any) -> None:
         assert self.place is not None  # noqa: S101 - for the type checker

@@ -26,8 +26,11 @@ EMPTY_PAIRS = 5
 """Pairs of events with nothing between them."""
 MOST_PENDING = 64
 """Pairs of events that wait to be read."""
-KEPT = frozenset({".json", ".cubin", ".ptx", ".ttgir", ".hsaco", ".amdgcn"})
+KEPT = frozenset({".json", ".cubin", ".ptx", ".ttir", ".ttgir", ".hsaco", ".amdgcn"})
 """How the names of the files of a kernel end that are read when the program has ended."""
+BEFORE = (1, 6)
+"""Arguments of a launcher behind the grid and before the kernel's own: the stream alone of
+inductor's; of Triton's also function, metadata of the launch and of the kernel, and two hooks."""
 clock = time.perf_counter_ns
 
 
@@ -36,7 +39,7 @@ class Cell:
 
     __slots__ = (
         *("captured", "count", "due", "grid", "last_ns", "ns", "samples", "timed", "tuning"),
-        "weighed",
+        *("told", "weighed"),
     )
 
     def __init__(self, grid: Any) -> None:
@@ -46,6 +49,8 @@ class Cell:
         """The number of the last launch whose events were recorded."""
         self.weighed = 0
         """The launches up to the last whose events were read."""
+        self.told = grid is None
+        """Whether it is written down what the first launch was given."""
         self.ns = self.last_ns = 0.0
         """The time of these launches, and of the last of them."""
 
@@ -227,6 +232,7 @@ def of_triton(reference: Any) -> Any:
         described["metadata"] = plain(kernel.metadata._asdict())
     with contextlib.suppress(Exception):
         function = kernel.src.fn
+        described["parameters"] = list(function.arg_names)
         declared = {i for i, one in enumerate(function.params) if one.is_constexpr}
         described["constexprs"] = {
             function.arg_names[path[0]]: shown(value)
@@ -256,12 +262,54 @@ def of_inductor(result: Any) -> Any:
         if value is not None:
             told[name] = value
     with contextlib.suppress(Exception):
+        described["parameters"] = inductor_parameters(kernel)
+    with contextlib.suppress(Exception):
         heuristics = sys.modules["torch._inductor.runtime.triton_heuristics"]
         key = heuristics.triton_hash_to_path_key(kernel.hash)
         device = result.compile_meta.get("device") or 0
         place = Path(heuristics.triton_cache_dir(device), key)
         described["files"] = [str(one) for one in sorted(place.iterdir())]
     return described
+
+
+def inductor_parameters(kernel: Any) -> Any:
+    """Return the parameters that inductor's launcher passes: its static one no constexprs."""
+    if hasattr(kernel, "full_constexprs"):
+        constants = kernel.full_constexprs
+        return [name for place, name in enumerate(kernel.arg_names) if place not in constants]
+    return list(kernel.src.fn.arg_names)
+
+
+def passed(parameters: Any, rest: Any) -> Any:
+    """Return what a launcher is given behind the grid, by parameter, as JSON takes it.
+
+    None where it is not known which argument is whose. Of a tensor it is what Triton sees of it.
+    """
+    if not parameters or len(rest) - len(parameters) not in BEFORE:
+        return None
+    values = rest[-len(parameters) :]
+    found = {name: seen(value) for name, value in zip(parameters, values, strict=True)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def seen(value: Any) -> Any:
+    """Return an argument as JSON takes it; None where it is not known what it is."""
+    if isinstance(value, bool | int | float):
+        return value
+    with contextlib.suppress(Exception):
+        if hasattr(value, "block_shape"):
+            sizes = ("shape", "strides", "block_shape")
+            told = {name: [int(one) for one in getattr(value, name)] for name in sizes}
+            return {"base": seen(value.base), "padding": value.padding, **told}
+        storage = None
+        with contextlib.suppress(Exception):
+            storage = int(value.untyped_storage().nbytes())
+        return {
+            "dtype": str(value.dtype),
+            "storage_bytes": storage,
+            "aligned": value.data_ptr() % 16 == 0,
+        }
+    return None
 
 
 def plain(metadata: Any) -> Any:

@@ -19,6 +19,7 @@ from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.script import Changed
+from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import BinaryError, DoesNotFitError, InputError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
@@ -26,8 +27,9 @@ from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
+from occupancy_lab.tracing.counted import count_kept, kept_files
 from occupancy_lab.values import Resources, Target, Work
-from occupancy_lab.work.counting import count_launch
+from occupancy_lab.work.counting import Counted, count_launch
 from occupancy_lab.work.memory import memory, work_columns
 
 if TYPE_CHECKING:
@@ -46,8 +48,6 @@ EMPTY_NS, AROUND_NS = 1250, 930
 """What a pair of events takes around nothing, where that was not measured, and what more around a
 kernel. On an H200 (2026-11-22) it takes 1.25 us around nothing, 2.85 us around a kernel of 0.67 us
 by torch.profiler, and 12.90 us around one of 10.72 us."""
-_TEXTS = ("ttgir", "ptx", "amdgcn")
-_BINARIES = ("cubin", "hsaco")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,7 @@ class TracedKernel:
     arguments: Mapping[str, str] = field(default_factory=dict)
     """In a dry run, what Triton distinguishes of each argument that is no constexpr."""
     counts: Counts | None = None
-    """In a dry run, what the first launch of the most frequent grid does; None where that is not
-    known."""
+    """What the first launch of the most frequent grid does; None where that is not known."""
     executed: Executed | None = None
     """Likewise, what its machine code executes."""
 
@@ -278,10 +277,11 @@ class Traced:
     processes: tuple[Process, ...]
 
 
-def read_records(folder: Path, gpu: Gpu | None = None) -> Traced:
+def read_records(folder: Path, gpu: Gpu | None = None, store: Store | None = None) -> Traced:
     """Return what the processes whose records are in *folder* launched.
 
     *gpu* is the one that occupancy is for; None takes the one that each kernel was launched on.
+    *store* keeps what launches do.
     """
     processes, found = [], defaultdict(list)
     for place in sorted(folder.glob("*-*/kernels.jsonl")):
@@ -290,7 +290,8 @@ def read_records(folder: Path, gpu: Gpu | None = None) -> Traced:
         for kernel in kernels:
             found[_key(kernel)].append((process, kernel))
     present = {one.name: one.gpu for one in present_gpus()}
-    traced = [_traced(group, folder, gpu, present) for group in found.values()]
+    kept = store or Store(None)
+    traced = [_traced(group, folder, gpu, present, kept) for group in found.values()]
     return Traced(order(traced), tuple(processes))
 
 
@@ -309,7 +310,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
-    facts, *kernels = list(_lines(place / "kernels.jsonl")) or [{}]
+    facts, *told = list(_lines(place / "kernels.jsonl")) or [{}]
+    kernels = [one for one in told if "passed" not in one]
     try:
         counted = json.loads((place / "counts.json").read_text("utf-8"))
     except (OSError, ValueError):  # killed before the first flush
@@ -320,6 +322,11 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
     for kernel in kernels:
         cells = counted["kernels"].get(str(kernel["kernel"]), [])
         kernel["grids"] = [_grid_launches(cell, empty_ns) for cell in cells]
+        kernel["passed"] = {
+            _shortened(one["grid"]): one["passed"]
+            for one in told
+            if "passed" in one and one["kernel"] == kernel["kernel"]
+        }
         launches += sum(one.launches + one.tuning for one in kernel["grids"])
     process = Process(
         pid=facts.get("pid", 0),
@@ -401,6 +408,7 @@ def _traced(
     folder: Path,
     asked: Gpu | None,
     present: Mapping[str, Gpu],
+    store: Store,
 ) -> TracedKernel:
     first = group[0][1]
     kept = folder / "files" / first.get("kept", "-")
@@ -414,6 +422,17 @@ def _traced(
         check_fits(calculation)
     except Exception as error:  # noqa: BLE001 - a kernel that cannot be read is a row that says so
         reason = str(error)
+    grids = merged(one for _, kernel in group for one in kernel["grids"])
+    counted = Counted()
+    if calculation is not None and grids:
+        grid, resident = grids[0].grid, calculation.resident_programs
+        given = (kernel["passed"].get(grid) for _, kernel in group)
+        passed = next((one for one in given if one is not None), None)
+        if grid is not None and passed is not None:
+            named = {"name": first["name"], **metadata}
+            counted = count_kept(
+                kept, named, target, passed, grid=grid, resident=resident, store=store
+            )
     return TracedKernel(
         kernel=first["name"],
         hash=str(first["hash"]),
@@ -424,11 +443,13 @@ def _traced(
         calculation=calculation,
         reason=reason,
         gpu_source=source,
-        grids=merged(one for _, kernel in group for one in kernel["grids"]),
+        grids=grids,
         parts=tuple(
             Part(process.pid, kernel.get("device"), tuple(kernel["grids"]))
             for process, kernel in group
         ),
+        counts=counted.counts,
+        executed=counted.executed,
     )
 
 
@@ -461,13 +482,7 @@ def _resources(
     kept: Path, metadata: Mapping[str, Any], first: Mapping[str, Any], target: Target | None
 ) -> Resources:
     """Return what the kernel takes, from its files or, without them, as its process told it."""
-    asm: dict[str, Any] = {}
-    for path in kept.glob("*"):
-        kind = path.suffix[1:]
-        if kind in {*_BINARIES, *_TEXTS}:
-            with contextlib.suppress(OSError):  # the cache may have anything in a file's place
-                content = read_bytes(path)
-                asm[kind] = content if kind in _BINARIES else content.decode(errors="replace")
+    asm = kept_files(kept)
     backend = "cuda" if target is None else target.backend
     try:
         return read_resources(asm, SimpleNamespace(**metadata), backend)

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_gpus
@@ -81,7 +82,7 @@ class Trace(Answer):
             sys.meta_path.remove(self._finder)
         self._session.close()
         try:
-            self._found = read_records(self._records, self._asked)
+            self._found = read_records(self._records, self._asked, Store(store_directory()))
         finally:
             self._folder.close()
 
@@ -183,7 +184,7 @@ def trace_program(
         status = _run(command, environment)
         ended(status)
         outcome = Outcome(tuple(command), status, (folder / sitecustomize.STARTED).exists())
-        return Trace(read_records(folder, asked), outcome)
+        return Trace(read_records(folder, asked, Store(store_directory())), outcome)
 
 
 def dry_trace(
@@ -210,7 +211,6 @@ def dry_trace(
     Raises InputError where *command* names no file, or no Python that has torch and Triton, or the
     file does not end in time.
     """
-    from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.assumptions import given_values
     from occupancy_lab.compiling.script import Script
 

@@ -173,6 +173,10 @@ def test_configurations_and_grids_are_told_apart() -> None:
     assert plan is not None
     assert plan.waves == 528 / (132 * 16)
     assert list(found.table()["launches"]) == [7, 1]
+    table = found.table()
+    assert list(table["flops"]) == [528 * 256, 512]
+    assert list(table["dram_read_bytes"]) == [2 * 4 * 4096, 2 * 4 * 512]
+    assert table["executed_instructions"].notna().all()
 
 
 @pytest.mark.slow

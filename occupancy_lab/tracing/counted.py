@@ -1,0 +1,81 @@
+"""What the launches of a traced kernel do: from what was noted of one and the files beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling.texts import texts_of
+from occupancy_lab.errors import InputError
+from occupancy_lab.files import read_bytes
+from occupancy_lab.launch import INT64_MAX, BoundLaunch, Descriptor, Launch, Pointer, dtype_name
+from occupancy_lab.work.counting import Counted, count_launch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from occupancy_lab.compiling.store import Store
+    from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.values import Target
+
+TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
+BINARIES = ("cubin", "hsaco")
+
+
+def kept_files(folder: Path) -> dict[str, Any]:
+    """Return the binary and the texts of the kernel in *folder*, by how their files' names end."""
+    found: dict[str, Any] = {}
+    for path in folder.glob("*"):
+        kind = path.suffix[1:]
+        if kind in {*BINARIES, *TEXTS}:
+            with contextlib.suppress(OSError):  # the cache may have anything in a file's place
+                content = read_bytes(path)
+                found[kind] = content if kind in BINARIES else content.decode(errors="replace")
+    return found
+
+
+def count_kept(  # noqa: PLR0913 - what counts depend on
+    folder: Path,
+    metadata: Mapping[str, Any],
+    target: Target | None,
+    passed: Mapping[str, Any],
+    *,
+    grid: tuple[int, ...],
+    resident: int | None,
+    store: Store,
+) -> Counted:
+    """Return what a launch over *grid* does of the kernel in *folder*, or why that is not known.
+
+    *metadata* are Triton's of the kernel, *passed* is what `noted.passed` noted of the launch;
+    *resident* and *store* are as `count_launch` takes them.
+    """
+    try:
+        arguments = {name: _argument(value) for name, value in passed.items()}
+    except (InputError, KeyError, TypeError) as error:
+        return Counted(why_not=f"an argument cannot be read: {error}")
+    run = BoundLaunch(metadata["name"], Launch((), arguments, grid), arguments, (), {})
+    texts = _texts(folder, metadata, target)
+    return count_launch(texts, run, grid, store, assume={}, resident=resident)
+
+
+def _texts(folder: Path, metadata: Mapping[str, Any], target: Target | None) -> Texts | None:
+    """Return the texts of a kernel; None where they, or the metadata, are gone."""
+    if target is None:
+        return None
+    try:
+        return texts_of(kept_files(folder), SimpleNamespace(**metadata), target.backend)
+    except AttributeError:
+        return None
+
+
+def _argument(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "base" in value:
+        shape, strides, block = (tuple(value[name]) for name in ("shape", "strides", "block_shape"))
+        return Descriptor(_argument(value["base"]), shape, strides, block, value["padding"])
+    storage = value["storage_bytes"]
+    dtype = dtype_name(value["dtype"])
+    return Pointer(dtype, INT64_MAX if storage is None else storage, value["aligned"])
