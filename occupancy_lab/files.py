@@ -222,7 +222,10 @@ def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """
     text = io.StringIO(newline="")
     cells = [
-        [_write_cell(value) if isinstance(value, str) else value for value in row]
+        [
+            f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+            for value in row
+        ]
         for row in (columns, *rows)
     ]
     # csv leaves a carriage return, which begins a new row, unquoted.
@@ -233,10 +236,6 @@ def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
         lineterminator="\n",
     ).writerows(cells)
     return text.getvalue()
-
-
-def _write_cell(text: str) -> str:
-    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def read_cell(value: Any) -> Any:

@@ -100,7 +100,8 @@ class SourceView(Answer):
         """Return the lines that cost most, and the whole source, for each GPU that differs."""
         title = f"{literal(self.name)}, on {listed([one.title for one in self.records])}"
         answer = [
-            f"**{one.title}**: what its lines do is not known: {_why_not(one)}."
+            f"**{one.title}**: what its lines do is not known:"
+            f" {literal(one.why_not_counted or 'nothing of its texts is at hand')}."
             if one.counts is None
             else f"**{one.title}**: the speed of light is {light_words(one)}."
             for one in self.records
@@ -119,7 +120,8 @@ class SourceView(Answer):
             gpus = f", {listed([one.title for one in group])}" if len(alike) > 1 else ""
             sentences = (*_order_sentences(costly), *_helper_sentences(costly))
             if text is None:
-                sentences += (f"Its source is not in {_file(lines)}.",)
+                file = literal(lines[0].file) if lines else "its file"
+                sentences += (f"Its source is not in {file}.",)
             yield Section(
                 f"The lines that cost most{gpus}",
                 sentences=sentences,
@@ -165,14 +167,6 @@ def _same(lines: Sequence[Line]) -> str:
     """Return a text that is the same where lines do the same, however long that takes."""
     whole = (dataclasses.replace(one, least_us=0.0) for one in lines)
     return repr(sorted(whole, key=lambda one: (one.file, one.number)))
-
-
-def _file(lines: Sequence[Line]) -> str:
-    return literal(lines[0].file) if lines else "its file"
-
-
-def _why_not(record: Record) -> str:
-    return literal(record.why_not_counted or "nothing of its texts is at hand")
 
 
 def lines_of(record: Record) -> tuple[Line, ...]:

@@ -18,15 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split("+")))
-
-
 _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "str": str,
-    "tuple[int,": _integers,
+    "tuple[int,": lambda text: tuple(map(int, text.split("+"))),
 }
 """By the first word of a field's type: what makes its value of a text."""
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -232,12 +233,9 @@ def _timed_rows(name: str, start: str, part: str) -> Iterator[dict[str, Any]]:
 
 def recorded_files() -> list[Traversable]:
     """Return the files of recorded launches by name."""
-    found = (file for file in files("occupancy_lab.recorded").iterdir() if _is_recorded(file.name))
-    return sorted(found, key=lambda file: file.name)
-
-
-def _is_recorded(name: str) -> bool:
-    return name.startswith("measured-") and name.endswith(".csv")
+    found = files("occupancy_lab.recorded").iterdir()
+    measured = (file for file in found if fnmatchcase(file.name, "measured-*.csv"))
+    return sorted(measured, key=lambda file: file.name)
 
 
 def recorded_table() -> pd.DataFrame:

@@ -16,7 +16,7 @@ from occupancy_lab.text.document import Table, json_text, literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from occupancy_lab.expressions import Expression, Kind, Value
+    from occupancy_lab.expressions import Expression, Kind
 
     Rows = Sequence[Mapping[str, Any]]
 
@@ -74,7 +74,8 @@ class View:
         places = [
             place
             for place, row in enumerate(rows)
-            if condition is None or condition.evaluate(_values(condition, row)) is True
+            if condition is None
+            or condition.evaluate({name: row.get(name) for name in condition.names}) is True
         ]
         if self.sort is not None:
             name = self.sort.removeprefix("-")
@@ -83,10 +84,6 @@ class View:
             known.sort(key=lambda place: rows[place][name], reverse=self.sort.startswith("-"))
             places = known + unknown
         return places[: self.top]
-
-
-def _values(condition: Expression, row: Mapping[str, Any]) -> dict[str, Value]:
-    return {name: row.get(name) for name in condition.names}
 
 
 def to_csv(columns: Sequence[str], rows: Rows) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.reporting.chapters.accuracy import Accuracy
-    from occupancy_lab.reporting.launches import Summary
     from occupancy_lab.reporting.source import Source
 
 TITLE = "How the numbers were taken"
@@ -103,7 +102,9 @@ def _spread(source: Source) -> Iterator[str]:
         return
     timers, states = (listed(values_of(measured[name])) for name in ("timer", "l2"))
     runs = known_summary(measured["runs"].dropna())
-    median = "a median" if runs is None else f"the median of {_range(runs)} launches"
+    median = "a median"
+    if runs is not None:
+        median = f"the median of {span_words(f'{runs.least:.0f}', f'{runs.most:.0f}')} launches"
     yield f"Each measured time is {median}, timed with {timers}, the L2 cache {states} before each."
     within = known_summary(((measured["us_high"] - measured["us_low"]) / measured["us"]).dropna())
     if within is not None:
@@ -139,10 +140,6 @@ def _checks(measured: pd.DataFrame) -> Iterator[str]:
             "Every result was compared with torch's in float64 before it was timed; the greatest"
             f" relative differences are {greatest}."
         )
-
-
-def _range(summary: Summary) -> str:
-    return span_words(f"{summary.least:.0f}", f"{summary.most:.0f}")
 
 
 def _predicted_sentences(
