@@ -101,6 +101,7 @@ SLOW = (
     "tests/throughput/test_h100.py",
     "tests/throughput/test_model.py",
     "tests/throughput/test_predict.py",
+    "tests/tracing/test_dry.py",
     "tests/tracing/test_trace.py",
     "tests/tuning/",
     "tests/work/test_drawn_kernels.py",

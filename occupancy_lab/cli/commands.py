@@ -372,7 +372,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     that lacks launches, exits with 1.
     """
     from occupancy_lab.files import check_outputs, export
-    from occupancy_lab.tracing.trace import dry_trace, end_as, trace_program
+    from occupancy_lab.tracing.trace import end_as, trace_program
 
     def write(found: Trace) -> None:
         if output is not None:
@@ -384,6 +384,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
     check_outputs({"--output": output})
     if dry_run:
+        from occupancy_lab.tracing.dry import dry_trace
+
         found = dry_trace(program, gpu=gpu, assume=assume, timeout=timeout, progress=show_status)
         write(found)
         end_as(0 if found.outcome is None else found.outcome.status)

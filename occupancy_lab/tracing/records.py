@@ -10,35 +10,30 @@ import contextlib
 import dataclasses
 import json
 import operator
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.cubin import read_sizes
-from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
-from occupancy_lab.compiling.script import Changed
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.errors import BinaryError, DoesNotFitError, InputError, refuse
+from occupancy_lab.errors import BinaryError, refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
-from occupancy_lab.launch import Pointer
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.occupancy.planning import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.tracing.counted import count_kept, kept_files
 from occupancy_lab.values import Resources, Target, Work
-from occupancy_lab.work.counting import Counted, count_launch
+from occupancy_lab.work.counting import Counted
 from occupancy_lab.work.memory import memory, work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from occupancy_lab.compiling.script import Script
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import LaunchPlan
     from occupancy_lab.work.counts import Counts, Executed
@@ -323,7 +318,7 @@ def _read_process(place: Path) -> tuple[Process, list[dict[str, Any]]]:
         cells = counted["kernels"].get(str(kernel["kernel"]), [])
         kernel["grids"] = [_grid_launches(cell, empty_ns) for cell in cells]
         kernel["passed"] = {
-            _shortened(one["grid"]): one["passed"]
+            shortened(one["grid"]): one["passed"]
             for one in told
             if "passed" in one and one["kernel"] == kernel["kernel"]
         }
@@ -356,7 +351,7 @@ def _grid_launches(cell: Mapping[str, Any], empty_ns: float) -> GridLaunches:
         ns = (cell["ns"] + since * cell["last_ns"]) / max(cell["count"], cell["weighed"], 1)
         mean_us = max(ns - empty_ns, 0.0) / 1000
     return GridLaunches(
-        None if grid is None else _shortened(grid),
+        None if grid is None else shortened(grid),
         cell["count"] + cell["captured"],
         cell["tuning"],
         cell["captured"],
@@ -365,7 +360,7 @@ def _grid_launches(cell: Mapping[str, Any], empty_ns: float) -> GridLaunches:
     )
 
 
-def _shortened(grid: Sequence[int]) -> tuple[int, ...]:
+def shortened(grid: Sequence[int]) -> tuple[int, ...]:
     """Return a grid without the dimensions at its end that are 1."""
     sizes = tuple(grid)
     while len(sizes) > 1 and sizes[-1] == 1:
@@ -437,7 +432,7 @@ def _traced(
         kernel=first["name"],
         hash=str(first["hash"]),
         launched_by=first.get("by", "triton"),
-        options=_unusual(metadata),
+        options=unusual(metadata),
         constexprs=first.get("constexprs", {}),
         target=target,
         calculation=calculation,
@@ -453,7 +448,7 @@ def _traced(
     )
 
 
-def _unusual(options: Mapping[str, Any]) -> dict[str, Any]:
+def unusual(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are to be shown: not those that go without saying."""
     return {
         one.name: options[one.name]
@@ -530,84 +525,3 @@ def _gpu_of(
             bare, title=name, multiprocessors=size
         ), "as the program named it"
     return usual_gpus()[target.name], f"the usual GPU of {target.name}, as none was named"
-
-
-def dry_kernels(script: Script) -> tuple[TracedKernel, ...]:
-    """Return what *script* launches on its GPU, that need not be here."""
-    usual = default_options(script.gpu.target)
-    choices = Counter(one.call for one in script.launches)
-    groups: dict[Any, list[tuple[TracedKernel, int]]] = defaultdict(list)
-    for index, outcome in enumerate(script.outcomes()):
-        one = script.launches[index]
-        bound = one.bound
-        constexprs = {name: str(bound.arguments.get(name)) for name in bound.constexprs}
-        options = {**usual, **bound.options}
-        calculation, reason = None, None
-        if isinstance(outcome, Resources):
-            try:
-                calculation = calculate(outcome, script.gpu)
-                check_fits(calculation)
-            except (DoesNotFitError, InputError) as error:
-                reason = str(error)
-        else:
-            reason = outcome.reason
-        grid = None if bound.launch.grid is None else _shortened(bound.launch.grid)
-        kernel = TracedKernel(
-            kernel=bound.kernel,
-            hash="",
-            launched_by="triton",
-            options=_unusual(options),
-            constexprs=constexprs,
-            target=script.gpu.target,
-            calculation=calculation,
-            reason=reason,
-            gpu_source="for which it was run dry",
-            grids=(GridLaunches(grid, one.times),),
-            parts=(),
-            choices=choices[one.call],
-            tuned=frozenset(one.tuned),
-            arguments=_classes(bound),
-        )
-        resources = None if calculation is None else calculation.resources
-        same = (bound.kernel, repr(constexprs), repr(kernel.options), resources, kernel.choices)
-        groups[same].append((kernel, index))
-    found, first = [], []
-    for group in groups.values():
-        grids = merged(grid for same, _ in group for grid in same.grids)
-        found.append(dataclasses.replace(group[0][0], grids=grids))
-        most = found[-1].usual_grid
-        first.append(next(place for same, place in group if same.usual_grid == most))
-    return order(_with_counts(script, found, first))
-
-
-def _with_counts(
-    script: Script, kernels: Sequence[TracedKernel], first: Sequence[int]
-) -> Iterator[TracedKernel]:
-    """Return *kernels* with what their launches do that are *first* among the script's."""
-    wanted = [
-        Changed(index, {})
-        for index, one in zip(first, kernels, strict=True)
-        if one.calculation is not None
-    ]
-    texts = iter(script.texts(wanted))
-    for index, one in zip(first, kernels, strict=True):
-        if one.calculation is None:
-            yield one
-            continue
-        bound, resident = script.launches[index].bound, one.calculation.resident_programs
-        grid = bound.launch.grid
-        counted = count_launch(next(texts), bound, grid, script.store, assume={}, resident=resident)
-        yield dataclasses.replace(one, counts=counted.counts, executed=counted.executed)
-
-
-def _classes(bound: BoundLaunch) -> dict[str, str]:
-    """Return the dtype of each tensor, and of each integer whether it is 1 or a multiple of 16."""
-    found = {}
-    for name, value in bound.arguments.items():
-        if name in bound.constexprs:
-            continue
-        if isinstance(value, Pointer):
-            found[name] = f"{value.dtype}{'' if value.aligned else ' unaligned'}"
-        elif isinstance(value, int):
-            found[name] = "1" if value == 1 else "any" if value % 16 else "multiple of 16"
-    return found

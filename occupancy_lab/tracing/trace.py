@@ -6,26 +6,21 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, noted, sitecustomize
 from occupancy_lab.tracing.folder import folder_of_records
 from occupancy_lab.tracing.page import Outcome, write_trace
-from occupancy_lab.tracing.records import Traced, dry_kernels, read_records
+from occupancy_lab.tracing.records import Traced, read_records
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +40,6 @@ FORWARDED = (
 )
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 """What a terminal sends to the program too."""
-_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 
 class Trace(Answer):
@@ -185,90 +179,6 @@ def trace_program(
         ended(status)
         outcome = Outcome(tuple(command), status, (folder / sitecustomize.STARTED).exists())
         return Trace(read_records(folder, asked, Store(store_directory())), outcome)
-
-
-def dry_trace(
-    command: Sequence[str],
-    *,
-    gpu: str | Gpu | None = None,
-    assume: Sequence[str] = (),
-    timeout: float = 120.0,
-    progress: Callable[[str], None] = lambda _said: None,
-) -> Trace:
-    """Return what *command*, `python FILE.py ...`, would launch on *gpu*, without a GPU.
-
-    The file is run as a program by the Python that is named. Its tensors on "cuda" have a shape, a
-    dtype and strides; small ones have the values that the program gives them. *gpu* None is the GPU
-    at hand, or the H100. *assume* is what values are taken to be that only a GPU could tell, each
-    `bool=true`, `int=64`, `float=0.5` or, for a single line, `file.py:12=64`.
-
-    *timeout* is how many seconds it may take; after that it is stopped where it is. *progress* is
-    told what is done, and "" when that is done.
-
-    The outcome's status is the program's, or 1 where launches are missing or none compiles. After
-    an interrupt what there is is returned, with the status of the interrupt.
-
-    Raises InputError where *command* names no file, or no Python that has torch and Triton, or the
-    file does not end in time.
-    """
-    from occupancy_lab.compiling.assumptions import given_values
-    from occupancy_lab.compiling.script import Script
-
-    file, arguments = _script(command)
-    given = given_values(assume)
-    asked = _gpu(gpu) or chosen_gpus(None)[0][0]
-    python = _python(command[0])
-    how: dict[str, Any] = {"arguments": arguments, "python": python, "assume": given}
-    how |= {"timeout": timeout, "progress": progress}
-    with Script(file, asked, store_directory(), **how) as script:
-        found = Traced(dry_kernels(script), ())
-        ran, interrupted = script.ran, script.interrupted
-    nothing_compiled = found.kernels and all(one.reason for one in found.kernels)
-    status = ran.status or int(bool(nothing_compiled or ran.missing))
-    if interrupted is not None:
-        status = signals.exit_status(interrupted)
-    return Trace(found, Outcome(tuple(command), status, started=True, ran=ran))
-
-
-def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the file that *command* has Python run, and its arguments."""
-    for place, word in enumerate(command):
-        if word.endswith(".py") and Path(word).is_file():
-            return word, tuple(command[place + 1 :])
-        if place and not word.startswith("-"):
-            break
-    return refuse(
-        f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
-    )
-
-
-def _python(word: str) -> str:
-    """Return the Python that the first *word* of a command stands for, as a shell finds it.
-
-    It is the one that runs this where the word names none, and where `python` without a path is one
-    without torch or Triton.
-
-    Raises InputError where a path leads to no Python, or to one without them.
-    """
-    from occupancy_lab.compiling.environment import ANSWERING, find_environment
-
-    if not re.fullmatch(r"python[\d.]*", Path(word).name):
-        return sys.executable
-    found = shutil.which(word)
-    if found is not None and Path(found).absolute().parent == Path(sys.executable).parent:
-        return sys.executable
-    try:
-        if found is None:
-            refuse(f"there is no Python {quoted(word)}")
-        python = find_environment(found).python
-        if run([python, "-c", _HAS_TORCH], ANSWERING).returncode:
-            refuse(f"{word} has no torch that it can import")
-    except InputError as error:
-        if "/" not in word:
-            return sys.executable
-        msg = f"{error}; give one that has torch and Triton, such as {sys.executable}"
-        raise InputError(msg) from error
-    return python
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.text.printing import print_answer, print_shown
+from occupancy_lab.tracing.dry import dry_trace
 from occupancy_lab.tracing.page import write_trace
 from occupancy_lab.tracing.records import read_records
-from occupancy_lab.tracing.trace import dry_trace
 
 HOSTILE = "k\x1b[31m\x9b2J\u202e\u2028\r\n::error::x ##[stop-commands]y " + "::set-output::z " * 20
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

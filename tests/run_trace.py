@@ -1,0 +1,32 @@
+"""`occupancy-lab trace` in a process of its own, and what a kernel of a trace was launched with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from occupancy_lab.tracing.records import TracedKernel
+
+TOOL = [sys.executable, "-m", "occupancy_lab", "trace"]
+
+
+def run(
+    asked: Sequence[str], options: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command under the tool."""
+    return subprocess.run(
+        [*TOOL, *options, "--", *asked],
+        capture_output=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def grids(kernel: TracedKernel) -> dict[Any, int]:
+    """Return the launches by their grid."""
+    return {one.grid: one.launches for one in kernel.grids}

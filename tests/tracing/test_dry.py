@@ -1,0 +1,362 @@
+"""A program that is run dry: what it would launch is told, what is missing too, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import venv
+from typing import TYPE_CHECKING
+
+import pytest
+from run_trace import TOOL, grids, run
+
+from occupancy_lab.errors import InputError
+from occupancy_lab.tracing.dry import dry_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+SCRIPT = """
+import sys
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x, n, BLOCK: tl.constexpr):
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + where, tl.load(x + where, mask=where < n) + 1, mask=where < n)
+
+
+if __name__ == "__main__":
+    x = torch.zeros(int(sys.argv[1]), device="cuda")
+    for _ in range(3):
+        add[(triton.cdiv(x.numel(), 512),)](x, x.numel(), BLOCK=512)
+    {end}
+"""
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
+    """A file is run as a program with its arguments, for a GPU that is not here."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("{end}", "sys.exit()"), encoding="utf-8")
+    asked = ["--dry-run", "--gpu", "h100", "--json"]
+    found = run(["python", str(script), "1024000"], asked)
+    assert (found.returncode, found.stderr) == (0, b"")
+    told = json.loads(found.stdout)
+    (kernel,) = told["kernels"]
+    assert (kernel["grid"], kernel["launches"], kernel["gpu"]) == ("2000", 3, "h100")
+    assert "went no further" not in str(told["document"])
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
+    """What comes after an error is not there, and that is said."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("{end}", "x + torch.rand(1)"), encoding="utf-8")
+    found = dry_trace(["python", str(script), "1024"], gpu="mi300x")
+    assert found.kernels[0].launches == 3
+    assert f"{script.name}:19: RuntimeError: Expected all tensors to be on" in str(found)
+
+
+KERNEL = (
+    SCRIPT.partition("if __name__")[0]
+    + """
+
+def launch(blocks):
+    add[(blocks,)](torch.zeros(blocks * 512, device="cuda"), blocks * 512, BLOCK=512)
+
+
+"""
+)
+WHEREVER = {
+    "threads": """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+thread = threading.Thread(target=launch, args=(1,))
+thread.start()
+threading.Thread(target=lambda: (time.sleep(0.3), launch(2))).start()
+ThreadPoolExecutor(1).submit(launch, 3)
+""",
+    "forks": """
+import os
+
+launch(1)
+if os.fork() == 0:
+    launch(2)
+    sys.exit()
+if os.fork() == 0:
+    launch(3)
+    os._exit(0)
+""",
+    "fork": """
+import multiprocessing
+
+context = multiprocessing.get_context("fork")
+context.Process(target=launch, args=(1,)).start()
+with context.Pool(2) as pool:  # which kills its processes
+    pool.map(launch, [2, 3])
+""",
+    "spawn": """
+import multiprocessing
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    context.Process(target=launch, args=(1,)).start()
+    with context.Pool(2) as pool:
+        pool.map(launch, [2, 3])
+""",
+    "forkserver": """
+import multiprocessing
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    with context.Pool(2) as pool:
+        pool.map(launch, [1, 2, 3])
+""",
+    "atexit": """
+import atexit
+
+atexit.register(launch, 2)
+atexit.register(launch, blocks=1)
+never = atexit.register(lambda: launch(9))
+atexit.unregister(never)
+launch(3)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", WHEREVER)
+def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path, where: str) -> None:
+    """In threads, forks, processes of multiprocessing and at the program's end."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + WHEREVER[where], encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert {grid: one for kernel in found.kernels for grid, one in grids(kernel).items()} == {
+        (1,): 1,
+        (2,): 1,
+        (3,): 1,
+    }
+    assert all(one.calculation is not None for one in found.kernels)
+    assert "Launches may be missing" not in str(found)
+    assert found.outcome is not None
+    assert found.outcome.status == 0
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
+    """A thread that fails, a process that goes on and another Python may lack launches."""
+    script = tmp_path / "train.py"
+    text = """
+import os, subprocess, threading, time
+
+if os.fork() == 0:
+    launch(2)
+    time.sleep(60)
+threading.Thread(target=lambda: torch.zeros(1, device="cuda").numpy()).start()
+launch(1)
+subprocess.run([sys.executable, "-c", ""])
+"""
+    script.write_text(KERNEL + text, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert grids(found.kernels[0]) == {(1,): 1, (2,): 1}
+    page = str(found)
+    assert f"a thread ended early: {script.name}:" in page.replace(f"{tmp_path}/", "")
+    assert "can't convert cuda:0 device type tensor to numpy" in page
+    assert "had not ended: what it launches later is not here" in page
+    assert "was started as a program of its own, which is not run dry" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "end", "status", "said"),
+    [
+        ("launch(1)", "sys.exit(3)", 3, "ends the script with status 3"),
+        ("", "sys.exit('no')", 1, "ends the script with status no"),
+        ("launch(1)", "torch.zeros(1, device='cuda').numpy()", 1, "can't convert cuda:0"),
+        ("", "raise KeyError('own')", 1, "KeyError: 'own'"),
+    ],
+)
+def test_the_status_of_a_dry_run_is_the_programs(
+    tmp_path: Path, before: str, end: str, status: int, said: str
+) -> None:
+    """What it exits with, and 1 after an error, whether anything was launched before or not."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}{before}\n{end}\n", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100"], COLUMNS="200")
+    assert (found.returncode, found.stderr) == (status, b"")
+    page = found.stdout.decode()
+    assert said in page
+    assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in page
+
+
+@pytest.mark.slow
+def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
+    """Ctrl-C stops the program where it is: its launches are listed, and the status is 130."""
+    script, begun = tmp_path / "train.py", tmp_path / "begun"
+    ending = (
+        f"launch(1)\nimport time, pathlib\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)\n"
+    )
+    script.write_text(KERNEL + ending, encoding="utf-8")
+    words = [*TOOL, "--dry-run", "--gpu", "h100", "--json", "--", "python", str(script)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while not begun.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        told = json.loads(process.communicate(timeout=60)[0])
+        assert process.returncode == 130
+    assert [one["kernel"] for one in told["kernels"]] == ["add"]
+    assert "it was interrupted" in str(told["document"])
+
+
+@pytest.mark.slow
+def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
+    """A program that takes longer is stopped where it is: its launches until then are listed."""
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}launch(1)\nwhile True:\n    pass\n", encoding="utf-8")
+    found = run(["python", str(script)], ["--dry-run", "--gpu", "h100", "--timeout", "5"])
+    assert found.returncode == 1
+    page = b" ".join(found.stdout.split())
+    assert b"1 launch of 1 kernel" in page
+    assert b"it takes longer than 5 s" in page
+
+
+MISSING = """
+@torch.library.custom_op("dry::host", mutates_args=(), device_types="cpu")
+def host(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+host.register_fake(torch.empty_like)
+x = torch.zeros(1 << 20, device="cuda")
+host(x).sum().item()
+launch(1)
+"""
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> None:
+    """An operation without a kernel for a GPU is named and the status is 1; so are assumptions."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + MISSING, encoding="utf-8")
+    words = ["--dry-run", "--gpu", "h100", "--json", "--assume", "float=0.5"]
+    found = run(["python", str(script)], words)
+    told = json.loads(found.stdout)
+    assert (found.returncode, told["missing"]) == (1, ["dry::host"])
+    line = KERNEL.count("\n") + MISSING.partition(".item()")[0].count("\n") + 1
+    assumed = {"place": f"{script}:{line}", "use": "a value", "value": "0.5"}
+    assert told["assumed"] == [assumed]
+    page = str(told["document"])
+    assert "Launches are missing: the operation dry::host" in page
+    assert f"Assumed: 0.5 for a value at {script}:{line}." in page
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
+    """The table has the reason, and the status is 1; one that compiles is enough for 0."""
+    script = tmp_path / "train.py"
+    broken = KERNEL.replace("    where =", "    tl.static_assert(BLOCK < 512)\n    where =")
+    script.write_text(f"{broken}launch(1)\n", encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert found.outcome is not None
+    assert found.outcome.status == 1
+    assert "cannot compile add" in str(found)
+    wide = "add[(1,)](torch.zeros(1, device='cuda'), 1, BLOCK=256)\n"
+    script.write_text(f"{broken}launch(1)\n{wide}", encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    assert found.outcome is not None
+    assert found.outcome.status == 0
+
+
+TUNED = """
+@triton.autotune([triton.Config({"BLOCK": size}) for size in (64, 1024)], key=[])
+@triton.jit
+def multiply(x, BLOCK: tl.constexpr):
+    rows, inner = tl.arange(0, BLOCK)[:, None], tl.arange(0, 128)[None, :]
+    cols = tl.arange(0, 16)[None, :]
+    a, b = tl.load(x + rows * 128 + inner), tl.load(x + inner.trans() * 16 + cols)
+    tl.store(x + rows * 16 + cols, tl.dot(a, b))
+
+
+multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
+"""
+
+
+@pytest.mark.slow
+def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
+    """It is a row without waves that says why, and the page shows one that fits."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + TUNED, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    rows = {one.constexprs["BLOCK"]: one.row() for one in found.kernels}
+    assert rows["64"]["waves"] == 8 / 1320
+    assert rows["1024"]["waves"] is None
+    assert "shared memory" in rows["1024"]["reason"]
+    page = found.to_markdown()
+    assert page.count("1?") == 1
+    assert "BLOCK 64" in page
+    assert "BLOCK 1024" not in page
+
+
+ALIKE = """
+for n in (1024, 1000):
+    for dtype in (torch.half, torch.float):
+        add[(4,)](torch.zeros(1024, device="cuda", dtype=dtype), n, BLOCK=256)
+"""
+
+
+@pytest.mark.slow
+def test_rows_of_one_configuration_say_what_differs(tmp_path: Path) -> None:
+    """Rows of a kernel that differ in arguments alone have their dtypes and divisibility."""
+    script = tmp_path / "train.py"
+    script.write_text(KERNEL + ALIKE, encoding="utf-8")
+    found = dry_trace(["python", str(script)], gpu="h100")
+    page = found.to_markdown()
+    dtypes = {one.arguments["x"] for one in found.kernels}
+    assert dtypes == {"float16", "float32"}
+    assert all(f"BLOCK 256; x {dtype}" in page for dtype in dtypes)
+    assert "| regs |" in page.replace("  ", "").replace("|   ", "| ")
+
+
+@pytest.mark.slow
+def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
+    """The interpreter that is named runs the program, with the modules that it has alone."""
+    own = tmp_path / ".venv"
+    venv.create(own, symlinks=True)
+    (packages,) = own.glob("lib/*/site-packages")
+    paths = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "paths.pth").write_text("\n".join(paths), encoding="utf-8")
+    (packages / "own_module.py").touch()
+    script = tmp_path / "train.py"
+    script.write_text(f"{KERNEL}import own_module\nprint(sys.prefix)\nlaunch(1)", encoding="utf-8")
+    found = run([f"{own}/bin/python", "-u", str(script)], ["--dry-run", "--gpu", "h100"])
+    assert (found.returncode, found.stderr.decode()) == (0, f"{own}\n")
+    assert b"1 launch of 1 kernel" in found.stdout
+
+
+@pytest.mark.parametrize("name", ["python", "python3.11"])
+def test_a_python_without_triton_is_refused_with_what_would_do(tmp_path: Path, name: str) -> None:
+    """One that is named by its path says what it lacks; none is found at another path."""
+    (tmp_path / "train.py").touch()
+    venv.create(tmp_path / "bare", symlinks=True)
+    bare = f"{tmp_path}/bare/bin/python"
+    with pytest.raises(InputError, match=r"without a Triton .* such as /"):
+        dry_trace([bare, str(tmp_path / "train.py")], gpu="h100")
+    with pytest.raises(InputError, match=r"there is no Python .* such as /"):
+        dry_trace([f"{tmp_path}/none/{name}", str(tmp_path / "train.py")], gpu="h100")
+
+
+def test_a_dry_run_takes_a_file() -> None:
+    """Other commands are refused."""
+    with pytest.raises(InputError, match=r"names no FILE\.py"):
+        dry_trace(["python", "-c", "1"], gpu="h100")
