@@ -23,7 +23,14 @@ from occupancy_lab.throughput.predict import PlannedLaunch, predict
 from occupancy_lab.values import Failure, Status, Work
 from occupancy_lab.work.counting import count_launch
 from occupancy_lab.work.doubts import doubts
-from occupancy_lab.work.memory import MEMORY, intensity, moved, speed_of_light, work_columns
+from occupancy_lab.work.memory import (
+    MEMORY,
+    intensity,
+    local_memory,
+    moved,
+    speed_of_light,
+    work_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -255,7 +262,10 @@ class Record(_Named):
         if self.matrix is not None and self.counts is not None:
             work = Work()  # its kernel says them of the whole matrix, whatever a cache serves
         resident = None if self.plan is None else self.plan.resident_programs
-        return moved(self.counts, work, self.gpu, resident)
+        local = None
+        if self.counts is not None:
+            local = local_memory(self.executed, self.resources, self.counts.programs, resident)
+        return moved(self.counts, work, self.gpu, local)
 
     @property
     def speed_of_light(self) -> SpeedOfLight | None:

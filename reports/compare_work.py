@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from recorded_work import RecordedLaunch, recorded_launches
 
+from occupancy_lab.compiling.cubin import read_cubin
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import Amount, total
 from occupancy_lab.work.executed import execute
-from occupancy_lab.work.memory import memory
+from occupancy_lab.work.memory import local_memory, memory
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Access, Counts
     from occupancy_lab.work.executed import Executed
 
+LEAST_WRITTEN = 5_000_000
+"""Bytes, below which most that is counted was in the L2 cache before the launch: some 2 MB."""
 WARP_GROUP = 4
 """Warps that execute one HGMMA together (PTX ISA, wgmma)."""
 PRODUCT = re.compile(r"(?:HG|IG|QG)MMA\.(\d+)x(\d+)x(\d+)")
@@ -60,15 +63,20 @@ class Compared:
         return self.error is not None and self.error <= share
 
 
+@functools.cache
+def resources_of(launch: RecordedLaunch) -> Resources:
+    """Return what a program of it takes."""
+    found = read_cubin(launch.cubin, launch.texts.name)
+    n_regs, warps, shared = (int(launch.row[name]) for name in ("n_regs", "num_warps", "shared"))
+    return Resources(**found | {"n_regs": n_regs, "num_warps": warps, "shared": shared})
+
+
 def resident(launch: RecordedLaunch) -> int | None:
     """Return how many of its programs the GPU holds at once."""
     gpu = find_gpu(launch.gpu)
-    n_regs, warps, shared, ctas = (
-        int(launch.row[name]) for name in ("n_regs", "num_warps", "shared", "num_ctas")
-    )
-    if ctas > 1 or gpu.multiprocessors is None:
+    if int(launch.row["num_ctas"]) > 1 or gpu.multiprocessors is None:
         return None
-    fits = occupancy(Resources(n_regs, warps, shared), gpu.architecture)
+    fits = occupancy(resources_of(launch), gpu.architecture)
     return fits.programs_per_multiprocessor * gpu.multiprocessors
 
 
@@ -122,15 +130,16 @@ def compared(launch: RecordedLaunch) -> Iterator[Compared]:
         for operation in ("load", "store")
     }
     if int(launch.row["tensor_bytes"]) > (gpu.l2_bytes or 0):
-        found = memory(counts, gpu, resident(launch))
-        ours |= {
-            name: amount
-            for name, amount in (
-                ("dram_read_bytes", found.dram_read_bytes),
-                ("dram_written_bytes", found.dram_written_bytes),
-            )
-            if amount is not None
-        }
+        taken, executed = resources_of(launch), executed_of(launch)
+        found = memory(
+            counts, gpu, local_memory(executed, taken, counts.programs, resident(launch))
+        )
+        if found.dram_read_bytes is not None:
+            ours["dram_read_bytes"] = found.dram_read_bytes
+        if found.written_within_bytes is not None and (
+            found.dram_written_bytes is None or found.dram_written_bytes.low >= LEAST_WRITTEN
+        ):
+            ours["dram_written_bytes"] = found.written_within_bytes
     for name, amount in ours.items():
         if (number := launch.number(name)) is not None:
             quantity = f"{name} of TTIR" if name.endswith("sectors") else name

@@ -92,3 +92,15 @@ def two_exits(x, n, m, B: tl.constexpr):
     if tile % 2 == m:
         return
     tl.store(x + tile * B + tl.arange(0, B), 1.0)
+
+
+@triton.jit
+def two_passes(x, y, n, B: tl.constexpr):
+    row = tl.program_id(0) * n
+    total = tl.zeros((B,), tl.float32)
+    for start in range(0, n, B):
+        total += tl.load(x + row + start + tl.arange(0, B)).to(tl.float32)
+    mean = tl.sum(total) / n
+    for start in range(0, n, B):
+        tile = tl.load(x + row + start + tl.arange(0, B))
+        tl.store(y + row + start + tl.arange(0, B), tile - mean)

@@ -16,6 +16,7 @@ from occupancy_lab.work.counts import (
     GlobalAccess,
     Loop,
     Place,
+    Reuse,
 )
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def access(  # noqa: PLR0913 - what an access is made of
     )
 
 
-def footprint(tensor: str, read: int, written: int, a_program: float, at_once: int) -> Footprint:
-    """Return the distinct bytes of a tensor."""
-    return Footprint(tensor, Amount.of(read), Amount.of(written), a_program, Amount.of(at_once))
+def footprint(tensor: str, read: int, written: int, *again: tuple[int, int]) -> Footprint:
+    """Return the distinct bytes of a tensor, whole sectors; *again* has distances and bytes."""
+    each = Amount.of(read), Amount.of(written)
+    return Footprint(tensor, *each, *each, tuple(Reuse(*one) for one in again))
 
 
 def matmul(size: int, block: int, resident: int) -> Counts:
@@ -73,7 +75,10 @@ def matmul(size: int, block: int, resident: int) -> Counts:
     across = size // block
     programs, matrix = across * across, size * size * ITEM
     a_program = block * size * ITEM
-    rows = min(-(-resident // across), across)
+    waves = programs / min(resident, programs)
+    rows, columns = min(-(-resident // across), across), min(resident, across)
+    wave = rows * columns * block * block * ITEM + (rows + columns) * a_program
+    times = min(waves, across) - 1  # all rows of the grid, or as many as a wave has, go over b
     passes, flops = Amount.of(programs * size // 64), Amount.of(2 * size**3)
     loads = size * size * across
     return Counts(
@@ -85,9 +90,9 @@ def matmul(size: int, block: int, resident: int) -> Counts:
             access("c", 12, size * size, matrix, writes=True, executions=programs),
         ),
         footprints=(
-            footprint("a", matrix, 0, a_program, rows * a_program),
-            footprint("b", matrix, 0, a_program, min(resident, across) * a_program),
-            footprint("c", 0, matrix, block * block * ITEM, resident * block * block * ITEM),
+            footprint("a", matrix, 0),
+            footprint("b", matrix, 0, (max(wave, matrix), round(times * matrix))),
+            footprint("c", 0, matrix),
         ),
         arithmetic=(
             Arithmetic(
@@ -147,8 +152,8 @@ def rows(number: int, cols: int, resident: int, *, passes: int = 1) -> Counts:
             access("y", 20, number * cols, matrix, writes=True),
         ),
         footprints=(
-            footprint("x", matrix, 0, row, min(resident, number) * row),
-            footprint("y", 0, matrix, row, min(resident, number) * row),
+            footprint("x", matrix, 0, (min(resident, number) * row, (passes - 1) * matrix)),
+            footprint("y", 0, matrix),
         ),
         arithmetic=(
             Arithmetic(place(5), "addf", "fp32", Amount.of(number * cols), Amount.of(number)),

@@ -79,9 +79,9 @@ class Touched:
 
     read: int
     written: int
-    programs: int
-    """The sum over programs of the bytes that each touched."""
-    resident: int
+    read_whole: int
+    """Bytes of the sectors in which lies what it read."""
+    written_whole: int
 
 
 @dataclass(slots=True)
@@ -124,15 +124,11 @@ class Interpreter:
         path: Path,
         arguments: dict[str, Any],
         grid: tuple[int, ...],
-        resident: int,
     ) -> Ran | str:
-        """Return what the launch of the function `kernel` of a file did, or why it could not run.
-
-        *resident* is how many programs run at once.
-        """
+        """Return what the launch of the function `kernel` of a file did, or why it did not run."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        pickle.dump((str(path), arguments, grid, resident), self._process.stdin)
+        pickle.dump((str(path), arguments, grid), self._process.stdin)
         self._process.stdin.flush()
         ran: Ran | str = pickle.load(self._process.stdout)  # noqa: S301 - of a child of this process
         return ran
@@ -173,11 +169,9 @@ class Notes:
         self._copies: list[tuple[int, int]] = []
         self._digests: dict[Site, Any] = {}
         self._addresses: dict[Site, list[np.ndarray]] = {}
-        self._of_tensor: dict[tuple[str, int, str], list[np.ndarray]] = {}
+        self._of_tensor: dict[tuple[str, str], list[np.ndarray]] = {}
 
-    def run(
-        self, path: str, arguments: dict[str, Any], grid: tuple[int, ...], resident: int
-    ) -> Ran | str:
+    def run(self, path: str, arguments: dict[str, Any], grid: tuple[int, ...]) -> Ran | str:
         """Return what the launch of the function `kernel` of the file did, or why it failed."""
         import numpy as np
         import triton.language as tl
@@ -195,7 +189,7 @@ class Notes:
                 module["kernel"][grid](**passed)
         except (interpreter.InterpreterError, OutsideError) as error:
             return repr(error)
-        self._summarize(resident)
+        self._summarize()
         return self._ran
 
     def _pass(self, name: str, value: Any) -> Any:
@@ -344,7 +338,7 @@ class Notes:
                 raise OutsideError(msg)
             for use in ("read", "written"):
                 if kind == "atomic" or (kind == "load") == (use == "read"):
-                    self._of_tensor[name, program, use].append(offsets)
+                    self._of_tensor[name, use].append(offsets)
 
     def _number(self, page: int) -> int:
         """Return which tensor has an address of the page of 4 KiB."""
@@ -355,7 +349,7 @@ class Notes:
         msg = "an address is far outside of every tensor"
         raise OutsideError(msg)
 
-    def _summarize(self, resident_programs: int) -> None:
+    def _summarize(self) -> None:
         for site, moved in self._ran.moved.items():
             moved.unique_bytes = _distinct(self._addresses[site]) * moved.item_bytes
         loads = [
@@ -366,20 +360,12 @@ class Notes:
         self._ran.alike = len({*loads}) < len(loads)
         item = {name: one.item_bytes for one in self._ran.moved.values() for name in one.tensors}
         for name, size in item.items():
-            read: list[np.ndarray] = []
-            written: list[np.ndarray] = []
-            resident: list[np.ndarray] = []
-            by_program: dict[int, list[np.ndarray]] = defaultdict(list)
-            for (tensor, program, use), arrays in self._of_tensor.items():
-                if tensor == name:
-                    (read if use == "read" else written).extend(arrays)
-                    by_program[program] += arrays
-                    resident += arrays if program < resident_programs else []
+            read, written = (self._of_tensor[name, use] for use in ("read", "written"))
             self._ran.touched[name] = Touched(
-                read=size * _distinct(read),
-                written=size * _distinct(written),
-                programs=size * sum(map(_distinct, by_program.values())),
-                resident=size * _distinct(resident),
+                size * _distinct(read),
+                size * _distinct(written),
+                SECTOR * _distinct([one // SECTOR for one in read]),
+                SECTOR * _distinct([one // SECTOR for one in written]),
             )
 
 

@@ -27,7 +27,7 @@ from occupancy_lab.options import OPTIONS
 from occupancy_lab.tracing.counted import count_kept, kept_files
 from occupancy_lab.values import Resources, Target, Work
 from occupancy_lab.work.counting import Counted
-from occupancy_lab.work.memory import memory, work_columns
+from occupancy_lab.work.memory import local_memory, memory, work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,7 +159,9 @@ class TracedKernel:
         if self.counts is None or self.calculation is None:
             return None
         found = self.calculation
-        return memory(self.counts, found.gpu, found.resident_programs)
+        programs, resident = self.counts.programs, found.resident_programs
+        local = local_memory(self.executed, found.resources, programs, resident)
+        return memory(self.counts, found.gpu, local)
 
     def row(self) -> dict[str, Any]:
         """Return the kernel as one flat row of plain values, with the plan of its usual grid."""

@@ -18,7 +18,7 @@ from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
 from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, classes, fits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 ONCE = Amount(1, 1)
@@ -34,6 +34,8 @@ class Reach:
     """Of the outer axes."""
     factor: Amount = ONCE
     """How often they do, where that is not known."""
+    loops: tuple[object, ...] = ()
+    """What tells the loops around it from others, the outermost first."""
 
     def executions(self) -> Amount:
         """Return how often the operation is executed."""
@@ -314,22 +316,8 @@ def _far_apart(touch: Touch, offsets: Any) -> Any:
     return (np.broadcast_to(number, touch.shape).reshape(1, -1)) * span
 
 
-def boxes(grid: Sequence[int], first: int) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes of the grid which together are its *first* programs, in launch order."""
-    width, height, depth = grid
-    plane = width * height
-    whole, rest = divmod(min(first, plane * depth), plane)
-    rows, columns = divmod(rest, width)
-    if whole:
-        yield slice(width), slice(height), slice(whole)
-    if rows:
-        yield slice(width), slice(rows), slice(whole, whole + 1)
-    if columns:
-        yield slice(columns), slice(rows, rows + 1), slice(whole, whole + 1)
-
-
 def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
-    """Return what the programs in a box of the grid touch."""
+    """Return what programs and iterations in a box of the outer axes touch."""
 
     def cut(array: Any) -> Any:
         if array is None:

@@ -109,17 +109,26 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Reuse:
+    """Bytes that a launch reads again after it has touched others."""
+
+    distance: int
+    """Distinct bytes that it touches in between, of all tensors."""
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Footprint:
     """The distinct bytes of one tensor that a launch touches."""
 
     tensor: str | None
     read: Amount
     written: Amount
-    a_program: float | None
-    """Distinct bytes that one program touches, in the mean."""
-    resident: Amount | None
-    """Distinct bytes that the programs which run at once touch; None where their number is not
-    known."""
+    read_whole: Amount
+    """Bytes of the sectors in which lies what is read."""
+    written_whole: Amount
+    again: tuple[Reuse, ...] | None = None
+    """What is read again so late that a cache may have lost it; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

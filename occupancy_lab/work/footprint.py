@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,23 +11,32 @@ import numpy as np
 from occupancy_lab.work.accesses import (
     Cells,
     Touch,
-    boxes,
     counted_values,
     distinct_rows,
     grouped,
-    restricted,
     runs_of,
     tile_offsets,
 )
-from occupancy_lab.work.counts import Amount, Footprint
-from occupancy_lab.work.tiles import classes
+from occupancy_lab.work.counts import SECTOR, Amount, Footprint, Reuse
+from occupancy_lab.work.reuse import (
+    LEAST_DISTANCE,
+    Blocks,
+    Schedule,
+    blocks_of,
+    distances,
+    moments,
+    reuses,
+    steps_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-MOST_RUNS = 2**22
-MOST_KINDS, SAMPLED = 64, 16
-"""Kinds of programs whose bytes are counted one by one, and programs where there are more."""
+MOST_RUNS, MOST_MERGED, MOST_KINDS = 2**20, 2**21, 2**14
+"""Runs of the bytes of an access, those that are merged at a time, and kinds of its tiles: of more
+they are too scattered."""
+SMALL_SHARE = 1 / 256
+"""A tensor that is no larger a part of what a launch touches is taken to stay in a cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +51,12 @@ class Bytes:
         """How many there are."""
         return int((self.ends - self.starts).sum())
 
+    def whole(self, unit: int) -> Bytes:
+        """Return all bytes of the units of so many in which they lie."""
+        if unit == 1 or not len(self.starts):
+            return self
+        return merged(self.starts // unit * unit, -(-self.ends // unit) * unit)
+
 
 NO_BYTES = Bytes(np.zeros(0, "int64"), np.zeros(0, "int64"))
 
@@ -52,8 +67,6 @@ class TooManyRunsError(Exception):
 
 def merged(starts: Any, ends: Any) -> Bytes:
     """Return the union of runs."""
-    if len(starts) > MOST_RUNS:
-        raise TooManyRunsError
     if len(starts) < 2:  # noqa: PLR2004
         return Bytes(starts, ends)
     if (starts[1:] < starts[:-1]).any():
@@ -81,7 +94,7 @@ def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
         if len(each) == 1:
             one = Bytes(one.starts + each[0], one.ends + each[0])
             continue
-        if len(one.starts) * len(each) > MOST_RUNS:
+        if len(one.starts) * len(each) > MOST_MERGED:
             raise TooManyRunsError
         one = merged(
             (each[:, None] + one.starts[None]).reshape(-1),
@@ -90,30 +103,67 @@ def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
     return one
 
 
+def least_runs(one: Bytes, steps: Sequence[Any]) -> int:
+    """Return how many runs `spread` has to make at the least."""
+    found = len(one.starts)
+    extent = int(one.ends[-1] - one.starts[0]) if found else 0
+    for each in sorted(steps, key=_least_step):
+        if len(each) > 1:
+            if found < 2 or _least_step(each) <= extent:  # noqa: PLR2004 - what touches is merged
+                break
+            found *= len(each)
+            extent += int(each[-1] - each[0])
+    return found
+
+
 def _least_step(steps: Any) -> int:
     return int(np.diff(steps).min()) if len(steps) > 1 else 0
 
 
-def touched(touch: Touch) -> Bytes:
-    """Return the bytes that an access touches, as if what is unknown were 0."""
-    groups = [by_codes(one) for one in grouped(touch, None)]
-    found = []
-    width = len(touch.offset.tiles) + len(touch.mask.tiles)
-    kinds: list[tuple[Any, list[Any]]] = [(np.zeros(width, "int64"), [])]
-    for group in groups:
-        kinds = [(codes + other, [*steps, more]) for codes, steps in kinds for other, more in group]
-        if len(kinds) > 2**16:
+def touched(touch: Touch, unit: int = 1) -> Bytes:
+    """Return the bytes that an access touches, whole units of so many of them.
+
+    It is as if what is unknown were 0.
+
+    Raises:
+        TooManyRunsError: they are too scattered.
+    """
+    kinds: list[tuple[Any, int, list[Any]]] = [(0, 0, [])]
+    for cells in grouped(touch, None):
+        group = [
+            (codes, rest, steps)
+            for codes, starts in by_codes(cells)
+            for rest, steps in by_rest(starts, unit)
+        ]
+        kinds = [
+            (codes + other, shift + rest, [*before, steps])
+            for codes, shift, before in kinds
+            for other, rest, steps in group
+        ]
+        if len(kinds) > MOST_KINDS:
             raise TooManyRunsError
     if not kinds:
         return NO_BYTES
-    rows = np.array([codes for codes, _ in kinds])
+    rows = np.array([codes for codes, _, _ in kinds])
     first, place = distinct_rows(rows)
     runs = runs_of(*tile_offsets(touch, rows[first]), touch.item_bytes)
     bounds = np.searchsorted(runs.rows, np.arange(len(first) + 1))
-    for (_, steps), row in zip(kinds, place, strict=True):
+    found = []
+    for (_, shift, steps), row in zip(kinds, place, strict=True):
         part = slice(bounds[row], bounds[row + 1])
-        found.append(spread(Bytes(runs.starts[part], runs.ends[part]), steps))
-    return union(found)
+        one = Bytes(runs.starts[part] + shift, runs.ends[part] + shift)
+        found.append((one.whole(unit), steps))
+    if sum(least_runs(*one) for one in found) > MOST_RUNS:
+        raise TooManyRunsError
+    return union([spread(*one) for one in found])
+
+
+def by_rest(starts: Any, unit: int) -> list[tuple[int, Any]]:
+    """Return the multiples of *unit* in *starts*, which are sorted, by what is left of them."""
+    if unit == 1:
+        return [(0, starts)]
+    rests = starts % unit
+    return [(int(rest), starts[rests == rest] - rest) for rest in np.unique(rests)]
 
 
 def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
@@ -135,116 +185,118 @@ def is_certain(touch: Touch) -> bool:
     return known and touch.reach.factor == Amount.of(1)
 
 
-def touched_bytes(touch: Touch) -> Bytes | None:
-    """Return the bytes that an access is known to touch; None where they are too scattered."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Accessed:
+    """What an access asks for, and what it is known to touch; None where that is too scattered."""
+
+    touch: Touch
+    asked: Amount
+    """Bytes."""
+    bytes: Bytes | None
+    sectors: Bytes | None
+    """The bytes of whole sectors."""
+
+    @property
+    def least(self) -> int:
+        """As many bytes as it touches at the least: an element in each sector."""
+        return 0 if self.sectors is None else self.sectors.size // SECTOR * self.touch.item_bytes
+
+    def most(self, unit: int) -> int | None:
+        """Return as many bytes, of whole units, as it can touch at the most."""
+        if self.asked.high is None:
+            return None
+        found = self.asked.high * max(unit // self.touch.item_bytes, 1)
+        known = self.sectors is not None and is_certain(self.touch)
+        return min(found, self.sectors.size) if known and self.sectors else found
+
+
+def accessed(touch: Touch, asked: Amount) -> Accessed:
+    """Return what is known of an access that asks for so many bytes."""
     if not is_certain(touch):
-        return NO_BYTES
+        return Accessed(touch, asked, NO_BYTES, NO_BYTES)
     try:
-        return touched(touch)
+        found = touched(touch)
     except TooManyRunsError:
-        return None
+        pass
+    else:
+        return Accessed(touch, asked, found, found.whole(SECTOR))
+    try:
+        return Accessed(touch, asked, None, touched(touch, SECTOR))
+    except TooManyRunsError:
+        return Accessed(touch, asked, None, None)
 
 
-def distinct(several: Sequence[tuple[Touch, Amount, Bytes | None]], limit: int | None) -> Amount:
-    """Return how many distinct bytes accesses of a tensor touch.
+def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> Amount:
+    """Return how many distinct bytes accesses of a tensor touch, whole units of 1 or of a sector.
 
-    Each comes with the bytes that it asks for and those that it is known to touch. *limit* is the
-    size of the tensor, where it is known.
+    *limit* is the size of the tensor, where it is known.
     """
-    certain = union(known for _, _, known in several if known is not None).size
-    more = [asked.high for touch, asked, known in several if known is None or not is_certain(touch)]
-    high = None if None in more else certain + sum(one or 0 for one in more)
-    if more and limit is not None:
-        high = max(limit if high is None else min(high, limit), certain)
-    return Amount(certain, high)
+    sets = [one.bytes if unit == 1 else one.sectors for one in several]
+    certain = union(known for known in sets if known is not None).size
+    unsure = [
+        one
+        for one, known in zip(several, sets, strict=True)
+        if known is None or not is_certain(one.touch)
+    ]
+    low = max([certain, *(one.least for one in unsure)])
+    mosts = [one.most(unit) for one in unsure]
+    high = None if None in mosts else certain + sum(one or 0 for one in mosts)
+    if unsure and limit is not None:
+        limit = -(-limit // unit) * unit
+        high = max(limit if high is None else min(high, limit), low)
+    return Amount(low, high)
 
 
 def footprints(
-    several: Sequence[tuple[Touch, Amount, Bytes | None]],
+    several: Sequence[Accessed],
     grid: tuple[int, int, int],
     resident: int | None,
     sizes: Mapping[str, int],
 ) -> tuple[Footprint, ...]:
-    """Return the footprint of each tensor, of accesses as `distinct` takes them.
+    """Return the footprint of each tensor.
 
     *sizes* are bytes of tensors, and *resident* programs run at once.
     """
-    found = []
-    for tensor in dict.fromkeys(one.tensor for one, _, _ in several):
-        mine = [one for one in several if one[0].tensor == tensor]
+    found, wholes = [], {}
+    for tensor in dict.fromkeys(one.touch.tensor for one in several):
+        mine = [one for one in several if one.touch.tensor == tensor]
         limit = sizes.get(tensor or "")
-        read = distinct([one for one in mine if one[0].reads], limit)
-        written = distinct([one for one in mine if one[0].writes], limit)
-        whole = distinct(mine, limit)
-        at_once = None if resident is None else Amount(0, whole.high)
-        a_program = None
-        if all(is_certain(touch) and known is not None for touch, _, known in mine):
-            touches = [touch for touch, _, _ in mine]
-            a_program = mean(touches, grid)
-            if resident is not None:
-                at_once = whole
-                if resident < math.prod(grid):
-                    at_once = Amount.of(_of(touches, boxes(grid, resident)))
-        found.append(Footprint(tensor, read, written, a_program, at_once))
-    return tuple(found)
+        reads, writes = ([x for x in mine if x.touch.reads], [x for x in mine if x.touch.writes])
+        found.append(
+            Footprint(
+                tensor,
+                distinct(reads, limit),
+                distinct(writes, limit),
+                distinct(reads, limit, SECTOR),
+                distinct(writes, limit, SECTOR),
+            )
+        )
+        whole = distinct(mine, limit, SECTOR)
+        if whole.is_exact:
+            wholes[tensor] = whole.low
+    if resident is None:
+        return tuple(found)
+    again = _read_again(several, wholes, Schedule(grid, resident))
+    return tuple(replace(one, again=again.get(one.tensor)) for one in found)
 
 
-def _of(touches: Sequence[Touch], parts: Iterable[tuple[slice, ...]]) -> int:
-    """Return the distinct bytes of the programs in boxes of the grid."""
-    return union(touched(restricted(one, box)) for box in parts for one in touches).size
-
-
-def mean(touches: Sequence[Touch], grid: Sequence[int]) -> float:
-    """Return the distinct bytes of a program, in the mean of all or, of many kinds, of a sample."""
-    width, height, _ = grid
-    programs = math.prod(grid)
-    index = kinds(touches)
-    if index is None:
-        chosen, weights = np.zeros(1, "int64"), np.ones(1, "int64")
-    else:
-        index = np.broadcast_to(index, grid).transpose(2, 1, 0).reshape(-1)
-        _, chosen, weights = np.unique(index, return_index=True, return_counts=True)
-        if len(chosen) > MOST_KINDS:
-            steps = np.arange(SAMPLED) * 0.6180339887498949 % 1  # even, and favours no edge
-            chosen, weights = (programs * steps).astype("int64"), np.ones(SAMPLED, "int64")
-    sizes = []
-    for number in chosen.tolist():
-        x, y, z = number % width, number // width % height, number // (width * height)
-        box = slice(x, x + 1), slice(y, y + 1), slice(z, z + 1)
-        sizes.append(_of(touches, [box]))
-    return float(np.average(sizes, weights=weights))
-
-
-def kinds(touches: Sequence[Touch]) -> Any:
-    """Return a number for each program, the same for those that touch the same but for its place.
-
-    None where all do.
-    """
-    found: list[Any] = []
-    base = None
-    for touch in touches:
-        start: Any = np.zeros((1, 1, 1), "int64")
-        for one in touch.offset.outer:
-            own, rest = _of_program(one.array)
-            start = start + own
-            found.append(rest)
-        indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
-        for array in (*touch.reach.where, *touch.mask.outer, *indexes):
-            if array is not None:
-                found += _of_program(array)
-        if base is not None:
-            found.append(start - base)
-        base = start if base is None else base
-    index, _ = classes([one for one in found if one.size > 1] or [np.zeros((1, 1, 1), "int64")])
-    return index
-
-
-def _of_program(array: Any) -> tuple[Any, Any]:
-    """Return what *array* is in each program's first iteration, and a number for the others."""
-    grid = array.shape[:3]
-    flat = array.reshape(*grid, -1).astype("int64")
-    own = flat[..., 0]
-    if flat.shape[-1] == 1 or math.prod(grid) == 1:
-        return own, np.zeros((1, 1, 1), "int64")
-    weights = np.random.default_rng(0).integers(1 << 62, size=flat.shape[-1])
-    return own, (flat - own[..., None]) @ weights
+def _read_again(
+    several: Sequence[Accessed], wholes: Mapping[str | None, int], schedule: Schedule
+) -> dict[str | None, tuple[Reuse, ...]]:
+    """Return what is read again of each tensor whose distinct bytes, *wholes*, are known."""
+    asked: Counter[str | None] = Counter()
+    for one in several:
+        asked[one.touch.tensor] += one.asked.low
+    whole = sum(wholes.values())
+    often = [one for one, size in wholes.items() if asked[one] > size > SMALL_SHARE * whole]
+    found: dict[str | None, tuple[Reuse, ...]] = dict.fromkeys(wholes, ())
+    if not often or whole < LEAST_DISTANCE:
+        return found
+    when = moments([one.touch for one in several], [one.asked.low for one in several])
+    blocks: dict[str | None, list[Blocks]] = {one: [] for one in wholes}
+    for accessed_, moment in zip(several, when, strict=True):
+        if (tensor := accessed_.touch.tensor) in blocks and is_certain(accessed_.touch):
+            blocks[tensor].append(blocks_of(accessed_.touch, moment, schedule))
+    steps = {one: steps_of(blocks[one], size, schedule) for one, size in wholes.items()}
+    between = distances(sum(one.touched for one in steps.values()), schedule)
+    return found | {one: reuses(steps[one].again, between, schedule.share) for one in often}

@@ -44,7 +44,7 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
             walk.env[result] = inits[argument]
         return
     axis = GRID_AXES + depth
-    inner = _within(walk, reach, axis, size, trips)
+    inner = _within(walk, operation, reach, axis, size, trips)
 
     def turn() -> list[Made]:
         index = tiles.of_outer(walk.axis_array(axis, size))
@@ -70,7 +70,9 @@ def _trips(span: Any, step: Any) -> Any:
     return np.where(step > 0, np.maximum(-(-span // np.maximum(step, 1)), 0), 0)
 
 
-def _within(walk: Any, reach: Reach, axis: int, size: int, trips: Number) -> Reach:
+def _within(  # noqa: PLR0913, PLR0917
+    walk: Any, loop: Operation, reach: Reach, axis: int, size: int, trips: Number
+) -> Reach:
     """Return the iterations of a loop that programs come to."""
     sizes = list(reach.sizes)
     sizes[axis] = size
@@ -79,7 +81,7 @@ def _within(walk: Any, reach: Reach, axis: int, size: int, trips: Number) -> Rea
         turns, each = walk.axis_array(axis, size), tiles.total(trips, walk.dimensions)
         tiles.fits(turns, each)
         where = (*where, turns < each)
-    return replace(reach, where=where, sizes=tuple(sizes))
+    return replace(reach, where=where, sizes=tuple(sizes), loops=(*reach.loops, loop))
 
 
 def _reached(walk: Any, number: Number, reach: Reach) -> Any:
@@ -206,9 +208,11 @@ def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> Non
     if walk.recording:
         before, after = operation.regions
         once_more = tiles.add(trips, tiles.number(1), ())
-        _, *handed = walk.region(before, _within(walk, reach, axis, size, once_more), depth + 1)
+        _, *handed = walk.region(
+            before, _within(walk, operation, reach, axis, size, once_more), depth + 1
+        )
         walk.env.update(zip(after.blocks[0].arguments, handed, strict=True))
-        inner = _within(walk, reach, axis, size, trips)
+        inner = _within(walk, operation, reach, axis, size, trips)
         if count(inner.where, inner.sizes):
             walk.region(after, inner, depth + 1)
     for result, made in zip(operation.results, results, strict=True):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from occupancy_lab.work.counts import Amount, Counts, Footprint
+from occupancy_lab.work.counts import Access, Amount, Counts, Footprint, total
 from occupancy_lab.work.tiles import TooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     Walker = Callable[[Sequence[Sequence[int]]], Counts]
 
@@ -21,19 +20,17 @@ GOLDEN = 0.6180339887498949
 """Steps of the golden ratio are even at every length, and favour no edge of the grid."""
 
 
-def sampled(walk: Walker, grid: tuple[int, int, int], resident: int | None) -> Counts | None:
+def sampled(walk: Walker, grid: tuple[int, int, int]) -> Counts | None:
     """Return the counts of a launch from those of some programs; None where these are too large.
 
     Counts are in proportion. What all programs touch lies between what the sample touches and as
-    much more as there are more programs; of programs that run at once, the first are walked.
+    much more as there are more programs.
     """
     for programs in SAMPLES:
         try:
-            counts = walk(_chosen(grid, programs))
-            first = walk(_first(grid, min(resident or programs, programs)))
+            return _scaled(walk(_chosen(grid, programs)))
         except TooLargeError:
             continue
-        return _scaled(counts, first, resident)
     return None
 
 
@@ -53,30 +50,16 @@ def _even(size: int, count: int) -> list[int]:
     return sorted({int(size * (place * GOLDEN % 1)) for place in range(count)})
 
 
-def _first(grid: Sequence[int], programs: int) -> list[range]:
-    """Return the first programs of the grid in launch order, whole rows where there are more."""
-    width, height, layers = grid
-    rows = max(programs // width, 1)
-    return [
-        range(min(width, programs)),
-        range(min(rows, height)),
-        range(min(max(rows // height, 1), layers)),
-    ]
-
-
-def _scaled(counts: Counts, first: Counts, resident: int | None) -> Counts:
+def _scaled(counts: Counts) -> Counts:
     ratio = Fraction(counts.programs, counts.walked)
 
     def more(amount: Amount) -> Amount:
         high = None if amount.high is None else round(amount.high * ratio)
         return Amount(round(amount.low * ratio), high)
 
-    def wider(amount: Amount, asked: Amount) -> Amount:
-        """Return how many distinct bytes the launch touches, where a sample touches *amount*."""
-        if amount == asked and amount.is_exact:  # nothing is touched twice
-            return more(amount)
-        high = None if amount.high is None else round(amount.high * ratio)
-        return Amount(amount.low, high)
+    def wider(amount: Amount, *, once: bool) -> Amount:
+        """Return how much the launch touches, where a sample touches *amount*, each byte *once*."""
+        return more(amount) if once else Amount(amount.low, more(amount).high)
 
     accesses = tuple(
         replace(
@@ -86,16 +69,28 @@ def _scaled(counts: Counts, first: Counts, resident: int | None) -> Counts:
             active=more(one.active),
             sectors=more(one.sectors),
             lines=more(one.lines),
-            unique_bytes=wider(one.unique_bytes, one.bytes),
+            unique_bytes=wider(one.unique_bytes, once=_once(one.unique_bytes, [one])),
         )
         for one in counts.accesses
     )
+
+    def footprint(one: Footprint) -> Footprint:
+        mine = [access for access in counts.accesses if access.tensor == one.tensor]
+        reads = _once(one.read, [access for access in mine if access.reads])
+        writes = _once(one.written, [access for access in mine if access.writes])
+        return replace(
+            one,
+            read=wider(one.read, once=reads),
+            written=wider(one.written, once=writes),
+            read_whole=wider(one.read_whole, once=reads),
+            written_whole=wider(one.written_whole, once=writes),
+            again=() if reads else None,
+        )
+
     return replace(
         counts,
         accesses=accesses,
-        footprints=tuple(
-            _footprint(one, counts, first, resident, wider) for one in counts.footprints
-        ),
+        footprints=tuple(map(footprint, counts.footprints)),
         arithmetic=tuple(
             replace(one, flops=more(one.flops), executions=more(one.executions))
             for one in counts.arithmetic
@@ -110,25 +105,6 @@ def _scaled(counts: Counts, first: Counts, resident: int | None) -> Counts:
     )
 
 
-def _footprint(
-    one: Footprint,
-    counts: Counts,
-    first: Counts,
-    resident: int | None,
-    wider: Callable[[Amount, Amount], Amount],
-) -> Footprint:
-    asked = [access for access in counts.accesses if access.tensor == one.tensor]
-    reads = [access.bytes for access in asked if access.reads]
-    writes = [access.bytes for access in asked if access.writes]
-    there = next((each for each in first.footprints if each.tensor == one.tensor), one)
-    at_once = None
-    if resident is not None and there.resident is not None:
-        least = math.ceil(resident / first.walked)
-        high = there.resident.high
-        at_once = Amount(there.resident.low, None if high is None else high * max(least, 1))
-    return replace(
-        one,
-        read=wider(one.read, sum(reads, Amount(0, 0))),
-        written=wider(one.written, sum(writes, Amount(0, 0))),
-        resident=at_once,
-    )
+def _once(touched: Amount, accesses: Iterable[Access]) -> bool:
+    """Tell whether *accesses* touch nothing twice."""
+    return touched.is_exact and touched == total(one.bytes for one in accesses)

@@ -26,7 +26,7 @@ from occupancy_lab.work.counts import (
     Unknown,
 )
 from occupancy_lab.work.evaluate import Block, Evaluator, Made, Pointer, numbers_of
-from occupancy_lab.work.footprint import Bytes, distinct, footprints, touched_bytes
+from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import needed_values
 from occupancy_lab.work.samples import sampled
@@ -72,15 +72,15 @@ def count(  # noqa: PLR0913 - what a launch is
     width, height, layers = (*grid, 1, 1, 1)[:GRID_AXES]
     whole = (width, height, layers)
 
-    def walk(programs: Sequence[Sequence[int]]) -> Counts:
+    def walk(programs: Sequence[Sequence[int]], at_once: int | None = None) -> Counts:
         one = Walk(module, arguments, whole, programs, values or {}, assume or {})
-        return one.counts(resident)
+        return one.counts(at_once)
 
     try:
-        return walk([range(one) for one in whole])
+        return walk([range(one) for one in whole], resident)
     except TooLargeError:
         try:
-            return sampled(walk, whole, resident) or _nothing(module, whole)
+            return sampled(walk, whole) or _nothing(module, whole)
         except (WorkError, *MALFORMED):
             return _nothing(module, whole)
     except (WorkError, *MALFORMED):
@@ -129,7 +129,7 @@ class Walk:
             for name, value in arguments.items()
             if (size := getattr(getattr(value, "base", value), "storage_bytes", None)) is not None
         }
-        self.touches: list[tuple[Touch, Amount, Bytes | None]] = []
+        self.touches: list[Accessed] = []
         self.accesses: list[Access] = []
         self.arithmetic: list[Any] = []
         self.loops: list[Loop] = []
@@ -214,7 +214,7 @@ class Walk:
                 self.evaluator.chosen(mask, other, one, ("joined", id(array), place))
                 for place, (one, other) in enumerate(zip(values, others, strict=True))
             ]
-        return Reach((either,), whole.sizes, factor), values
+        return Reach((either,), whole.sizes, factor, whole.loops), values
 
     def together(self, reach: Reach) -> Any:
         """Return for which programs and iterations all of a reach is true, as one array."""
@@ -358,7 +358,7 @@ class Walk:
         executions = reach.executions()
         elements = executions * int(np.prod(shape, dtype="int64"))
         active, sectors, lines = measure(touch)
-        found = (touch, active * item, touched_bytes(touch))
+        found = accessed(touch, active * item)
         unique = distinct([found], self.storage.get(pointer.tensor or ""))
         self.touches.append(found)
         self.accesses.append(

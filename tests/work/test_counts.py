@@ -76,8 +76,8 @@ def test_distinct_bytes_are_summed_over_tensors() -> None:
         1,
         1,
         footprints=(
-            Footprint("x", Amount.of(8), Amount.of(0), 8.0, None),
-            Footprint("y", Amount.of(4), Amount(2, 6), None, None),
+            Footprint("x", Amount.of(8), Amount.of(0), Amount.of(32), Amount.of(0)),
+            Footprint("y", Amount.of(4), Amount(2, 6), Amount.of(32), Amount(32, 64)),
         ),
     )
     assert counts.unique_read_bytes == Amount.of(12)

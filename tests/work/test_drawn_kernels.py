@@ -110,16 +110,8 @@ def counted_footprints(counts: Counts, *, whole: bool) -> Iterator[tuple[Any, di
     """Return the distinct bytes of each tensor."""
     for one in counts.footprints:
         if whole or one.read.high or one.written.high:
-            each = None if one.a_program is None else round(one.a_program * counts.programs)
-            yield (
-                (f"footprint of {one.tensor}", ()),
-                {
-                    "read": one.read,
-                    "written": one.written,
-                    "resident": one.resident or known(None),
-                    "programs": known(each),
-                },
-            )
+            names = ("read", "written", "read_whole", "written_whole")
+            yield (f"footprint of {one.tensor}", ()), {name: getattr(one, name) for name in names}
 
 
 def ran_numbers(ran: Ran, *, whole: bool) -> Numbers:
@@ -144,8 +136,8 @@ def ran_numbers(ran: Ran, *, whole: bool) -> Numbers:
         numbers = {"executions": done.executions, "flops": done.flops}
         found.append(((name, where), numbers))
     for name, one in ran.touched.items():
-        numbers = {"read": one.read, "written": one.written}
-        numbers |= {"resident": one.resident, "programs": one.programs}
+        names = ("read", "written", "read_whole", "written_whole")
+        numbers = {each: getattr(one, each) for each in names}
         found.append(((f"footprint of {name}", ()), numbers))
     return summed((place, {key: Amount.of(n) for key, n in one.items()}) for place, one in found)
 
@@ -234,7 +226,7 @@ def drawn_and_run(interpreter: Interpreter, tmp_path: Path) -> Callable[[Drawn],
     def run(drawn: Drawn) -> tuple[Path, Ran]:
         path = tmp_path / f"kernel{next(numbers)}.py"
         path.write_text(drawn.source, "utf-8")
-        ran = interpreter.run(path, {**drawn.arguments}, drawn.grid, drawn.resident)
+        ran = interpreter.run(path, {**drawn.arguments}, drawn.grid)
         assert isinstance(ran, Ran), ran
         assume(not ran.alike)
         return path, ran

@@ -27,10 +27,10 @@ def interpreter() -> Iterator[Interpreter]:
 def ran(
     interpreter: Interpreter, folder: Path, source: str, grid: tuple[int, ...], **arguments: Any
 ) -> Ran:
-    """Return what a launch of `kernel` did, whose `def` is in line 4; one program runs at once."""
+    """Return what a launch of `kernel` did, whose `def` is in line 4."""
     path = folder / "kernel.py"
     path.write_text(HEADER + source, "utf-8")
-    found = interpreter.run(path, arguments, grid, 1)
+    found = interpreter.run(path, arguments, grid)
     assert isinstance(found, Ran), found
     return found
 
@@ -48,7 +48,7 @@ def test_a_masked_copy(interpreter: Interpreter, tmp_path: Path) -> None:
         ((6,), "load", ()): Moved(4, 4, 128, 100, 13, 4, 400, {"x"}),
         ((7,), "store", ()): Moved(2, 4, 128, 100, 7, 4, 200, {"y"}),
     }
-    assert found.touched == {"x": Touched(400, 0, 400, 128), "y": Touched(0, 200, 200, 64)}
+    assert found.touched == {"x": Touched(400, 0, 416, 0), "y": Touched(0, 200, 0, 224)}
     assert not found.alike
 
 
@@ -71,7 +71,7 @@ def test_loops_and_branches(interpreter: Interpreter, tmp_path: Path) -> None:
         ((8,), "load", ()): Moved(4, 6, 96, 96, 12, 6, 192, {"x"}),
         ((11,), "store", ()): Moved(4, 3, 48, 48, 6, 3, 64, {"y"}),
     }
-    assert found.touched["x"] == Touched(192, 0, 384, 0)
+    assert found.touched["x"] == Touched(192, 0, 192, 0)
 
 
 def test_helpers_and_unrolled_loops(interpreter: Interpreter, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def kernel(x, y):
         ((11,), "store", ()): 4,
     }
     assert found.alike
-    assert found.touched == {"x": Touched(8, 0, 16, 8), "y": Touched(4, 8, 16, 8)}
+    assert found.touched == {"x": Touched(8, 0, 64, 0), "y": Touched(4, 8, 32, 32)}
 
 
 def test_dots_and_blocks(interpreter: Interpreter, tmp_path: Path) -> None:
@@ -142,6 +142,6 @@ def test_values_steer_what_is_loaded(interpreter: Interpreter, tmp_path: Path) -
     given = {"i": Tensor("int64", (3, 3, 900)), "x": Tensor("int8"), "y": Tensor("int8")}
     found = ran(interpreter, tmp_path, source, (1,), **given, n=3)
     assert found.moved[(6,), "load", ()].unique_bytes == 3
-    assert found.touched["x"] == Touched(3, 0, 3, 3)
-    said = interpreter.run(tmp_path / "kernel.py", {**given, "n": 4}, (1,), 1)
+    assert found.touched["x"] == Touched(3, 0, 64, 0)
+    said = interpreter.run(tmp_path / "kernel.py", {**given, "n": 4}, (1,))
     assert "i has no element there" in str(said)

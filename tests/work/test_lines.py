@@ -19,7 +19,7 @@ H100 = find_gpu("h100")
 def test_the_line_that_costs_most_comes_first() -> None:
     """Of a large product that is the dot, of rows that are moved the loads and the store."""
     counts = matmul(4096, 128, 132)
-    moved = memory(counts, H100, 132)
+    moved = memory(counts, H100)
     lines = by_line(counts, moved, H100)
     assert [one.number for one in lines][:1] == [10]
     light = speed_of_light(counts, moved, H100)
@@ -27,14 +27,14 @@ def test_the_line_that_costs_most_comes_first() -> None:
     assert lines[0].flops == Amount.of(2 * 4096**3)
     assert {one.number: one.trips for one in lines}[7] == Amount.of(1024 * 64)
     counts = rows(4096, 4096, 132)
-    lines = by_line(counts, memory(counts, H100, 132), H100)
+    lines = by_line(counts, memory(counts, H100), H100)
     assert {one.number for one in lines[:2]} == {3, 20}
 
 
 def test_the_bytes_of_memory_are_shared_out() -> None:
     """The least times of the lines that move bytes come to that of all bytes together."""
     counts = rows(4096, 4096, 132, passes=3)
-    moved = memory(counts, H100, 132)
+    moved = memory(counts, H100)
     lines = [one for one in by_line(counts, moved, H100) if one.bytes.low]
     assert len(lines) == 4
     whole = speed_of_light(counts, moved, H100).part_us("memory")
@@ -44,7 +44,7 @@ def test_the_bytes_of_memory_are_shared_out() -> None:
 def test_what_is_executed_counts_at_its_line() -> None:
     """Lines have their instructions and their share of the cycles, those that move nothing too."""
     counts = rows(64, 4096, 132)
-    moved = memory(counts, H100, 132)
+    moved = memory(counts, H100)
     run = executed([place(3), place(4), place(20)], 100)
     lines = {one.number: one for one in by_line(counts, moved, H100, run)}
     assert {number: one.instructions for number, one in lines.items() if number != 5} == {
@@ -92,7 +92,7 @@ def test_a_helper_counts_where_it_is_called() -> None:
     counts = dataclasses.replace(
         counts, accesses=(*counts.accesses, inside), arithmetic=(*counts.arithmetic, flops)
     )
-    lines = by_line(counts, memory(counts, H100, 8), H100)
+    lines = by_line(counts, memory(counts, H100), H100)
     (line,) = (one for one in lines if one.number == 9)
     assert (line.file, line.read, line.flops) == (FILE, Amount.of(200), Amount.of(7))
     assert line.helpers == ("helpers.py:12",)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hand_made import ITEM, access, footprint, matmul, rows
+from hand_made import ITEM, access, executed, footprint, matmul, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.gpus import bare_gpus, devices, find_gpu
-from occupancy_lab.values import Work
-from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Place
+from occupancy_lab.values import Resources, Work
+from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Footprint, Place
 from occupancy_lab.work.memory import (
+    MOST_LOST,
     Memory,
     capacity,
     dot_tflops,
     intensity,
+    local_memory,
     memory,
     moved,
     other_tflops,
@@ -30,7 +32,7 @@ MIB = 2**20
 def test_what_fits_the_cache_is_read_once() -> None:
     """A product whose matrices fit the L2 cache reads each byte of them once."""
     counts = matmul(1024, 128, 64)
-    moved = memory(counts, H100, 64)
+    moved = memory(counts, H100)
     assert moved.dram_read_bytes == Amount.of(2 * 1024 * 1024 * 2)
     assert moved.dram_written_bytes == Amount.of(1024 * 1024 * 2)
     assert moved.l2_bytes == Amount.of((2 * 1024 * 1024 * 8 + 1024 * 1024) * 2)
@@ -43,7 +45,7 @@ def test_waves_that_find_nothing_read_again() -> None:
     matrices have 67 MB and whose programs ask for 4.2 GB.
     """
     counts = matmul(4096, 64, 528)
-    moved = memory(counts, H200, 528)
+    moved = memory(counts, H200)
     assert (moved.l2_bytes.exact or 0) / 1e9 == pytest.approx(4.3, abs=0.1)
     assert 190e6 < (moved.dram_read_bytes.exact or 0) < 320e6
 
@@ -63,46 +65,98 @@ def test_memory_serves_between_each_byte_once_and_all_that_is_asked(
     small = dataclasses.replace(H100, l2_bytes=2**cache)
     large = dataclasses.replace(H100, l2_bytes=2 ** (cache + 1))
     for counts in (matmul(edge, block, resident), rows(512, edge, resident, passes=passes)):
-        few, many = (memory(counts, gpu, resident).dram_read_bytes for gpu in (large, small))
+        few, many = (memory(counts, gpu).dram_read_bytes for gpu in (large, small))
         asked = sum(one.bytes.low for one in counts.accesses if one.reads)
         assert counts.unique_read_bytes.low <= few.low <= many.low <= asked
 
 
 def test_passes_over_rows_that_the_cache_loses_are_read_again() -> None:
-    """A row that is read three times is read from memory three times where the rows do not fit."""
+    """A row that is read three times comes from memory thrice where the rows do not fit, mostly."""
     large, small = rows(1024, 65536, 1024, passes=3), rows(1024, 65536, 16, passes=3)
     matrix = 1024 * 65536 * 2
-    assert memory(large, H100, 1024).dram_read_bytes == Amount.of(3 * matrix)
-    assert memory(small, H100, 16).dram_read_bytes == Amount.of(matrix)
+    assert memory(large, H100).dram_read_bytes == Amount.of(matrix + round(2 * MOST_LOST * matrix))
+    assert memory(small, H100).dram_read_bytes == Amount.of(matrix)
 
 
 def test_the_speed_of_light_moves_each_byte_once() -> None:
     """What a cache loses makes no speed of light longer: a better order of programs may keep it."""
     counts = rows(1024, 65536, 1024, passes=3)
-    found = memory(counts, H100, 1024)
+    found = memory(counts, H100)
     light = speed_of_light(counts, found, H100)
     once = counts.unique_read_bytes + counts.unique_written_bytes
-    assert found.dram_read_bytes == counts.unique_read_bytes * 3
+    assert found.once_read_bytes == counts.unique_read_bytes
+    assert (found.dram_read_bytes.exact or 0) > 2 * counts.unique_read_bytes.low
     assert light.part_us("memory") == pytest.approx(once.low / (H100.bandwidth_gbs or 0) / 1e3)
 
 
-def test_what_fits_a_wave_is_read_again_where_much_lies_between() -> None:
-    """Columns that each row of the grid goes over anew come from the cache only if all of them fit.
+def test_a_cache_keeps_what_is_read_again_soon() -> None:
+    """Of columns that each row of the grid goes over anew, a cache that holds all keeps all.
 
-    Here 132 programs touch 17 MB at once, and a row of 1024 programs all 134 MB of the columns.
+    One that holds less than two thirds of them loses nine tenths, and in between it loses a part.
     """
     strip, across = 128 * 512 * ITEM, 1024
-    columns = footprint("b", across * strip, 0, strip, 132 * strip)
+    whole = across * strip
+    again = (across - 1) * whole
     counts = Counts(
         across * across,
         24,
-        accesses=(access("b", 9, across * across * strip // ITEM, across * strip),),
-        footprints=(columns,),
+        accesses=(access("b", 9, across * whole // ITEM, whole),),
+        footprints=(footprint("b", whole, 0, (whole, again)),),
     )
-    found = memory(counts, H100, 132).dram_read_bytes.exact
-    assert found == pytest.approx(across * across * strip, rel=0.01)
-    large = dataclasses.replace(H100, l2_bytes=3 * across * strip)
-    assert memory(counts, large, 132).dram_read_bytes == Amount.of(across * strip)
+
+    def read(cache: float) -> int | None:
+        gpu = dataclasses.replace(H100, l2_bytes=round(2 * cache * whole))
+        found = memory(counts, gpu).dram_read_bytes
+        return None if found is None else found.exact
+
+    assert read(1.0) == whole
+    assert read(2 / 3) == pytest.approx(whole + MOST_LOST * again)
+    assert read(0.1) == whole + round(MOST_LOST * again)
+    assert read(0.8) == pytest.approx(whole + MOST_LOST / 2 * again)
+
+
+def test_what_is_written_last_stays_in_the_cache() -> None:
+    """As Nsight Compute counts on an H100: 21 MB of a copy stay there, less where more is read.
+
+    A product of matrices of which all programs load the same leaves 8 MB of 34.
+    """
+    counts = rows(8192, 4096, 132)
+    found = memory(counts, H100)
+    assert found.dram_written_bytes == Amount.of(8192 * 4096 * 2)
+    assert (found.written_within_bytes.exact or 0) / 1e6 == pytest.approx(46, abs=1)
+    small = memory(rows(512, 4096, 132), H100)
+    assert small.written_within_bytes == Amount.of(0)
+    product = memory(matmul(4096, 128, 1024), H100)
+    kept = product.dram_written_bytes.low - product.written_within_bytes.low
+    assert 6e6 < kept < 12e6
+    assert memory(counts, MI300X).written_within_bytes is None
+
+
+def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
+    """Frames of threads that run at once stay in the cache if it holds them, and else go out.
+
+    Nsight Compute counted 729 MB written and 645 MB read by a group norm of 67 MB with 1538 spilled
+    registers, and 101 MB written by an attention whose frames of 15 MB are used 100 times.
+    """
+    counts = rows(16, 1024 * 1024, 16)
+    spilled = Resources(255, 4, 0, local_bytes=6152, local_loads=1, local_stores=1, local_traffic=9)
+    warps = {"local_loads": Amount.of(5_136_384), "local_stores": Amount.of(4_960_256)}
+    ran = dataclasses.replace(executed([Place("k.py", 1)], 2048), kinds=warps)
+    local = local_memory(ran, spilled, 512, 2112)
+    assert local is not None
+    assert local.frames == local.frames_at_once == 512 * 128 * 6152
+    found, bare = memory(counts, H100, local), memory(counts, H100)
+    more = found.dram_read_bytes.low - bare.dram_read_bytes.low
+    assert more / 1e6 == pytest.approx(578, rel=0.1)
+    assert (found.written_within_bytes.low - bare.written_within_bytes.low) / 1e6 > 600
+    assert found.l2_bytes == bare.l2_bytes + local.loaded + local.stored
+    few = dataclasses.replace(local, frames=60_000_000, frames_at_once=15_000_000)
+    kept = memory(counts, H100, few)
+    assert kept.dram_read_bytes == bare.dram_read_bytes
+    assert kept.dram_written_bytes == bare.dram_written_bytes + Amount.of(60_000_000)
+    assert memory(counts, bare_gpus()["sm_90"], local).dram_read_bytes.high is not None
+    assert local_memory(None, spilled, 512, 2112) is None
+    assert local_memory(ran, Resources(255, 4, 0, local_bytes=0), 512, 2112) is None
 
 
 def test_what_is_not_known_leaves_limits() -> None:
@@ -110,12 +164,10 @@ def test_what_is_not_known_leaves_limits() -> None:
     counts = rows(1024, 65536, 1024, passes=3)
     unknown = dataclasses.replace(
         counts,
-        footprints=tuple(
-            dataclasses.replace(one, resident=None, a_program=None) for one in counts.footprints
-        ),
+        footprints=tuple(dataclasses.replace(one, again=None) for one in counts.footprints),
     )
     matrix = 1024 * 65536 * 2
-    assert memory(unknown, H100, None).dram_read_bytes == Amount(matrix, 3 * matrix)
+    assert memory(unknown, H100).dram_read_bytes == Amount(matrix, 3 * matrix)
     gather = dataclasses.replace(
         access("x", 3, 100, 64), sectors=Amount(2, 100), unique_bytes=Amount(64, None)
     )
@@ -123,14 +175,14 @@ def test_what_is_not_known_leaves_limits() -> None:
         1,
         1,
         (gather,),
-        (dataclasses.replace(footprint("x", 64, 0, 64, 64), read=Amount(64, None)),),
+        (Footprint("x", *(Amount(64, None), Amount.of(0)) * 2),),
     )
-    assert memory(ranged, H100, 1).dram_read_bytes == Amount(64, 100 * 32)
+    assert memory(ranged, H100).dram_read_bytes == Amount(64, 100 * 32)
 
 
 def test_a_bare_architecture_has_limits_too() -> None:
     """Where the size of a cache is not known, the bytes of device memory are limits."""
-    moved = memory(rows(64, 64, 8, passes=2), bare_gpus()["sm_90"], 8)
+    moved = memory(rows(64, 64, 8, passes=2), bare_gpus()["sm_90"])
     assert moved.dram_read_bytes == Amount(64 * 64 * 2, 2 * 64 * 64 * 2)
 
 
@@ -145,7 +197,7 @@ def test_half_of_a_cache_in_two_parts_keeps_what_all_load() -> None:
 def test_a_large_product_is_bound_by_tensor_cores() -> None:
     """137 GFLOP of fp16 take an H100 139 us at least, whatever the bytes."""
     counts = matmul(4096, 128, 132)
-    light = speed_of_light(counts, memory(counts, H100, 132), H100)
+    light = speed_of_light(counts, memory(counts, H100), H100)
     assert light.binds == "fp16 tensor cores"
     assert light.us == pytest.approx(138.9, abs=0.1)
     assert {part.name for part in light.parts} == {"memory", "fp16 tensor cores", "fp32"}
@@ -154,7 +206,7 @@ def test_a_large_product_is_bound_by_tensor_cores() -> None:
 def test_rows_are_bound_by_memory() -> None:
     """A kernel that reads and writes 64 MiB takes an H100 as long as that takes at its peak."""
     counts = rows(4096, 4096, 132)
-    light = speed_of_light(counts, memory(counts, H100, 132), H100)
+    light = speed_of_light(counts, memory(counts, H100), H100)
     assert light.binds == "memory"
     assert light.us == pytest.approx(2 * 32 * MIB / 3352.3e9 * 1e6)
 
@@ -165,7 +217,7 @@ def test_a_rate_that_is_not_known_is_named() -> None:
     counts = dataclasses.replace(rows(64, 64, 8), arithmetic=(dots,))
     for name, us in (("a100", True), ("sm_80", False)):
         gpu = find_gpu(name)
-        light = speed_of_light(counts, memory(counts, gpu, 8), gpu)
+        light = speed_of_light(counts, memory(counts, gpu), gpu)
         assert "fp8e4nv tensor cores" in light.unknown
         assert (light.us is not None) == us
         assert (light.binds == "memory") == us
@@ -188,28 +240,28 @@ def test_every_gpu_multiplies_fp16() -> None:
 def test_intensity_is_flops_per_byte_of_device_memory() -> None:
     """A product of n cubed whose matrices are moved once has n / 3 FLOP a byte, and one an item."""
     counts = matmul(1024, 128, 64)
-    found = intensity(counts, memory(counts, H100, 64))
+    found = intensity(counts, memory(counts, H100))
     assert found == pytest.approx((2 * 1024**3 + 1024**2) / (3 * 1024**2 * 2))
     nothing = Counts(1, 1)
-    assert intensity(nothing, memory(nothing, H100, 1)) is None
-    assert speed_of_light(nothing, memory(nothing, H100, 1), H100).us is None
+    assert intensity(nothing, memory(nothing, H100)) is None
+    assert speed_of_light(nothing, memory(nothing, H100), H100).us is None
 
 
 def test_what_the_user_said_of_bytes_counts() -> None:
     """Bytes that are given stand in place of those counted, each kind by itself, and say so."""
     counts = rows(4096, 4096, 132)
-    both = moved(counts, Work(7, None), H100, 132)
+    both = moved(counts, Work(7, None), H100)
     assert both is not None
     assert both.given
     assert both.dram_read_bytes == Amount.of(7)
     assert both.dram_written_bytes == counts.unique_written_bytes
-    alone = moved(None, Work(None, 3352), H100, 132)
-    assert alone == Memory(None, None, Amount.of(3352), None, given=True)
+    alone = moved(None, Work(None, 3352), H100)
+    assert alone == Memory(None, None, Amount.of(3352), None, None, given=True)
     assert alone.dram_bytes is None
     light = speed_of_light(None, alone, H100)
     assert (light.us, light.binds) == (pytest.approx(1e-3, rel=1e-3), "memory")
-    assert moved(None, Work(), H100, 132) is None
-    assert moved(counts, Work(), H100, 132) == memory(counts, H100, 132)
+    assert moved(None, Work(), H100) is None
+    assert moved(counts, Work(), H100) == memory(counts, H100)
 
 
 def test_sectors_are_of_loads_and_of_stores() -> None:

@@ -1,0 +1,283 @@
+"""How much a launch touches until it reads the same bytes again: reuse distances.
+
+What lies between two touches of a byte says whether a cache still has it (Mattson et al. 1970,
+"Evaluation techniques for storage hierarchies"). A launch is cut into steps: programs start in
+order, as many at once as the GPU holds, and go through their accesses and loops side by side.
+What a step touches twice is in any cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.work.accesses import Touch, restricted, runs_of, tile_offsets
+from occupancy_lab.work.counts import Reuse
+from occupancy_lab.work.tiles import classes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GRID_AXES = 3
+MOST_STEPS, MOST_CELLS = 384, 2**16
+"""Steps of a launch, and programs times iterations of an access that are looked at."""
+LEAST_DISTANCE = 2**19
+"""Bytes that any cache behind the L1 cache keeps."""
+SPREAD = 0.15
+"""Of a wave: so far apart are programs that a lockstep would have at the same place. Those of later
+waves start one by one. From what Nsight Compute counted on an H100 of two products of matrices."""
+BINS = 8
+"""Reuse distances that are told apart, of each doubling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When an access happens in its program, from 0 at its start to 1 at its end."""
+
+    begin: float
+    turns: tuple[float, ...]
+    """How much later in each next iteration of the loops around it, the outermost first."""
+
+
+def moments(touches: Sequence[Touch], weights: Sequence[float], level: int = 0) -> list[Moment]:
+    """Return when each of *touches*, in the order of the source, happens.
+
+    Loops and other accesses follow each other, and take as long as their bytes, *weights*, say.
+    """
+    found: list[Moment] = []
+    whole, begin = sum(weights) or 1.0, 0.0
+
+    def item(place: int) -> object:
+        loops = touches[place].reach.loops
+        return loops[level] if len(loops) > level else place
+
+    for _, group in itertools.groupby(range(len(touches)), item):
+        some = list(group)
+        first = touches[some[0]].reach
+        share = sum(weights[one] for one in some) / whole
+        if len(first.loops) > level:
+            turn = share / max(first.sizes[GRID_AXES + level], 1)
+            inside = moments([touches[x] for x in some], [weights[x] for x in some], level + 1)
+            found += [
+                Moment(begin + turn * x.begin, (turn, *(turn * y for y in x.turns))) for x in inside
+            ]
+        else:
+            found.append(Moment(begin + share / 2, ()))
+        begin += share
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """The blocks of bytes that an access touches, and when: a number each."""
+
+    starts: Any
+    kinds: Any
+    """Which of `shapes` each has."""
+    steps: Any
+    shapes: tuple[tuple[bytes, float], ...]
+    """What tells blocks apart that start alike, and how many bytes each stands for."""
+    reads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How the programs of a launch follow each other."""
+
+    grid: tuple[int, int, int]
+    resident: int
+    """Programs that run at once."""
+
+    @property
+    def looked_at(self) -> tuple[int, int, int]:
+        """The first programs of the grid, as many as are looked at."""
+        width, height, depth = self.grid
+        rows = min(max(MOST_CELLS // width, 1), height)
+        return (
+            min(width, MOST_CELLS),
+            rows,
+            min(max(MOST_CELLS // (width * rows), 1), depth) if rows == height else 1,
+        )
+
+    @property
+    def share(self) -> float:
+        """Programs that are looked at, of all."""
+        return math.prod(self.looked_at) / math.prod(self.grid)
+
+    @property
+    def waves(self) -> int:
+        """How often as many programs start as run at once."""
+        return -(-math.prod(self.looked_at) // self.resident)
+
+    @property
+    def steps_a_wave(self) -> int:
+        """Steps of each wave of programs."""
+        return max(MOST_STEPS // self.waves, 1)
+
+    @property
+    def steps(self) -> int:
+        """Steps of what is looked at."""
+        return min(self.waves * self.steps_a_wave, MOST_STEPS)
+
+    def steps_of(self, times: Any) -> Any:
+        """Return the step of each of *times*, in waves."""
+        return (times * (self.steps / self.waves)).astype("int64")
+
+
+def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
+    """Return the blocks that an access touches. All of it is known."""
+    strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at))
+    whole = restricted(
+        touch,
+        (*map(slice, schedule.looked_at), *(slice(None, None, one) for one in strides)),
+    )
+    sizes = whole.reach.sizes
+    width, height, depth, *_ = sizes
+    ranks = len(sizes)
+
+    def along(axis: int, size: int) -> Any:
+        return np.arange(size).reshape([-1 if one == axis else 1 for one in range(ranks)])
+
+    number = along(0, width) + width * (along(1, height) + height * along(2, depth))
+    time: Any = number // schedule.resident + moment.begin
+    for place, turn in enumerate(moment.turns):
+        axis = GRID_AXES + place
+        time = time + along(axis, sizes[axis]) * (turn * strides[place])
+    keep = np.ones((1,) * ranks, bool)
+    for one in (*whole.reach.where, *whole.mask.outer):
+        keep = keep & one
+    start: Any = np.zeros((1,) * ranks, "int64")
+    for part in whole.offset.outer:
+        start = start + part.array
+    indexes = [one.index for one in whole.offset.tiles] + [one[0] for one in whole.mask.tiles]
+    coded = [(place, one) for place, one in enumerate(indexes) if one is not None]
+    index, rows = classes([one for _, one in coded]) if coded else (None, [])
+    codes = np.zeros((len(rows[0]) if rows else 1, len(indexes)), "int64")
+    for (place, _), row in zip(coded, rows, strict=True):
+        codes[:, place] = row
+    first, shapes = _shapes(whole, codes)
+    kinds = np.zeros((1,) * ranks, "int64") if index is None else index
+    start = start + first[kinds]
+    shape = np.broadcast_shapes(start.shape, keep.shape, kinds.shape, time.shape)
+    chosen = np.broadcast_to(keep, shape)
+    found = (np.broadcast_to(one, shape)[chosen] for one in (start, kinds, time))
+    starts, kinds, times = found
+    ratio = math.prod(touch.reach.sizes[GRID_AXES:]) / max(math.prod(sizes[GRID_AXES:]), 1)
+    scaled = tuple((name, size * ratio) for name, size in shapes)
+    return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads)
+
+
+def _strides(sizes: Sequence[int], programs: int) -> list[int]:
+    """Return of how many iterations of each loop one is looked at, most of inner loops."""
+    strides = [1] * (len(sizes) - GRID_AXES)
+    cells = programs * math.prod(sizes[GRID_AXES:])
+    for place in reversed(range(len(strides))):
+        size = sizes[GRID_AXES + place]
+        strides[place] = max(min(size, -(-cells // MOST_CELLS)), 1)
+        cells = cells // size * -(-size // strides[place]) if size else 0
+    return strides
+
+
+def _shapes(touch: Touch, codes: Any) -> tuple[Any, list[tuple[bytes, int]]]:
+    """Return the first byte of the tile of each row of *codes*, and what else it has."""
+    offsets, active = tile_offsets(touch, codes)
+    runs = runs_of(offsets, active, touch.item_bytes)
+    bounds = np.searchsorted(runs.rows, np.arange(len(codes) + 1))
+    firsts, shapes = np.zeros(len(codes), "int64"), []
+    for row, (start, end) in enumerate(itertools.pairwise(bounds)):
+        begins, ends = runs.starts[start:end], runs.ends[start:end]
+        if len(begins):
+            firsts[row] = begins[0]
+        name = (begins - firsts[row]).tobytes() + (ends - firsts[row]).tobytes()
+        shapes.append((name, int((ends - begins).sum())))
+    return firsts, shapes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """The bytes that each step touches, by the step that touched them last.
+
+    Rows are the steps before, the first for those that none touched, columns the steps.
+    """
+
+    touched: Any
+    again: Any
+    """Of them those that are read, and that a step before has touched."""
+
+
+def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> Steps:
+    """Return what accesses of a tensor touch in each step, *distinct* bytes in the whole launch."""
+    steps = schedule.steps
+    several = [one for one in several if len(one.starts)]
+    if not several:
+        nothing = np.zeros((steps + 1, steps))
+        return Steps(nothing, nothing)
+    names: dict[bytes, int] = {}
+    sizes: list[float] = []
+    kinds = []
+    for one in several:
+        numbers = []
+        for name, size in one.shapes:
+            number = names.setdefault(name, len(names))
+            if number == len(sizes):
+                sizes.append(size)
+            numbers.append(number)
+        kinds.append(np.array(numbers)[one.kinds])
+    kind = np.concatenate(kinds)
+    start = np.concatenate([one.starts for one in several])
+    index, rows = classes([start, kind])
+    if index is None:
+        index = np.zeros(len(start), "int64")
+    weights = np.array(sizes)[rows[1]]
+    if schedule.share == 1 and weights.sum() > distinct:
+        weights = weights * (distinct / weights.sum())  # some overlap
+    key = index * steps + np.concatenate([one.steps for one in several])
+    reads = np.concatenate([np.full(len(one.starts), one.reads) for one in several])
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    reads = np.logical_or.reduceat(reads[order], first)
+    block, step = np.divmod(key[first], steps)
+    before = np.zeros(len(step), "int64")
+    before[1:] = np.where(block[1:] == block[:-1], step[:-1] + 1, 0)
+    size, shape = (steps + 1) * steps, (steps + 1, steps)
+    cells, moved = before * steps + step, weights[block]
+    touched = np.bincount(cells, moved, size).reshape(shape)
+    again = np.bincount(cells, np.where(reads & (before > 0), moved, 0), size).reshape(shape)
+    return Steps(touched, again)
+
+
+def distances(touched: Any, schedule: Schedule) -> Any:
+    """Return how many distinct bytes lie between a touch and the next, by the steps of both.
+
+    *touched* is that of all tensors. Half of what the two steps touch lies between, and where there
+    are several waves SPREAD of one.
+    """
+    steps, before = schedule.steps, np.arange(schedule.steps)
+    sums = np.zeros((steps + 1, steps + 1))  # by steps that touched last, of the steps before each
+    sums[:, 1:] = touched.cumsum(0).cumsum(1)
+    each = touched.sum(0)
+    found = sums[1:, :-1] - sums[1 + before, 1 + before][:, None] + (each[:, None] + each[None]) / 2
+    if schedule.waves > 1:
+        begins = before[:: schedule.steps_a_wave]
+        ends = np.minimum(begins + schedule.steps_a_wave, steps)
+        found += SPREAD * (sums[begins, ends] - sums[begins, begins]).mean()
+    return found
+
+
+def reuses(again: Any, between: Any, share: float) -> tuple[Reuse, ...]:
+    """Return how many bytes are read again after how many others, where some cache loses them."""
+    chosen = (again[1:] > 0) & (between >= LEAST_DISTANCE)
+    moved, apart = again[1:][chosen], between[chosen]
+    bins = np.floor(np.log2(apart) * BINS).astype("int64") if len(apart) else apart.astype("int64")
+    found = []
+    for one in np.unique(bins):
+        here = bins == one
+        number = moved[here].sum()
+        mean = (apart[here] * moved[here]).sum() / number
+        found.append(Reuse(round(mean), round(number / share)))
+    return tuple(found)

@@ -1,0 +1,113 @@
+"""How much lies between two touches of the same bytes is what a list of all touches says."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from counted_kernels import multiply, two_passes
+from first_texts import first_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from occupancy_lab.launch import Pointer
+from occupancy_lab.work.reuse import Blocks, Schedule, distances, steps_of
+from occupancy_lab.work.ttir import read_ttir
+from occupancy_lab.work.walk import count
+
+HALF = Pointer("float16", 1 << 30)
+SIZE = 64
+WHOLE = Schedule((1, 1, 1), 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9), st.booleans()), min_size=1))
+def test_distances_are_those_of_a_list(touches: list[tuple[int, int, bool]]) -> None:
+    """Between two steps that touch a block lie the blocks of the steps between, and half theirs."""
+    made = [
+        Blocks(
+            np.array([block * SIZE for _, block, reads in touches if reads == kind], "int64"),
+            np.zeros(sum(reads == kind for *_, reads in touches), "int64"),
+            np.array([step for step, _, reads in touches if reads == kind], "int64"),
+            ((b"", SIZE),),
+            kind,
+        )
+        for kind in (True, False)
+    ]
+    blocks = {block for _, block, _ in touches}
+    found = steps_of(made, len(blocks) * SIZE, WHOLE)
+    between = distances(found.touched, WHOLE)
+    again: Counter[tuple[int, int]] = Counter()
+    for block in blocks:
+        steps = sorted({step for step, other, _ in touches if other == block})
+        for before, after in itertools.pairwise(steps):
+            each = [{other for one, other, _ in touches if one == step} for step in (before, after)]
+            inside = {other for one, other, _ in touches if before < one < after}
+            expected = SIZE * (len(inside) + sum(map(len, each)) / 2)
+            assert between[before, after] == expected
+            if (after, block, True) in touches:
+                again[before, after] += SIZE
+    for (before, after), size in again.items():
+        assert found.again[before + 1, after] == size
+    assert found.again.sum() == sum(again.values())
+
+
+def late(counts: Any, tensor: str, distance: float) -> int:
+    """Return the bytes of a tensor that are read again at so large a distance or a larger one."""
+    (found,) = [one.again for one in counts.footprints if one.tensor == tensor]
+    assert found is not None
+    return sum(one.bytes for one in found if one.distance >= distance)
+
+
+def test_a_product_is_as_its_tiles_one_by_one() -> None:
+    """The tiles of 64 programs at a time, side by side through their loops, through a list."""
+    size, block, inner, resident = 1024, 64, 32, 64
+    across = size // block
+    arguments = {"a": HALF, "b": HALF, "c": HALF, "m": size, "n": size, "k": size, "stride": size}
+    text = first_text(multiply, {**arguments, "M": block, "N": block, "K": inner})
+    given_ = {**arguments, "M": block, "N": block, "K": inner}
+    counts = count(read_ttir(text), given_, (across, across), resident=resident)
+    recent: dict[Any, int] = {}  # the last touched comes last
+    again: Counter[str] = Counter()
+    cut = 2 * size * size  # one of the matrices
+    for wave in range(0, across * across, resident):
+        programs = range(wave, wave + resident)
+        touches = [
+            (("a", one % across, step), ("b", one // across, step))
+            for step in range(size // inner)
+            for one in programs
+        ]
+        for tile in [tile for pair in touches for tile in pair] + [("c", one) for one in programs]:
+            if tile in recent:
+                others = [*recent]
+                apart = sum(recent[one] for one in others[others.index(tile) + 1 :])
+                again[tile[0]] += recent.pop(tile) * (apart >= cut)
+            recent[tile] = 2 * block * (inner if len(tile) > 2 else block)
+    assert again["a"] > 0
+    for tensor in ("a", "b"):
+        assert late(counts, tensor, cut) == pytest.approx(again[tensor], rel=0.05)
+
+
+@pytest.mark.parametrize("resident", [16, 64])
+def test_a_second_pass_comes_after_all_that_runs_beside_it(resident: int) -> None:
+    """Rows that are read twice are read again after as many rows as programs that run, and y's."""
+    rows, columns = 64, 65536
+    arguments = {"x": HALF, "y": HALF, "n": columns, "B": 1024}
+    counts = count(
+        read_ttir(first_text(two_passes, arguments)), arguments, (rows,), resident=resident
+    )
+    row = columns * 2
+    assert late(counts, "x", 0.95 * resident * row) == pytest.approx(rows * row, rel=0.01)
+    assert 0 < late(counts, "x", 1.5 * resident * row) < rows * row
+    assert late(counts, "x", 2.3 * resident * row) == 0
+
+
+def test_what_stays_is_not_told() -> None:
+    """Nothing of a launch is late that is small, read once, or read at once by all programs."""
+    arguments = {"x": HALF, "y": HALF, "n": 1024, "B": 1024}
+    text = read_ttir(first_text(two_passes, arguments))
+    for resident, again in ((4, ()), (None, None)):
+        counts = count(text, arguments, (64,), resident=resident)
+        assert [one.again for one in counts.footprints] == [again] * 2
