@@ -34,6 +34,17 @@ if TYPE_CHECKING:
 
 LEAST_WRITTEN = 5_000_000
 """Bytes, below which most that is counted was in the L2 cache before the launch: some 2 MB."""
+CAUSES = {
+    ("dram_read_bytes", "_attn_bwd"): "a few of its frames, taken to stay in the cache, do not",
+    ("dram_read_bytes", "chunk_gsa_bwd_kernel_dqkvg"): "how late each spilled register is loaded"
+    " again is not followed",
+    ("dram_read_bytes", "triton_per_fused_slice_sort_0"): "its own code of 200 KB is read too",
+    ("dram_written_bytes", "_attn_bwd"): "as for what it reads",
+    ("dram_written_bytes", "triton_per_fused_slice_sort_0"): "all stays in the cache",
+    ("dram_written_bytes", "triton_poi_fused_add_2"): "all stays in the cache, which has 2.5 MB of"
+    " others at the start",
+}
+"""Why bytes of device memory are further off than a twentieth, or written than a tenth."""
 WARP_GROUP = 4
 """Warps that execute one HGMMA together (PTX ISA, wgmma)."""
 PRODUCT = re.compile(r"(?:HG|IG|QG)MMA\.(\d+)x(\d+)x(\d+)")
@@ -220,7 +231,11 @@ def main() -> None:
             text = f"{one.ours.low} to {one.ours.high}" if ours is None else str(ours)
             ratio = f"{ours / one.counted:.3f}" if ours is not None and one.counted else "-"
             of_launch = f"{one.launch.kernel}, {one.launch.id}, {one.launch.trial}"
-            print(f"{text}, {one.counted:.0f}, {ratio}, {of_launch}{' ?' if one.unknown else ''}")
+            unknown = " ?" if one.unknown else ""
+            cause = CAUSES.get((quantity, one.launch.kernel), "")
+            print(
+                f"{text}, {one.counted:.0f}, {ratio}, {of_launch}{unknown}{cause and f': {cause}'}"
+            )
 
 
 if __name__ == "__main__":

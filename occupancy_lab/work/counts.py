@@ -51,6 +51,11 @@ class Amount:
         """Return *factor* times the count."""
         return Amount(self.low * factor, None if self.high is None else self.high * factor)
 
+    def scaled(self, share: float) -> Amount:
+        """Return *share* of the count, or as many times it, as the nearest whole numbers."""
+        high = None if self.high is None else round(self.high * share)
+        return Amount(round(self.low * share), high)
+
 
 NOTHING = Amount(0, 0)
 

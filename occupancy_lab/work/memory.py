@@ -27,8 +27,7 @@ MOST_LOST = 0.9
 RECENT, STAYS = 0.8, 0.42
 """Of the L2 cache: what came last, and what of that is written and still there when a launch ends.
 From what Nsight Compute counted on an H100 of launches that write 20 MB and more."""
-WARP, WORD = 32, 4
-"""Threads of a warp, and bytes of a register."""
+WARP = 32
 MEMORY = "memory"
 """The part of a speed of light that is bytes of device memory."""
 TENSOR = "tensor cores"
@@ -87,9 +86,7 @@ class LocalMemory:
         """
         if room is None:
             return Amount(0, self.loaded.high)
-        share = mean_lost(self.frames_at_once / room)
-        high = None if self.loaded.high is None else round(self.loaded.high * share)
-        return Amount(round(self.loaded.low * share), high)
+        return self.loaded.scaled(mean_lost(self.frames_at_once / room))
 
     def written(self, room: int | None) -> Amount:
         """Return what device memory takes of it in the end, with *room* bytes of cache.
@@ -113,22 +110,17 @@ def local_memory(
 ) -> LocalMemory | None:
     """Return what a launch of so many *programs* keeps in local memory; None where nobody knows.
 
-    *resident* of them run at once. An access moves as many bytes as the mean of the binary's.
+    *resident* of them run at once. Loads and stores are taken to move equally many bytes each.
     """
     if executed is None or not resources.local_bytes:
         return None
-    accesses = (resources.local_loads or 0) + (resources.local_stores or 0)
-    a_thread = (resources.local_traffic or 0) / accesses if accesses else WORD
-
-    def moved(kind: str) -> Amount:
-        warps = executed.kinds.get(kind, NOTHING)
-        high = None if warps.high is None else round(warps.high * WARP * a_thread)
-        return Amount(round(warps.low * WARP * a_thread), high)
-
+    loads, stores = (executed.kinds.get(one, NOTHING) for one in ("local_loads", "local_stores"))
+    moved = total(one.local_bytes for one in executed.lines).low
+    a_warp = moved / max((loads + stores).low, 1)
     frame = resources.num_warps * WARP * resources.local_bytes
     at_once = programs if resident is None else min(programs, resident)
     return LocalMemory(
-        moved("local_loads"), moved("local_stores"), programs * frame, at_once * frame
+        loads.scaled(a_warp), stores.scaled(a_warp), programs * frame, at_once * frame
     )
 
 
@@ -219,10 +211,13 @@ def capacity(gpu: Gpu) -> int | None:
 
 
 def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
-    """Return the bytes of a tensor that come into the L2 cache, of which memory gives *given*.
+    """Return the bytes of a tensor that come into the L2 cache and stay apart from what is written.
 
-    What several programs load comes twice where the cache is two halves.
+    What several programs load comes twice where the cache is two halves. What is written too takes
+    no room of its own.
     """
+    if tensor.written_whole.low >= tensor.read_whole.low:
+        return 0
     copies = 2 if gpu.target.name in PARTITIONED else 1
     accesses = [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
     asked = total(one.sectors * SECTOR for one in accesses).low

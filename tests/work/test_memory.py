@@ -139,9 +139,11 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     registers, and 101 MB written by an attention whose frames of 15 MB are used 100 times.
     """
     counts = rows(16, 1024 * 1024, 16)
-    spilled = Resources(255, 4, 0, local_bytes=6152, local_loads=1, local_stores=1, local_traffic=9)
+    spilled = Resources(255, 4, 0, local_bytes=6152)
     warps = {"local_loads": Amount.of(5_136_384), "local_stores": Amount.of(4_960_256)}
     ran = dataclasses.replace(executed([Place("k.py", 1)], 2048), kinds=warps)
+    line = dataclasses.replace(ran.lines[0], local_bytes=Amount.of(1_463_500_000))
+    ran = dataclasses.replace(ran, lines=(line,))
     local = local_memory(ran, spilled, 512, 2112)
     assert local is not None
     assert local.frames == local.frames_at_once == 512 * 128 * 6152
