@@ -138,7 +138,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             dataclasses.replace(task, options=given)
             for task in grid_tasks(kernels, problem, device, *knobs)
         ]
-        compiled = run_tasks(tasks, compiler)
+        compiled = run_tasks(tasks, compiler, counted=True)
     table, ranked = _ranked(compiled, tasks)
     table = _with_recorded(table, ranked)
     if measure:

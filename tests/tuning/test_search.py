@@ -47,6 +47,14 @@ def test_everything_is_ranked_by_prediction(launches: Launches) -> None:
     assert (tuning.best.predicted_us, tuning.best.us) == (table["predicted_us"].iloc[0], None)
 
 
+def test_rows_have_what_their_launches_do(launches: Launches) -> None:
+    """Each row of a matrix has the bytes and the instructions of its launch, as a sweep's has."""
+    table = tune(781, gpu="h100", kernel="softmax_row", num_warps=WARPS).table
+    assert set(table["dram_written_bytes"]) == {4096 * 781 * 4}
+    assert table["executed_instructions"].notna().all()
+    assert launches.asked == []
+
+
 def test_stages_that_are_not_seen_are_not_ranked(launches: Launches) -> None:
     """On an AMD GPU launches with more stages come after all others, and beside no difference."""
     tuning = tune(781, gpu="mi300x", kernel="softmax,softmax_row", num_warps=WARPS)
