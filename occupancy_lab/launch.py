@@ -134,6 +134,11 @@ class Launch:
     typical: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """The types of arguments that have no value of their own, by name: any of the type stands for
     them."""
+    values: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict, kw_only=True, compare=False, repr=False
+    )
+    """What small tensors of whole numbers hold, by name, as far as that is known: of launches that
+    differ in nothing else, of the first."""
 
     @property
     def num_programs(self) -> int | None:

@@ -33,6 +33,8 @@ MOST_KNOWN = 1 << 22
 """Elements of a tensor of integers or bools whose values are computed."""
 MOST_FLOATS = 1 << 12
 """Elements of a tensor of floats whose values are computed: they seldom decide what is launched."""
+MOST_TOLD = 1 << 13
+"""Whole numbers of a tensor that are told of a launch."""
 ALIGNMENT = 512
 """Bytes that an address is a multiple of, as those of torch's allocator are."""
 DL_CUDA, DL_FLOAT = 2, 2
@@ -155,6 +157,22 @@ def forget(argument: Any) -> None:
     storage = getattr(tensor, "untyped_storage", lambda: None)()  # libraries have tensors too
     if isinstance(storage, torch.UntypedStorage) and storage.device.type == "cuda":
         _know(tensor, None, assumed=False)
+
+
+def values_of(argument: Any) -> tuple[int, ...] | None:
+    """Return the whole numbers or bools from a tensor's address to the end of its storage.
+
+    None where they are not known, are assumed, or are more than MOST_TOLD, and of anything else.
+    """
+    if not isinstance(argument, torch.Tensor) or not argument.is_cuda or _is_float(argument):
+        return None
+    twin = _twin(argument)
+    offset = argument.storage_offset()
+    told = argument.untyped_storage().nbytes() // argument.element_size() - offset
+    if twin is None or _is_assumed(argument) or not 0 < told <= MOST_TOLD:
+        return None
+    whole = torch.empty(0, dtype=argument.dtype, device="cpu").set_(twin, offset, (told,), (1,))
+    return tuple(map(int, whole.tolist()))
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

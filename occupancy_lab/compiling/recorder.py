@@ -27,7 +27,6 @@ from occupancy_lab.errors import EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, innermost, variants
 from occupancy_lab.launch import (
     BoundLaunch,
-    Launch,
     Plain,
     constant_text,
     is_plain,
@@ -272,7 +271,7 @@ class Recorder:
             variant = Variant(function, launch_of(function, args, kwargs, grid))
         except EmptyGridError:  # Triton compiles the kernel, and launches nothing
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        self.note(variant)
+        self.note(*_with_values([variant], args, kwargs))
         self._forget_written(function, args, kwargs)
         return _Compiled(self, variant)
 
@@ -286,7 +285,7 @@ class Recorder:
             found = list(variants(tuner, args, kwargs, grid))
         except EmptyGridError:
             return _Compiled(self, next(variants(tuner, args, kwargs)))
-        self.note(*found)
+        self.note(*_with_values(found, args, kwargs))
         self._forget_written(found[0].function, args, kwargs)
         return _Compiled(self, found[0])
 
@@ -305,7 +304,7 @@ class Recorder:
                 launch = launch_of(function, (), {**named, **keywords}, grid)
                 found.append(Variant(function, launch, keywords if len(configurations) > 1 else {}))
         if found:
-            self.note(*found)
+            self.note(*_with_values(found, (), named))
             self._forget_written(function, (), named)
 
     @staticmethod
@@ -377,6 +376,26 @@ class Recorder:
                 recording = False
 
 
+def _with_values(
+    found: list[Variant], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Variant]:
+    """Return variants of a launch with what is in the tensors that it is given and only reads."""
+    from occupancy_lab.compiling.gpu_tensors import values_of
+
+    function = found[0].function
+    written = written_parameters(function)
+    named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
+    values = {
+        name: told
+        for name, value in named.items()
+        if name not in written and (told := values_of(value)) is not None
+    }
+    return [
+        dataclasses.replace(one, launch=dataclasses.replace(one.launch, values=values))
+        for one in found
+    ]
+
+
 def _identity(launch: ScriptLaunch) -> str:
     """Return a text that is the same for the same launch in two processes."""
     return repr((launch.place, launch.bound, launch.tuned))
@@ -432,7 +451,9 @@ def _in_plain(variant: Variant) -> BoundLaunch:
     arguments = _texts(dict(enumerate(launch.arguments)))
     return dataclasses.replace(
         bound,
-        launch=Launch(tuple(arguments.values()), _texts(launch.keywords), launch.grid),
+        launch=dataclasses.replace(
+            launch, arguments=tuple(arguments.values()), keywords=_texts(launch.keywords)
+        ),
         arguments=_texts(bound.arguments),
         options=_texts(bound.options),
     )

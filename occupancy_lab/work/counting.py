@@ -11,7 +11,7 @@ from occupancy_lab.work.counts import Counts, Executed  # noqa: TC001 - `from_li
 from occupancy_lab.workers.child import from_line, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.compiling.texts import Texts
@@ -55,11 +55,13 @@ def count_launch(  # noqa: PLR0913 - what counts depend on
         return Counted(why_not="no grid is given")
     unknown = run.launch.typical.keys() - run.constexprs
     known = {name: value for name, value in run.arguments.items() if name not in unknown}
+    values = {name: held for name, held in run.launch.values.items() if name not in assume}
     key = {
         "counters": COUNTERS,
         "ttir": hashlib.sha256(texts.ttir.encode()).hexdigest(),
         "cubin": None if texts.cubin is None else hashlib.sha256(texts.cubin).hexdigest(),
         "arguments": repr(known),
+        "values": hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest(),
         "grid": list(grid),
         "assume": dict(assume),
         "resident": resident,
@@ -70,18 +72,20 @@ def count_launch(  # noqa: PLR0913 - what counts depend on
             return from_line(Counted, kept)  # type: ignore[no-any-return] # it is one
         except ValueError:
             pass  # another hand was there
-    found = _counted(texts.ttir, known, grid, assume, resident)
+    found = _counted(texts.ttir, known, grid, values, assume=assume, resident=resident)
     if found.counts is not None:
         numbers = {name: value for name, value in assume.items() if name in unknown}
-        found = _with_executed(found, texts, known | numbers, grid)
+        found = _with_executed(found, texts, known | numbers, grid, values)
     store.put_counted(key, to_line(found))
     return found
 
 
-def _counted(
+def _counted(  # noqa: PLR0913 - as `count_launch`
     ttir: str,
     arguments: Mapping[str, Any],
     grid: tuple[int, ...],
+    values: Mapping[str, Sequence[int]],
+    *,
     assume: Mapping[str, int],
     resident: int | None,
 ) -> Counted:
@@ -90,7 +94,10 @@ def _counted(
     from occupancy_lab.work.walk import WorkError, count
 
     try:
-        return Counted(count(read_ttir(ttir), arguments, grid, assume=assume, resident=resident))
+        module = read_ttir(ttir)
+        return Counted(
+            count(module, arguments, grid, values=values, assume=assume, resident=resident)
+        )
     except (TtirError, WorkError) as error:
         return Counted(why_not=str(error))
     except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
@@ -98,12 +105,16 @@ def _counted(
 
 
 def _with_executed(
-    found: Counted, texts: Texts, arguments: Mapping[str, Any], grid: tuple[int, ...]
+    found: Counted,
+    texts: Texts,
+    arguments: Mapping[str, Any],
+    grid: tuple[int, ...],
+    values: Mapping[str, Sequence[int]],
 ) -> Counted:
     from occupancy_lab.work.executed import execute
 
     try:
-        return replace(found, executed=execute(texts, arguments, grid))
+        return replace(found, executed=execute(texts, arguments, grid, values=values))
     except BinaryError as error:
         return replace(found, why_not_executed=str(error))
     except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same

@@ -671,6 +671,32 @@ def test_values_are_those_that_the_program_makes(tmp_path: Path) -> None:
     ]
 
 
+TOLD = """
+offsets = torch.tensor([0, 3, 5, 8], device="cuda").cumsum(0).to(torch.int32)
+floats = torch.ones(64, device="cuda")
+count = torch.zeros(2, dtype=torch.int64, device="cuda")
+add[(1,)](offsets[1:], offsets > 4, floats, 3, BLOCK=16)
+add[(2,)](offsets, offsets, count, 1, BLOCK=16)
+add[(3,)](count, torch.zeros(1 << 15, dtype=torch.int32, device="cuda"), floats, 1, BLOCK=16)
+assumed = torch.full((4,), count.sum().item(), dtype=torch.int32, device="cuda") + count.sum()
+double[(4,)](offsets, 128)
+add[(5,)](floats, assumed, floats, 1, BLOCK=16)
+"""
+
+
+def test_launches_tell_what_small_tensors_hold(tmp_path: Path) -> None:
+    """From a tensor's address on, of whole numbers and bools, and not of what a kernel writes."""
+    script, _ = run_source(tmp_path, TOLD)
+    offsets = (0, 3, 8, 16)
+    assert [dict(one.bound.launch.values) for one in script.launches] == [
+        {"x": offsets[1:], "y": (0, 0, 1, 1)},
+        {"x": offsets, "y": offsets},
+        {},
+        {},
+        {},
+    ]
+
+
 def test_an_assumption_can_be_given(tmp_path: Path) -> None:
     """A value can be given for its kind, or for the line that asks for it."""
     source = (

@@ -137,3 +137,19 @@ def test_what_nobody_knows_can_be_assumed() -> None:
     assumed = counted(gather, GATHER, (4,), texts=texts, typical={"n": "i32"}, n=1024).counts
     assert assumed is not None
     assert assumed.written_bytes == Amount.of(2 * 1024)
+
+
+def test_the_values_of_small_tensors_steer(tmp_path: Path) -> None:
+    """What a tensor holds is as good as an argument; other values are another launch."""
+    texts, store, some = texts_of(gather, GATHER), Store(tmp_path), []
+    for index in (tuple(range(1024)), (3,) * 1024):
+        launch = Launch((), GATHER, (4,), values={"index": index})
+        run = BoundLaunch.of(gather, launch)
+        found = count_launch(texts, run, (4,), store, assume={}, resident=132).counts
+        assert found is not None
+        assert not found.unknowns
+        some.append(found.unique_read_bytes)
+    assert some == [Amount.of(4096 + 2 * 1024), Amount.of(4096 + 2)]
+    assumed = count_launch(texts, run, (4,), store, assume={"index": 7}, resident=132).counts
+    assert assumed is not None
+    assert [one.assumed for one in assumed.unknowns] != []
