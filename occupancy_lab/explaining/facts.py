@@ -14,6 +14,7 @@ from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     compared,
     count,
+    formatted,
     known,
     microseconds,
     percent,
@@ -112,8 +113,8 @@ def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("target", lambda case: case.record.gpu.target.name),
         ("kernel", lambda case: literal(case.record.kernel)),
         *facts[:place],
-        ("SGPRs per wave", lambda case: _or_dash(case.record.resources.sgprs)),
-        ("named barriers", lambda case: _or_dash(case.record.resources.barriers)),
+        ("SGPRs per wave", lambda case: formatted(case.record.resources.sgprs)),
+        ("named barriers", lambda case: formatted(case.record.resources.barriers)),
         *facts[place : place + 2],
         (
             "programs per multiprocessor",
@@ -253,10 +254,6 @@ def _tensor_cores(case: Case) -> str:
 def _tensor_memory(case: Case) -> str:
     columns = case.record.resources.tensor_memory
     return f"{columns} columns per program" if columns else "-"
-
-
-def _or_dash(number: int | None) -> str:
-    return "-" if number is None else str(number)
 
 
 def predicted_words(case: Case) -> str:

@@ -24,7 +24,7 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.signature import read_assumed
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import count, known
+from occupancy_lab.text.words import count, formatted, known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -284,7 +284,7 @@ def _row(line: ScriptLine) -> tuple[str, ...]:
         line.gpu.key,
         str(first.times),
         known(record.launch.num_programs),
-        "-" if waves is None else f"{waves:.2f}",
+        formatted(waves, ".2f"),
         *numbers(record),
     )
 
