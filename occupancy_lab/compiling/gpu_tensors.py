@@ -22,6 +22,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from occupancy_lab.compiling.gpu_presence import gpu_presence
+from occupancy_lab.compiling.held import MOST_TOLD
 from occupancy_lab.errors import refuse
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ MOST_KNOWN = 1 << 22
 """Elements of a tensor of integers or bools whose values are computed."""
 MOST_FLOATS = 1 << 12
 """Elements of a tensor of floats whose values are computed: they seldom decide what is launched."""
-MOST_TOLD = 1 << 13
-"""Whole numbers of a tensor that are told of a launch."""
 ALIGNMENT = 512
 """Bytes that an address is a multiple of, as those of torch's allocator are."""
 DL_CUDA, DL_FLOAT = 2, 2

@@ -19,6 +19,7 @@ from occupancy_lab.compiling.assumptions import Assumptions
 from occupancy_lab.compiling.compile import compile_launch, failure_of, resource_key
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
+from occupancy_lab.compiling.held import with_values
 from occupancy_lab.compiling.inductor import compiled_models
 from occupancy_lab.compiling.notes import Began, Compiled, Notes, ScriptLaunch, Unseen, read_notes
 from occupancy_lab.compiling.offline import offline
@@ -271,7 +272,7 @@ class Recorder:
             variant = Variant(function, launch_of(function, args, kwargs, grid))
         except EmptyGridError:  # Triton compiles the kernel, and launches nothing
             return _Compiled(self, Variant(function, launch_of(function, args, kwargs)))
-        self.note(*_with_values([variant], args, kwargs))
+        self.note(*self._with_values([variant], args, kwargs))
         self._forget_written(function, args, kwargs)
         return _Compiled(self, variant)
 
@@ -285,7 +286,7 @@ class Recorder:
             found = list(variants(tuner, args, kwargs, grid))
         except EmptyGridError:
             return _Compiled(self, next(variants(tuner, args, kwargs)))
-        self.note(*_with_values(found, args, kwargs))
+        self.note(*self._with_values(found, args, kwargs))
         self._forget_written(found[0].function, args, kwargs)
         return _Compiled(self, found[0])
 
@@ -304,8 +305,16 @@ class Recorder:
                 launch = launch_of(function, (), {**named, **keywords}, grid)
                 found.append(Variant(function, launch, keywords if len(configurations) > 1 else {}))
         if found:
-            self.note(*_with_values(found, (), named))
+            self.note(*self._with_values(found, (), named))
             self._forget_written(function, (), named)
+
+    @staticmethod
+    def _with_values(
+        found: list[Variant], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Variant]:
+        from occupancy_lab.compiling.gpu_tensors import values_of
+
+        return with_values(found, args, kwargs, values_of)
 
     @staticmethod
     def _forget_written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -374,26 +383,6 @@ class Recorder:
                 yield
             finally:
                 recording = False
-
-
-def _with_values(
-    found: list[Variant], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[Variant]:
-    """Return variants of a launch with what is in the tensors that it is given and only reads."""
-    from occupancy_lab.compiling.gpu_tensors import values_of
-
-    function = found[0].function
-    written = written_parameters(function)
-    named = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
-    values = {
-        name: told
-        for name, value in named.items()
-        if name not in written and (told := values_of(value)) is not None
-    }
-    return [
-        dataclasses.replace(one, launch=dataclasses.replace(one.launch, values=values))
-        for one in found
-    ]
 
 
 def _identity(launch: ScriptLaunch) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.held import held_on_cpu, with_values
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError, OccupancyLabError
@@ -71,7 +72,8 @@ class DryKernel:
         """Return what is called as `kernel[grid]` is, and gives an Explanation."""
 
         def launch(*arguments: Any, **keywords: Any) -> Explanation:
-            found = list(variants(self._kernel, arguments, keywords, grid))
+            made = variants(self._kernel, arguments, keywords, grid)
+            found = with_values(made, arguments, keywords, held_on_cpu)
             return explain_asked(asked_of(found, self._gpus), self._compiler)
 
         return launch

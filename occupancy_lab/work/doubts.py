@@ -7,24 +7,24 @@ more in the machine code, and FLOPs of dots a power of two times as many.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work.counts import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
     from occupancy_lab.work.counts import Counts, Executed
 
 ROUNDING = 0.01
 """By which share amounts may differ: of many programs some stand for all."""
 OUTSIDE = frozenset({"fp32", "fp64"})
-"""The dtypes of dots that are not of the tensor cores, or of which no shape is decoded."""
+"""The dtypes of dots that the tensor cores do in part or not at all."""
 DECOMPOSED = 3
 """Products that Triton makes of one of tf32x3 or bf16x3."""
+MOST_POWER, MOST_SUMS = 7, 10_000
+"""How often several warps do the same at most, as a power of two; and sums that are tried."""
 LOADED = {"load", "descriptor load", "descriptor gather"}
 STORED = {"store", "descriptor store", "descriptor scatter"}
 
@@ -84,34 +84,30 @@ def _doubts(counts: Counts, executed: Executed) -> Iterator[Doubt]:
 
 def _products(counts: Counts, executed: Executed) -> Iterator[Doubt]:
     """Tell where tensor instructions do other FLOPs than the dots have."""
-    asked: dict[int, int] = defaultdict(int)
-    found: dict[int, int] = defaultdict(int)
-    for one in counts.arithmetic:
-        if one.operation == "dot" and one.dtype not in OUTSIDE:
-            asked[one.place.outermost.line] += one.flops.low
-    for line in executed.lines:
-        if line.tensor_flops is None:
-            return
-        if line.tensor_flops.low:
-            found[line.place.outermost.line] += line.tensor_flops.low
-    counted, done = sum(asked.values()), sum(found.values())
+    found = [line.tensor_flops for line in executed.lines]
+    products = [one for one in counts.arithmetic if one.operation == "dot"]
+    if None in found or any(one.dtype in OUTSIDE for one in products):
+        return
+    dots = [one.flops.low for one in products]
+    counted, done = sum(dots), total(one for one in found if one is not None).low
     if done < counted * (1 - ROUNDING):
         why = "the compiler leaves out products that no result needs"
         yield Doubt("FLOPs of dots", counted, done, why)
-    elif not (_is_repeated(counted, done) or _are_repeated(asked, found)):
-        why = "warps multiply the same again"
-        yield Doubt("FLOPs of dots", counted, done, why)
+    elif done > counted * (1 + ROUNDING) and not _is_repeated(dots, done):
+        yield Doubt("FLOPs of dots", counted, done, "warps multiply the same again")
 
 
-def _are_repeated(asked: Mapping[int, int], found: Mapping[int, int]) -> bool:
-    return asked.keys() == found.keys() and all(
-        _is_repeated(flops, found[line]) for line, flops in asked.items()
-    )
-
-
-def _is_repeated(counted: int, done: int) -> bool:
-    """Tell whether *done* is a power of two times *counted*, of which each may be three."""
-    if not counted:
-        return not done
-    exponents = (math.log2(done / counted / one) if done else -1.0 for one in (1, DECOMPOSED))
-    return any(round(one) >= 0 and abs(one - round(one)) < ROUNDING for one in exponents)
+def _is_repeated(dots: Sequence[int], done: int) -> bool:
+    """Tell whether *done* is the sum of *dots*, each a power of two times, or so of three of it."""
+    sums = {0}
+    for flops in dots:
+        times = (of * 2**power for of in (1, DECOMPOSED) for power in range(MOST_POWER + 1))
+        sums = {
+            more
+            for one in times
+            for begun in sums
+            if (more := begun + one * flops) <= done * (1 + ROUNDING)
+        }
+        if len(sums) > MOST_SUMS:
+            return True
+    return any(abs(one - done) <= ROUNDING * done for one in sums)

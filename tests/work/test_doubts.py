@@ -74,6 +74,16 @@ def test_products_must_agree(of_the_dot: float, numbers: int) -> None:
     assert [one.number for one in found] == ["FLOPs of dots"] * numbers
 
 
+@pytest.mark.parametrize(("done", "numbers"), [(3.0, 0), (5.0, 0), (2.5, 1)])
+def test_some_products_may_be_repeated(done: float, numbers: int) -> None:
+    """Of two dots one may be done by two or four warps alike, and the other by one."""
+    counts = matmul(4096, 128, 132)
+    dots = [one for one in counts.arithmetic if one.operation == "dot"]
+    counts = dataclasses.replace(counts, arithmetic=(*dots, *dots))
+    found = doubts(counts, multiplying(round(done * dots[0].flops.low)))
+    assert len(found) == numbers
+
+
 def test_what_cannot_be_compared_is_no_doubt() -> None:
     """No number is doubted where a value, the code or the shape of a product is not known."""
     counts = matmul(4096, 128, 132)

@@ -1,0 +1,66 @@
+"""What small tensors of whole numbers hold that a launch is given and only reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from counted_kernels import gather
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from occupancy_lab.compiling.held import MOST_TOLD, held_on_cpu, with_values
+from occupancy_lab.explaining.dry_run import dry_run
+from occupancy_lab.kernel import Variant
+from occupancy_lab.launch import Launch
+from occupancy_lab.launch import tensor as stand_in
+
+NUMBERS = torch.tensor([[3, 1], [4, 1]], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "held"),
+    [
+        (NUMBERS, (3, 1, 4, 1)),
+        (NUMBERS[1], (4, 1)),
+        (NUMBERS.T, (3, 1, 4, 1)),
+        (NUMBERS > 1, (1, 0, 1, 0)),
+        (torch.nn.Parameter(NUMBERS.clone(), requires_grad=False), (3, 1, 4, 1)),
+        (NUMBERS.float(), None),
+        (NUMBERS.to("meta"), None),
+        (torch.zeros(MOST_TOLD + 1, dtype=torch.int64), None),
+        (torch.zeros(0, dtype=torch.int64), None),
+        (stand_in((4,), "int32"), None),
+        (4, None),
+    ],
+)
+def test_whole_numbers_are_read_from_the_address_on(
+    tensor: object, held: tuple[int, ...] | None
+) -> None:
+    """As they lie in memory, whatever the strides; nothing else is read."""
+    assert held_on_cpu(tensor) == held
+
+
+def test_a_fake_tensor_holds_nothing() -> None:
+    """It says that it is on the CPU, and has no memory."""
+    with FakeTensorMode():
+        assert held_on_cpu(torch.zeros(4, dtype=torch.int64)) is None
+
+
+def test_what_a_kernel_writes_is_not_told() -> None:
+    """Tensors that it may write to are left out, and names that it has not."""
+    launch = Launch((), {}, (1,))
+    asked = (NUMBERS, NUMBERS, NUMBERS)
+    (found,) = with_values([Variant(gather, launch)], asked, {"n": 4, "B": 16}, held_on_cpu)
+    assert dict(found.launch.values) == dict.fromkeys(("x", "index"), (3, 1, 4, 1))
+    assert found.launch == launch
+    assert with_values([], asked, {}, held_on_cpu) == []
+
+
+@pytest.mark.slow
+def test_a_launch_line_is_steered_by_its_tensors() -> None:
+    """A gather by indices on the CPU reads the rows that they name, and no more."""
+    x, out = stand_in((4096, 100), "float16"), stand_in((64,), "float16")
+    for index, rows in ((torch.arange(64), 64), (torch.full((64,), 7), 1)):
+        (record,) = dry_run(gather, gpu="h100")[1,](x, index, out, 64, B=64).records
+        assert record.counts is not None
+        assert not record.counts.unknowns
+        assert record.counts.unique_read_bytes.exact == 64 * 8 + rows * 2
