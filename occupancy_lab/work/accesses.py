@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
 from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, classes, fits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 ONCE = Amount(1, 1)
@@ -48,6 +48,15 @@ def scaled(factor: Amount, number: int) -> Amount:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Bytes in a row: from `starts` to `ends`, sorted, of the tile that `rows` numbers."""
+
+    rows: Any
+    starts: Any
+    ends: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Touch:
     """The addresses of an access: bytes from a tensor's start, and which of them are masked."""
 
@@ -59,6 +68,8 @@ class Touch:
     mask: Mask
     shape: tuple[int, ...]
     reach: Reach
+    runs: dict[bytes, Runs] = field(default_factory=dict)
+    """Of tiles that were looked at, by their codes."""
 
 
 def components(arrays: Iterable[Any]) -> list[tuple[frozenset[int], list[int]]]:
@@ -199,65 +210,109 @@ def distinct_rows(rows: Any) -> tuple[Any, Any]:
     return first, place.ravel()
 
 
-def tile_offsets(touch: Touch, codes: Any) -> tuple[Any, Any]:
-    """Return the bytes from its start of each element of the tile of each row of *codes*.
-
-    The second array says which of them are not masked.
-    """
-    rows = len(codes)
-    if rows * math.prod(touch.shape) > 4 * MOST_CELLS:
+def tile_offsets(touch: Touch, codes: Any) -> Any:
+    """Return the bytes from its start of each element of the tile of each row of *codes*."""
+    if len(codes) * math.prod(touch.shape) > 4 * MOST_CELLS:
         raise TooLargeError
-    offsets = np.full((rows, *touch.shape), touch.offset.const, "int64")
-    active = np.ones((rows, *touch.shape), bool)
+    offsets = np.full((len(codes), *touch.shape), touch.offset.const, "int64")
     for place, one in enumerate(touch.offset.tiles):
         offsets += one.table[codes[:, place]] if one.index is not None else one.table
-    start = len(touch.offset.tiles)
-    for place, (index, table) in enumerate(touch.mask.tiles, start):
+    return offsets.reshape(len(codes), -1)
+
+
+def tile_mask(touch: Touch, codes: Any) -> Any:
+    """Return which elements of these tiles are not masked; None where none of any is."""
+    if not touch.mask.tiles:
+        return None
+    active = np.ones((len(codes), *touch.shape), bool)
+    for place, (index, table) in enumerate(touch.mask.tiles, len(touch.offset.tiles)):
         active &= table[codes[:, place]] if index is not None else table
-    return offsets.reshape(rows, -1), active.reshape(rows, -1)
+    return active.reshape(len(codes), -1)
+
+
+def tile_runs(touch: Touch, codes: Any) -> Runs:
+    """Return the runs of bytes of the tile of each row of *codes*."""
+    key = codes.tobytes()
+    if key not in touch.runs:
+        offsets, active = tile_offsets(touch, codes), tile_mask(touch, codes)
+        touch.runs[key] = runs_of(offsets, active, touch.item_bytes)
+    return touch.runs[key]
 
 
 MASKED = np.iinfo("int64").max
 """Where elements are put that are masked: behind all others."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs:
-    """Bytes in a row: from `starts` to `ends`, sorted, of the tile that `rows` numbers."""
-
-    rows: Any
-    starts: Any
-    ends: Any
-
-
 def runs_of(offsets: Any, active: Any, item: int) -> Runs:
     """Return the runs of bytes that are touched of each row of *offsets*."""
-    if not active.all():
+    if active is not None:
         offsets = np.where(active, offsets, MASKED)
     if (offsets[:, 1:] < offsets[:, :-1]).any():
         offsets = np.sort(offsets, axis=1)
-    rows = np.broadcast_to(np.arange(len(offsets))[:, None], offsets.shape)
-    there = offsets < MASKED
-    flat, rows = offsets[there], rows[there]
-    same = rows[1:] == rows[:-1]
-    breaks = np.flatnonzero(~same | (flat[1:] > flat[:-1] + item))
+    width, flat = offsets.shape[1], offsets.reshape(-1)
+    if active is None:
+        rows = None
+        apart = flat[1:] > flat[:-1] + item
+        apart[width - 1 :: width] = True
+    else:
+        there = np.flatnonzero(flat < MASKED)
+        flat, rows = flat[there], there // width
+        apart = (flat[1:] > flat[:-1] + item) | (rows[1:] != rows[:-1])
+    breaks = np.flatnonzero(apart)
     first = np.concatenate([[0], breaks + 1]) if len(flat) else breaks
     last = np.concatenate([breaks, [len(flat) - 1]]) if len(flat) else breaks
-    return Runs(rows[first], flat[first], flat[last] + item)
+    return Runs(first // width if rows is None else rows[first], flat[first], flat[last] + item)
 
 
 def pieces(runs: Runs, starts: Any, rows: Any, size: int) -> Any:
-    """Return in how many pieces of *size* bytes row `rows[i]` of *runs* lies at `starts[i]`."""
+    """Return in how many pieces of *size* bytes row `rows[i]` of *runs* lies at `starts[i]`.
+
+    *size* is a power of 2.
+    """
+    bits = size.bit_length() - 1
+    before, behind = _of_rows(runs, rows)
+    several = np.unique(starts)
+    if len(several) * len(runs.rows) > (behind - before).sum():
+        return _pieces(runs, starts, rows, bits)
     found = np.zeros(len(starts), "int64")
-    bounds = np.searchsorted(runs.rows, np.arange(rows.max(initial=0) + 2))
-    for start in np.unique(starts):
+    for start in several:
         here = np.flatnonzero(starts == start)
-        first, last = (runs.starts + start) // size, (runs.ends + start - 1) // size
+        first, last = (runs.starts + start) >> bits, (runs.ends + start - 1) >> bits
         again = np.zeros(len(first), "int64")
         again[1:] = (first[1:] <= last[:-1]) & (runs.rows[1:] == runs.rows[:-1])
         sums = np.concatenate([[0], np.cumsum(last - first + 1 - again)])
-        found[here] = sums[bounds[rows[here] + 1]] - sums[bounds[rows[here]]]
+        found[here] = sums[behind[here]] - sums[before[here]]
     return found
+
+
+def _pieces(runs: Runs, starts: Any, rows: Any, bits: int) -> Any:
+    """Return the same, each by itself: faster where few rows have the same start."""
+    before, behind = _of_rows(runs, rows)
+    ends = np.cumsum(behind - before)
+    begins = ends - (behind - before)
+    index, shift = runs_at(runs, starts, rows)
+    first, last = (runs.starts[index] + shift) >> bits, (runs.ends[index] + shift - 1) >> bits
+    again = first[1:] <= last[:-1]
+    again[begins[(begins > 0) & (begins < len(index))] - 1] = False
+    number = last - first + 1
+    number[1:] -= again
+    sums = np.concatenate([[0], np.cumsum(number)])
+    return sums[ends] - sums[begins]
+
+
+def runs_at(runs: Runs, starts: Any, rows: Any) -> tuple[Any, Any]:
+    """Return the numbers of all runs of each of *rows* in turn, and the start of each."""
+    before, behind = _of_rows(runs, rows)
+    counts = behind - before
+    ends = np.cumsum(counts)
+    index = np.arange(counts.sum()) + np.repeat(before - ends + counts, counts)
+    return index, np.repeat(starts, counts)
+
+
+def _of_rows(runs: Runs, rows: Any) -> tuple[Any, Any]:
+    """Return the first run of each of *rows*, and that behind its last."""
+    bounds = np.searchsorted(runs.rows, np.arange(rows.max(initial=0) + 2))
+    return bounds[rows], bounds[rows + 1]
 
 
 def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
@@ -266,13 +321,17 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
     if not len(cells.weights):
         return NOTHING, NOTHING, NOTHING
     first, place = distinct_rows(cells.codes)
-    offsets, active = tile_offsets(touch, cells.codes[first])
-    elements = int((active.sum(1)[place] * cells.weights).sum())
+    codes = cells.codes[first]
+    active = tile_mask(touch, codes)
+    elements = int(cells.weights.sum()) * math.prod(touch.shape)
+    if active is not None:
+        elements = int((active.sum(1)[place] * cells.weights).sum())
     factor = touch.reach.factor
-    certain = replace(touch, mask=replace(touch.mask, hidden=()))
-    low = high = _counted_pieces(certain, cells, place, offsets, active, apart=False)
+    low = high = _counted_pieces(touch, cells, place, tile_runs(touch, codes), min)
     if touch.offset.hidden:
-        high = _counted_pieces(certain, cells, place, offsets, active, apart=True)
+        offsets = tile_offsets(touch, codes)
+        runs = runs_of(offsets + _far_apart(touch, offsets), active, touch.item_bytes)
+        high = _counted_pieces(touch, cells, place, runs, max)
     if touch.mask.hidden:
         factor, low = Amount(0, factor.high), (0, 0)
     amounts = [
@@ -282,24 +341,19 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
     return amounts[0], amounts[1], amounts[2]
 
 
-def _counted_pieces(  # noqa: PLR0913
-    touch: Touch, cells: Cells, place: Any, offsets: Any, active: Any, *, apart: bool
+def _counted_pieces(
+    touch: Touch, cells: Cells, place: Any, runs: Runs, choose: Callable[..., Any]
 ) -> tuple[int, int]:
-    """Return the sectors and the lines, where what is unknown is all the same, or *apart*."""
-    unknown = touch.offset.hidden
-    if unknown and apart:
-        offsets = offsets + _far_apart(touch, offsets)
-    runs = runs_of(offsets, active, touch.item_bytes)
+    """Return the sectors and the lines, *choose* of those at each place of what is unknown."""
     places: Sequence[int] = (0,)
-    if unknown:
-        step = math.gcd(LINE, *(one.scale for one in unknown))
+    if touch.offset.hidden:
+        step = math.gcd(LINE, *(one.scale for one in touch.offset.hidden))
         places = range(0, LINE, max(step, 1))
-    choose = max if apart else min
+    better = np.maximum if choose is max else np.minimum
     found = []
     for size in (SECTOR, LINE):
         by_place = [pieces(runs, (cells.starts + shift) % LINE, place, size) for shift in places]
-        each = functools.reduce(np.maximum if choose is max else np.minimum, by_place)
-        found.append(int((each * cells.weights).sum()))
+        found.append(int((functools.reduce(better, by_place) * cells.weights).sum()))
     return found[0], found[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ import numpy as np
 from occupancy_lab.work.accesses import (
     Cells,
     Touch,
+    combined,
     counted_values,
     distinct_rows,
     grouped,
-    runs_of,
-    tile_offsets,
+    runs_at,
+    tile_runs,
 )
 from occupancy_lab.work.counts import SECTOR, Amount, Footprint, Reuse
 from occupancy_lab.work.reuse import (
@@ -28,6 +30,7 @@ from occupancy_lab.work.reuse import (
     reuses,
     steps_of,
 )
+from occupancy_lab.work.tiles import MOST_CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 MOST_RUNS, MOST_MERGED, MOST_KINDS = 2**20, 2**21, 2**14
 """Runs of the bytes of an access, those that are merged at a time, and kinds of its tiles: of more
 they are too scattered."""
+FEW_RUNS, RUNS_A_KIND = 2**14, 2**11
+"""Runs that are merged at once in the time that a kind of tile takes by itself, and all kinds."""
 SMALL_SHARE = 1 / 256
 """A tensor that is no larger a part of what a launch touches is taken to stay in a cache."""
 
@@ -53,7 +58,7 @@ class Bytes:
 
     def whole(self, unit: int) -> Bytes:
         """Return all bytes of the units of so many in which they lie."""
-        if unit == 1 or not len(self.starts):
+        if not len(self.starts):
             return self
         return merged(self.starts // unit * unit, -(-self.ends // unit) * unit)
 
@@ -91,9 +96,6 @@ def union(several: Iterable[Bytes]) -> Bytes:
 def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
     """Return *one* moved by each sum of one step of each of *steps*, the shortest steps first."""
     for each in sorted(steps, key=_least_step):
-        if len(each) == 1:
-            one = Bytes(one.starts + each[0], one.ends + each[0])
-            continue
         if len(one.starts) * len(each) > MOST_MERGED:
             raise TooManyRunsError
         one = merged(
@@ -108,16 +110,15 @@ def least_runs(one: Bytes, steps: Sequence[Any]) -> int:
     found = len(one.starts)
     extent = int(one.ends[-1] - one.starts[0]) if found else 0
     for each in sorted(steps, key=_least_step):
-        if len(each) > 1:
-            if found < 2 or _least_step(each) <= extent:  # noqa: PLR2004 - what touches is merged
-                break
-            found *= len(each)
-            extent += int(each[-1] - each[0])
+        if found < 2 or _least_step(each) <= extent:  # noqa: PLR2004 - what touches is merged
+            break
+        found *= len(each)
+        extent += int(each[-1] - each[0])
     return found
 
 
 def _least_step(steps: Any) -> int:
-    return int(np.diff(steps).min()) if len(steps) > 1 else 0
+    return int((steps[1:] - steps[:-1]).min()) if len(steps) > 1 else 0
 
 
 def touched(touch: Touch, unit: int = 1) -> Bytes:
@@ -128,42 +129,60 @@ def touched(touch: Touch, unit: int = 1) -> Bytes:
     Raises:
         TooManyRunsError: they are too scattered.
     """
+    groups = grouped(touch, None)
+    if math.prod(len(one.starts) for one in groups) <= MOST_CELLS:
+        found = _one_by_one(touch, combined(groups, None), unit)
+        if found is not None:
+            return found
     kinds: list[tuple[Any, int, list[Any]]] = [(0, 0, [])]
-    for cells in grouped(touch, None):
+    for cells in groups:
         group = [
-            (codes, rest, steps)
+            (codes, shift, steps)
             for codes, starts in by_codes(cells)
-            for rest, steps in by_rest(starts, unit)
+            for shift, steps in by_rest(starts, unit)
         ]
         kinds = [
-            (codes + other, shift + rest, [*before, steps])
-            for codes, shift, before in kinds
-            for other, rest, steps in group
+            (codes + other, before + shift, [*steps, *more])
+            for codes, before, steps in kinds
+            for other, shift, more in group
         ]
         if len(kinds) > MOST_KINDS:
             raise TooManyRunsError
-    if not kinds:
-        return NO_BYTES
     rows = np.array([codes for codes, _, _ in kinds])
     first, place = distinct_rows(rows)
-    runs = runs_of(*tile_offsets(touch, rows[first]), touch.item_bytes)
+    runs = tile_runs(touch, rows[first])
     bounds = np.searchsorted(runs.rows, np.arange(len(first) + 1))
-    found = []
+    several = []
     for (_, shift, steps), row in zip(kinds, place, strict=True):
         part = slice(bounds[row], bounds[row + 1])
         one = Bytes(runs.starts[part] + shift, runs.ends[part] + shift)
-        found.append((one.whole(unit), steps))
-    if sum(least_runs(*one) for one in found) > MOST_RUNS:
+        several.append((one.whole(unit), steps))
+    if sum(least_runs(*one) for one in several) > MOST_RUNS:
         raise TooManyRunsError
-    return union([spread(*one) for one in found])
+    return union([spread(*one) for one in several])
 
 
-def by_rest(starts: Any, unit: int) -> list[tuple[int, Any]]:
-    """Return the multiples of *unit* in *starts*, which are sorted, by what is left of them."""
+def _one_by_one(touch: Touch, cells: Cells, unit: int) -> Bytes | None:
+    """Return the same, of all programs and iterations each; None where that takes longer."""
+    if not len(cells.starts):
+        return NO_BYTES
+    first, place = distinct_rows(cells.codes)
+    runs = tile_runs(touch, cells.codes[first])
+    if len(runs.rows) / len(first) * len(place) > max(FEW_RUNS, RUNS_A_KIND * len(first)):
+        return None
+    index, shift = runs_at(runs, cells.starts, place)
+    starts, ends = runs.starts[index] + shift, runs.ends[index] + shift
+    return merged(starts // unit * unit, -(-ends // unit) * unit)
+
+
+def by_rest(starts: Any, unit: int) -> list[tuple[int, list[Any]]]:
+    """Return *starts*, which are sorted, each as a number and a multiple of *unit* of several."""
+    if len(starts) == 1:
+        return [(int(starts[0]), [])]
     if unit == 1:
-        return [(0, starts)]
+        return [(0, [starts])]
     rests = starts % unit
-    return [(int(rest), starts[rests == rest] - rest) for rest in np.unique(rests)]
+    return [(int(rest), [starts[rests == rest] - rest]) for rest in np.unique(rests)]
 
 
 def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
@@ -173,9 +192,11 @@ def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
     if not cells.codes.any():
         return [(cells.codes[0], counted_values(cells.starts)[0])]
     first, place = distinct_rows(cells.codes)
+    order = np.argsort(place, kind="stable")
+    parts = np.split(cells.starts[order], np.searchsorted(place[order], np.arange(1, len(first))))
     return [
-        (cells.codes[one], counted_values(cells.starts[place == number])[0])
-        for number, one in enumerate(first)
+        (cells.codes[one], part if (part[1:] > part[:-1]).all() else counted_values(part)[0])
+        for one, part in zip(first, parts, strict=True)
     ]
 
 

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
 so that what all of them load takes its room twice (NVIDIA's A100 white paper)."""
-MOST_LOST = 0.9
-"""Programs that run side by side are never quite in step: some still find what others lost."""
-RECENT, STAYS = 0.8, 0.42
+MOST_LOST, FARTHEST = 0.9, 1.55
+"""Of what is read again the share that is lost where most is, and from what distance on that is, as
+a multiple of what the cache keeps. From what Nsight Compute counted on an H100 of four products of
+matrices and a group norm, whose programs are never quite in step."""
+RECENT, STAYS = 0.79, 0.42
 """Of the L2 cache: what came last, and what of that is written and still there when a launch ends.
 From what Nsight Compute counted on an H100 of launches that write 20 MB and more."""
 WARP = 32
@@ -255,12 +257,10 @@ def _given(tensor: Footprint, counts: Counts, room: int | None) -> Amount:
 def lost(distance: float) -> float:
     """Return the share of bytes that a cache has lost when they are read again.
 
-    *distance* is how many distinct bytes lie in between, as a multiple of what the cache keeps.
-    From one to one and a half the share grows to MOST_LOST: what Nsight Compute counted on an H100
-    of products of matrices and of a group norm, where the distances are 1.1 to 3 times as much as
-    half of its L2 cache.
+    *distance* is how many distinct bytes lie in between, as a multiple of what the cache keeps. The
+    share grows evenly from none at one to MOST_LOST at FARTHEST.
     """
-    return MOST_LOST * min(max((distance - 1) / 0.5, 0.0), 1.0)
+    return MOST_LOST * min(max((distance - 1) / (FARTHEST - 1), 0.0), 1.0)
 
 
 def mean_lost(distance: float) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work.accesses import Touch, restricted, runs_of, tile_offsets
+from occupancy_lab.work.accesses import Touch, restricted, tile_runs
 from occupancy_lab.work.counts import Reuse
 from occupancy_lab.work.tiles import classes
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GRID_AXES = 3
-MOST_STEPS, MOST_CELLS = 384, 2**16
+MOST_STEPS, MOST_CELLS = 256, 2**15
 """Steps of a launch, and programs times iterations of an access that are looked at."""
 LEAST_DISTANCE = 2**19
 """Bytes that any cache behind the L1 cache keeps."""
@@ -184,8 +184,7 @@ def _strides(sizes: Sequence[int], programs: int) -> list[int]:
 
 def _shapes(touch: Touch, codes: Any) -> tuple[Any, list[tuple[bytes, int]]]:
     """Return the first byte of the tile of each row of *codes*, and what else it has."""
-    offsets, active = tile_offsets(touch, codes)
-    runs = runs_of(offsets, active, touch.item_bytes)
+    runs = tile_runs(touch, codes)
     bounds = np.searchsorted(runs.rows, np.arange(len(codes) + 1))
     firsts, shapes = np.zeros(len(codes), "int64"), []
     for row, (start, end) in enumerate(itertools.pairwise(bounds)):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Walker = Callable[[Sequence[Sequence[int]]], Counts]
 
-SAMPLES = (4096, 512, 64, 8)
+SAMPLES = (1024, 256, 32, 8)
 """Programs that are walked, the fewer the longer their loops are."""
 GOLDEN = 0.6180339887498949
 """Steps of the golden ratio are even at every length, and favour no edge of the grid."""

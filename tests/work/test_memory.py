@@ -13,6 +13,7 @@ from occupancy_lab.gpus import bare_gpus, devices, find_gpu
 from occupancy_lab.values import Resources, Work
 from occupancy_lab.work.counts import Amount, Arithmetic, Counts, Footprint, Place
 from occupancy_lab.work.memory import (
+    FARTHEST,
     MOST_LOST,
     Memory,
     capacity,
@@ -92,7 +93,7 @@ def test_the_speed_of_light_moves_each_byte_once() -> None:
 def test_a_cache_keeps_what_is_read_again_soon() -> None:
     """Of columns that each row of the grid goes over anew, a cache that holds all keeps all.
 
-    One that holds less than two thirds of them loses nine tenths, and in between it loses a part.
+    One that holds less than two thirds loses nine tenths of them, and in between it loses a part.
     """
     strip, across = 128 * 512 * ITEM, 1024
     whole = across * strip
@@ -110,9 +111,9 @@ def test_a_cache_keeps_what_is_read_again_soon() -> None:
         return None if found is None else found.exact
 
     assert read(1.0) == whole
-    assert read(2 / 3) == pytest.approx(whole + MOST_LOST * again)
+    assert read(1 / FARTHEST) == pytest.approx(whole + MOST_LOST * again)
     assert read(0.1) == whole + round(MOST_LOST * again)
-    assert read(0.8) == pytest.approx(whole + MOST_LOST / 2 * again)
+    assert read(2 / (1 + FARTHEST)) == pytest.approx(whole + MOST_LOST / 2 * again)
 
 
 def test_what_is_written_last_stays_in_the_cache() -> None:
