@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
-from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, classes, fits
+from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, fits
+from occupancy_lab.work.tilewise import classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import tiles
+from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
 from occupancy_lab.work.tiles import Known, Mask, Number, Root
 
@@ -112,7 +112,7 @@ class Evaluator:
             return self.unknown(operation, operands)
         found: Known = function(self, operation, operands)
         if isinstance(found, Number) and name not in EXACT:
-            found = tiles.wrapped(found, kind.bits, self.dimensions)
+            found = tilewise.wrapped(found, kind.bits, self.dimensions)
         return replace(found, shape=kind.shape)
 
     def unknown(
@@ -157,13 +157,13 @@ class Evaluator:
         if kind.element == "i1" and isinstance(given, int):
             return Mask() if given else tiles.false(self.dimensions)
         if isinstance(given, int) and not kind.is_float:
-            return tiles.wrapped(tiles.number(given), kind.bits, self.dimensions)
+            return tilewise.wrapped(tiles.number(given), kind.bits, self.dimensions)
         return self.of_type(tiles.hidden(name, [Root(name)]), kind)
 
     def add(self, one: Known, other: Known) -> Number:
         """Return the sum of two numbers of any widths."""
         if not isinstance(one, Number) or not isinstance(other, Number):
-            one, other = (tiles.as_number(x, x.shape, self.dimensions) for x in (one, other))
+            one, other = (tilewise.as_number(x, x.shape, self.dimensions) for x in (one, other))
         return tiles.add(one, other, one.shape or other.shape)
 
     def loaded(self, operation: Operation, pointer: Made, mask: Mask | None, other: Made) -> Made:
@@ -193,8 +193,10 @@ class Evaluator:
             there = active & (index >= 0) & (index < len(given))
             return np.where(there, given[np.clip(index, 0, len(given) - 1)], otherwise)
 
-        found = tiles.elementwise(look_up, inputs, kind.shape, self.dimensions)
-        return tiles.as_mask(found, kind.shape, self.dimensions) if kind.element == "i1" else found
+        found = tilewise.elementwise(look_up, inputs, kind.shape, self.dimensions)
+        return (
+            tilewise.as_mask(found, kind.shape, self.dimensions) if kind.element == "i1" else found
+        )
 
     def block_addresses(
         self,
@@ -224,20 +226,20 @@ class Evaluator:
             index = self.add(tiles.of_table(row, None, shape), replace(offsets[dim], shape=shape))
             stride = tiles.scaled(block.strides[dim], item)
             if not (index.hidden and not stride.is_constant) and not stride.hidden:
-                part = tiles.multiplied(index, stride, shape, self.dimensions)
+                part = tilewise.multiplied(index, stride, shape, self.dimensions)
             else:
                 part = Number(hidden=tiles.hidden((block, dim), [], [index, stride]), shape=shape)
             address = tiles.add(address, part, shape)
             if dim in checked:
-                mask = tiles.both(mask, self._inside(index, block.shape[dim], shape), shape)
+                mask = tilewise.both(mask, self._inside(index, block.shape[dim], shape), shape)
         return Pointer(block.base.tensor, address), mask
 
     def _inside(self, index: Number, size: Number, shape: tuple[int, ...]) -> Mask:
         if index.hidden or size.hidden:
             return Mask(hidden=tiles.hidden((index, size), [], [index, size]), shape=shape)
-        above = tiles.compared("sge", index, tiles.number(0), shape, self.dimensions)
-        below = tiles.compared("slt", index, size, shape, self.dimensions)
-        return tiles.both(above, below, shape)
+        above = tilewise.compared("sge", index, tiles.number(0), shape, self.dimensions)
+        below = tilewise.compared("slt", index, size, shape, self.dimensions)
+        return tilewise.both(above, below, shape)
 
     def chosen(self, condition: Mask, one: Made, other: Made, key: object) -> Made:
         """Return *one* where *condition* is true, else *other*."""
@@ -246,7 +248,7 @@ class Evaluator:
             return one if certain else other
         if type(one) is not type(other):
             one, other = (
-                tiles.as_number(x, x.shape, self.dimensions) if isinstance(x, Mask) else x
+                tilewise.as_number(x, x.shape, self.dimensions) if isinstance(x, Mask) else x
                 for x in (one, other)
             )
         pairs = zip(numbers_of(one), numbers_of(other), strict=False)
@@ -266,14 +268,14 @@ class Evaluator:
             if any(x.hidden for x in (condition, one, other)):
                 return Mask(hidden=tiles.hidden(key, [], [condition, one, other]), shape=shape)
             values = [condition, one, other]
-            return tiles.elementwise(np.where, values, shape, self.dimensions, truth=True)  # type: ignore[no-any-return]
+            return tilewise.elementwise(np.where, values, shape, self.dimensions, truth=True)  # type: ignore[no-any-return]
         if not isinstance(one, Number) or not isinstance(other, Number):
             zero = tiles.number(0)
             return self._choose(condition, self.add(one, zero), self.add(other, zero), key)
         if condition.hidden or set(one.hidden) != set(other.hidden):
             return Number(hidden=tiles.hidden(key, [], [condition, one, other]), shape=shape)
         left, right = replace(one, hidden=()), replace(other, hidden=())
-        found = tiles.chosen(condition, left, right, shape, self.dimensions)
+        found = tilewise.chosen(condition, left, right, shape, self.dimensions)
         return replace(found, hidden=one.hidden)
 
     def _pointed(self, operation: Operation, operands: Sequence[Made]) -> Made:
@@ -290,7 +292,7 @@ class Evaluator:
 
         (known,) = numbers_of(value)
         last = len(known.shape) - 1
-        found = tiles.reshaped(known, known.shape[:-1], change, lambda dims: dims - {last})
+        found = tilewise.reshaped(known, known.shape[:-1], change, lambda dims: dims - {last})
         return with_numbers(value, [self.settled(found)])
 
     def settled(self, value: Known) -> Known:
@@ -299,7 +301,7 @@ class Evaluator:
         if isinstance(value, Mask):
             made = replace(value, tiles=())
             for index, table in value.tiles:
-                made = tiles.both(made, tiles.mask_table(table, index, shape), shape)
+                made = tilewise.both(made, tiles.mask_table(table, index, shape), shape)
             return made
         total = replace(value, tiles=())
         for one in value.tiles:
@@ -310,7 +312,7 @@ class Evaluator:
         self, change: tuple[Callable[..., Any], Callable[..., Any]], value: Made, kind: Type
     ) -> Made:
         tables, dims = change
-        parts = [tiles.reshaped(one, kind.shape, tables, dims) for one in numbers_of(value)]
+        parts = [tilewise.reshaped(one, kind.shape, tables, dims) for one in numbers_of(value)]
         return with_numbers(value, [self.settled(parts[0]) if not kind.shape else parts[0]])
 
 

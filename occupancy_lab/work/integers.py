@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import tiles
+from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.tiles import Mask, Number
 
 if TYPE_CHECKING:
@@ -85,14 +85,16 @@ def _multiply(evaluator: Any, operation: Operation, operands: Any) -> Any:
     one, other = operands
     if (one.hidden or other.hidden) and not (one.is_constant or other.is_constant):
         return evaluator.unknown(operation, operands)
-    return tiles.multiplied(one, other, operation.results[0].type.shape, evaluator.dimensions)
+    return tilewise.multiplied(one, other, operation.results[0].type.shape, evaluator.dimensions)
 
 
 def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     def made(evaluator: Any, operation: Operation, operands: Any) -> Any:
         kind = operation.results[0].type
         truth = kind.element == "i1"
-        return tiles.elementwise(function, operands, kind.shape, evaluator.dimensions, truth=truth)
+        return tilewise.elementwise(
+            function, operands, kind.shape, evaluator.dimensions, truth=truth
+        )
 
     return made
 
@@ -104,7 +106,7 @@ def _divided(rounded: Callable[..., Any], *, unsigned: bool = False) -> Callable
         if isinstance(one, Mask):
             return one
         if one.low >= 0 and other.is_constant and other.const > 0 and rounded is not _ceiling:
-            return tiles.floor_divided(one, other.const, shape, evaluator.dimensions)
+            return tilewise.floor_divided(one, other.const, shape, evaluator.dimensions)
         return _elementwise(_unsigned(rounded, operation) if unsigned else rounded)(
             evaluator, operation, operands
         )
@@ -122,7 +124,7 @@ def _remainder(*, unsigned: bool = False) -> Callable[..., Any]:
             divisor = other.const
             if one.high < divisor:
                 return one
-            quotient = tiles.floor_divided(one, divisor, shape, evaluator.dimensions)
+            quotient = tilewise.floor_divided(one, divisor, shape, evaluator.dimensions)
             return tiles.add(one, tiles.scaled(quotient, -divisor), shape)
         rest = _unsigned(_rest, operation) if unsigned else _rest
         return _elementwise(rest)(evaluator, operation, operands)
@@ -169,7 +171,7 @@ def _least(sign: int) -> Callable[..., Any]:
             )
         shape = operation.results[0].type.shape
         one, other = (tiles.scaled(each, sign) for each in operands)
-        return tiles.scaled(tiles.least(one, other, shape, evaluator.dimensions), sign)
+        return tiles.scaled(tilewise.least(one, other, shape, evaluator.dimensions), sign)
 
     return made
 
@@ -186,7 +188,7 @@ def _least_unsigned(sign: int) -> Callable[..., Any]:
 
 def _and(evaluator: Any, operation: Operation, operands: Any) -> Any:
     if _both_masks(operands):
-        return tiles.both(operands[0], operands[1], operation.results[0].type.shape)
+        return tilewise.both(operands[0], operands[1], operation.results[0].type.shape)
     if any(one.hidden for one in operands):
         return evaluator.unknown(operation, operands)
     return _elementwise(operator.and_)(evaluator, operation, operands)
@@ -195,14 +197,14 @@ def _and(evaluator: Any, operation: Operation, operands: Any) -> Any:
 def _or(evaluator: Any, operation: Operation, operands: Any) -> Any:
     if _both_masks(operands):
         shape = operation.results[0].type.shape
-        return tiles.either(operands[0], operands[1], shape, evaluator.dimensions)
+        return tilewise.either(operands[0], operands[1], shape, evaluator.dimensions)
     return _elementwise(operator.or_)(evaluator, operation, operands)
 
 
 def _xor(evaluator: Any, operation: Operation, operands: Any) -> Any:
     one, other = operands
     if isinstance(one, Mask) and isinstance(other, Mask) and other.constant is not None:
-        return tiles.inverted(one, evaluator.dimensions) if other.constant else one
+        return tilewise.inverted(one, evaluator.dimensions) if other.constant else one
     return _elementwise(operator.xor)(evaluator, operation, operands)
 
 
@@ -220,7 +222,7 @@ def _shifted_right(*, unsigned: bool) -> Callable[..., Any]:
         one, by = operands
         shape = operation.results[0].type.shape
         if one.low >= 0 and by.is_constant and 0 <= by.const < 63:  # noqa: PLR2004
-            return tiles.floor_divided(one, 1 << by.const, shape, evaluator.dimensions)
+            return tilewise.floor_divided(one, 1 << by.const, shape, evaluator.dimensions)
         bits = operation.operands[0].type.bits
         if unsigned and bits >= 64:  # noqa: PLR2004
             return _elementwise(
@@ -240,18 +242,18 @@ _UNSIGNED = {"ult": "slt", "ule": "sle", "ugt": "sgt", "uge": "sge"}
 def _compare(evaluator: Any, operation: Operation, operands: Any) -> Any:
     how = operation.text.split(",")[0].strip()
     kind = operation.operands[0].type
-    one, other = (tiles.as_number(each, kind.shape, evaluator.dimensions) for each in operands)
+    one, other = (tilewise.as_number(each, kind.shape, evaluator.dimensions) for each in operands)
     if how in _UNSIGNED:
         how = _UNSIGNED[how]
         if (one.low < 0 or other.low < 0) and kind.bits > 1:
-            function = _unsigned(tiles.COMPARISONS[how], operation)
+            function = _unsigned(tilewise.COMPARISONS[how], operation)
             if kind.bits >= 64:  # noqa: PLR2004
-                signed = tiles.COMPARISONS[how]
+                signed = tilewise.COMPARISONS[how]
                 function = lambda x, y: signed(x.astype("uint64"), y.astype("uint64"))  # noqa: E731
-            return tiles.elementwise(
+            return tilewise.elementwise(
                 function, [one, other], kind.shape, evaluator.dimensions, truth=True
             )
-    return tiles.compared(how, one, other, kind.shape, evaluator.dimensions)
+    return tilewise.compared(how, one, other, kind.shape, evaluator.dimensions)
 
 
 def _select(evaluator: Any, operation: Operation, operands: Any) -> Any:
@@ -273,12 +275,12 @@ def _cast(*, signed: bool) -> Callable[..., Any]:
                 return one
             if one.hidden:
                 return evaluator.unknown(operation, operands)
-            found = tiles.as_number(one, kind.shape, evaluator.dimensions)
+            found = tilewise.as_number(one, kind.shape, evaluator.dimensions)
             return tiles.scaled(found, -1) if signed else found
         if kind.element == "i1":
             if one.hidden:
                 return evaluator.unknown(operation, operands)
-            return tiles.as_mask(one, kind.shape, evaluator.dimensions)
+            return tilewise.as_mask(one, kind.shape, evaluator.dimensions)
         if signed or one.low >= 0:
             return one
         bits = operation.operands[0].type.bits
@@ -324,7 +326,7 @@ def _scanned(evaluator: Any, operation: Operation, value: Any, how: str) -> Any:
         return evaluator.unknown(operation, [value])
     sizes = [size if dim == axis else 1 for dim, size in enumerate(shape)]
     times = tiles.of_table(np.arange(1, shape[axis] + 1).reshape(1, *sizes), None, shape)
-    return tiles.multiplied(times, value, shape, evaluator.dimensions)
+    return tilewise.multiplied(times, value, shape, evaluator.dimensions)
 
 
 def _along(scan: int) -> Callable[..., Any]:
@@ -348,11 +350,13 @@ def _along(scan: int) -> Callable[..., Any]:
             tiles.fits(whole)
             return functions[scan](whole, axis=-1 if is_uniform else axis + 1)
 
-        found = tiles.elementwise(
+        found = tilewise.elementwise(
             lambda table: change(table.astype("int64")), operands, (*shape,), evaluator.dimensions
         )
         if kind.element == "i1":
-            return tiles.as_mask(replace(found, shape=kind.shape), kind.shape, evaluator.dimensions)
+            return tilewise.as_mask(
+                replace(found, shape=kind.shape), kind.shape, evaluator.dimensions
+            )
         return evaluator.settled(replace(found, shape=kind.shape))
 
     return made
@@ -362,7 +366,7 @@ def _join(evaluator: Any, operation: Operation, operands: Any) -> Any:
     shape = operation.results[0].type.shape
     last = np.array([True, False]).reshape(1, *(1,) * (len(shape) - 1), 2)
     one, other = (
-        tiles.reshaped(each, shape, lambda table: table[..., None], lambda dims: dims)
+        tilewise.reshaped(each, shape, lambda table: table[..., None], lambda dims: dims)
         for each in operands
     )
     which = tiles.mask_table(last, None, shape)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import tiles
+from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
 from occupancy_lab.work.counts import Amount, Loop
 from occupancy_lab.work.evaluate import Made, numbers_of, with_numbers
@@ -34,7 +34,7 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     if span.hidden or step.hidden:
         unknown_loop(walk, operation, reach, depth, [*span.hidden, *step.hidden])
         return
-    trips = tiles.elementwise(_trips, [span, step], (), walk.dimensions)
+    trips = tilewise.elementwise(_trips, [span, step], (), walk.dimensions)
     size = _most(walk, trips, reach)
     record(walk, operation, reach, trips, depth, step.const if step.is_constant else None)
     if size > tiles.MOST_CELLS:
@@ -48,14 +48,14 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
 
     def turn() -> list[Made]:
         index = tiles.of_outer(walk.axis_array(axis, size))
-        at = tiles.multiplied(index, step, (), walk.dimensions)
+        at = tilewise.multiplied(index, step, (), walk.dimensions)
         walk.env[variable] = tiles.add(low, at, ())
         return walk.region(body, inner, depth + 1)  # type: ignore[no-any-return]
 
     def single(place: int) -> tuple[list[Made], Mask]:
-        at = tiles.multiplied(tiles.number(place), step, (), walk.dimensions)
+        at = tilewise.multiplied(tiles.number(place), step, (), walk.dimensions)
         walk.env[variable] = tiles.add(low, at, ())
-        going = tiles.compared("sgt", trips, tiles.number(place), (), walk.dimensions)
+        going = tilewise.compared("sgt", trips, tiles.number(place), (), walk.dimensions)
         return walk.region(body, reach, depth + 1), going
 
     after = _carry(walk, Turns(carried, inits, axis, size, trips, turn, single))
@@ -156,7 +156,7 @@ def blurred(
     parts: list[tiles.Known] = []
     for place, one in enumerate(numbers_of(init)):
         unknown = tiles.hidden((key, place), roots, [], axes)
-        known = tiles.as_number(one, one.shape, walk.dimensions)
+        known = tilewise.as_number(one, one.shape, walk.dimensions)
         parts.append(tiles.add(known, Number(hidden=unknown), one.shape))
     return with_numbers(init, parts)
 
@@ -252,7 +252,7 @@ def _try(  # noqa: PLR0913, PLR0917
     def single(_: int) -> tuple[list[Made], Mask]:
         made = turn(1)
         where = Mask(reach.where)
-        return made, tiles.both(where, under_way.going, ())
+        return made, tilewise.both(where, under_way.going, ())
 
     carried = operation.regions[0].blocks[0].arguments
     inits = dict(zip(carried, map(walk.value, operation.operands), strict=True))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import tiles
+from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
 from occupancy_lab.work.tiles import Known, Mask, Number, Source, TooLargeError
 
@@ -147,8 +147,8 @@ def _summed(walk: Any, start: Number, step: Number, turns: Turns) -> tuple[Known
         unknown = Number(hidden=hidden, shape=shape)
         return tiles.add(start, unknown, shape), tiles.add(start, unknown, shape)
     if all(one.shape[turns.axis] == 1 for one in arrays):
-        during = tiles.multiplied(step, index, shape, walk.dimensions)
-        whole = tiles.multiplied(step, turns.trips, shape, walk.dimensions)
+        during = tilewise.multiplied(step, index, shape, walk.dimensions)
+        whole = tilewise.multiplied(step, turns.trips, shape, walk.dimensions)
         return tiles.add(start, during, shape), tiles.add(start, whole, shape)
     if step.tiles:
         return None
@@ -235,7 +235,7 @@ def _followed(walk: Any, todo: Sequence[Value], turns: Turns) -> dict[Value, Mad
         at = np.full((1,) * walk.dimensions, place)
         walk.env |= {one: taken(value, turns.axis, at) for one, value in solved.items()}
         for one in todo:
-            known = tiles.as_number(state[one], (), walk.dimensions)
+            known = tilewise.as_number(state[one], (), walk.dimensions)
             history[one].append(tiles.total(known, walk.dimensions))
             walk.env[one] = state[one]
         handed, going = turns.single(place)
@@ -253,7 +253,7 @@ def _followed(walk: Any, todo: Sequence[Value], turns: Turns) -> dict[Value, Mad
             np.concatenate([np.broadcast_to(x, shape) for x in history[one]], turns.axis)
         )
         is_mask = isinstance(turns.inits[one], Mask)
-        walk.env[one] = tiles.as_mask(whole, (), walk.dimensions) if is_mask else whole
+        walk.env[one] = tilewise.as_mask(whole, (), walk.dimensions) if is_mask else whole
     return dict(state)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from occupancy_lab.work.accesses import Touch, restricted, tile_runs
 from occupancy_lab.work.counts import Reuse
-from occupancy_lab.work.tiles import classes
+from occupancy_lab.work.tilewise import classes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import flops, loops, tiles
+from occupancy_lab.work import flops, loops, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, measure
 from occupancy_lab.work.accesses import count as count_cells
 from occupancy_lab.work.counts import (
@@ -218,14 +218,14 @@ class Walk:
 
     def together(self, reach: Reach) -> Any:
         """Return for which programs and iterations all of a reach is true, as one array."""
-        return tiles.outer_of(Mask(reach.where), self.dimensions)
+        return tilewise.outer_of(Mask(reach.where), self.dimensions)
 
     def narrowed(self, reach: Reach, mask: Mask, *, truth: bool) -> Reach:
         """Return those of *reach* for which *mask* is true, or false."""
         if mask.hidden:
             return replace(reach, factor=Amount(0, reach.factor.high))
         if not truth:
-            mask = tiles.inverted(mask, self.dimensions)
+            mask = tilewise.inverted(mask, self.dimensions)
         return replace(reach, where=(*reach.where, *mask.outer))
 
     # Values
@@ -244,13 +244,13 @@ class Walk:
         (number,) = numbers_of(value)
         if number.hidden:
             return Mask(hidden=number.hidden, shape=number.shape)
-        return tiles.as_mask(number, number.shape, self.dimensions)
+        return tilewise.as_mask(number, number.shape, self.dimensions)
 
     def number(self, value: Value) -> Number:
         """Return a whole number."""
         found = self.value(value)
         if isinstance(found, Mask) and not found.hidden:
-            return tiles.as_number(found, found.shape, self.dimensions)
+            return tilewise.as_number(found, found.shape, self.dimensions)
         (number,) = numbers_of(found)[:1]
         return number if isinstance(number, Number) else Number(hidden=number.hidden)
 

@@ -1,0 +1,381 @@
+"""What is computed of tiles: products, quotients, comparisons, choices, for all programs at once.
+
+What depends on a program and an element in one is computed for each class of programs and
+iterations that have equal tiles, and gives a table a class.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable  # noqa: TC003 - an alias reads it
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from occupancy_lab.work.tiles import (
+    Hidden,
+    Known,
+    Mask,
+    Number,
+    Tile,
+    add,
+    false,
+    fits,
+    indexes,
+    mask_outer,
+    mask_table,
+    number,
+    of_outer,
+    of_table,
+    scaled,
+    sized,
+    total,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def multiplied(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -> Number:
+    """Return the product."""
+    if one.is_constant:
+        return replace(scaled(other, one.const), shape=shape)
+    if other.is_constant:
+        return replace(scaled(one, other.const), shape=shape)
+    if not one.tiles and not other.tiles:
+        parts = [Number(one.const * other.const, shape=shape)]
+        parts += [scaled(of_outer(each.array, shape), other.const) for each in one.outer]
+        parts += [scaled(of_outer(each.array, shape), one.const) for each in other.outer]
+        for left in one.outer:
+            for right in other.outer:
+                fits(left.array, right.array)
+                parts.append(of_outer(left.array * right.array, shape))
+        return functools.reduce(lambda left, right: add(left, right, shape), parts)
+    if not one.outer and not other.outer and not _classed(one) and not _classed(other):
+        left, right = _only_table(one), _only_table(other)
+        return of_table(sized(left * right), None, shape)
+    if other.tiles and not one.tiles:
+        one, other = other, one
+    if not other.tiles:  # a tile times a number of each program
+        outer = multiplied(replace(one, tiles=()), other, shape, dimensions)
+        tiles = replace(one, const=0, outer=())
+        mixed: Number = elementwise(operator.mul, [tiles, other], shape, dimensions)
+        return add(outer, mixed, shape)
+    return elementwise(operator.mul, [one, other], shape, dimensions)  # type: ignore[no-any-return]
+
+
+def _classed(value: Number) -> bool:
+    return any(part.index is not None for part in value.tiles)
+
+
+def _only_table(value: Number) -> Any:
+    table = functools.reduce(operator.add, (part.table for part in value.tiles))
+    return table + value.const
+
+
+def classes(codes: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Return the class of each cell, so that those of equal *codes* share one, and their codes.
+
+    *codes* are arrays of whole numbers over the outer axes.
+    """
+    arrays = [one for one in codes if one.size > 1]
+    if not arrays:
+        return None, [one.reshape(-1) for one in codes]
+    combined, sizes = _small(arrays[0])
+    kept = [sizes]
+    for one in arrays[1:]:
+        fits(combined, one)
+        other, values = _small(one)
+        combined, pairs = _small(combined * len(values) + other)
+        kept = [each[pairs // len(values)] for each in kept] + [values[pairs % len(values)]]
+    rows = iter(kept)
+    count = len(kept[0])
+    found = [
+        next(rows) if one.size > 1 else np.broadcast_to(one.reshape(-1), (count,)) for one in codes
+    ]
+    return (combined if count > 1 else None), found
+
+
+def _small(array: Any) -> tuple[Any, Any]:
+    """Return *array* with its values numbered from 0, and the values."""
+    low, high = int(array.min()), int(array.max())
+    span = high - low + 1
+    if span <= 4 * array.size + 1024:
+        there = np.zeros(span, bool)
+        there[(array - low).reshape(-1)] = True
+        values = np.flatnonzero(there)
+        if len(values) == span:
+            return array - low, values + low
+        places = np.cumsum(there) - 1
+        return places[array - low], values + low
+    values, places = np.unique(array, return_inverse=True)
+    return places.reshape(array.shape), values
+
+
+def elementwise(
+    function: Callable[..., Any],
+    values: Sequence[Known],
+    shape: tuple[int, ...],
+    dimensions: int,
+    *,
+    truth: bool = False,
+) -> Any:
+    """Return *function* of the *values*, a Number or, where *truth* is asked for, a Mask.
+
+    *function* gets arrays of which the first axis is the class and the others are the tile's.
+    Nothing in *values* is unknown.
+    """
+    if all(not one.tiles for one in values):
+        arrays = [outer_of(one, dimensions) for one in values]
+        fits(*arrays)
+        found = function(*arrays)
+        return mask_outer(found, shape) if truth else of_outer(found, shape)
+    codes: list[Any] = []
+    for one in values:
+        codes.append(outer_of(one, dimensions))
+        codes += [each for each in indexes(one) if each is not None]
+    index, rows = classes(codes)
+    following = iter(rows)
+    tables = [_table(one, following, len(shape)) for one in values]
+    fits(*tables)
+    found = function(*tables)
+    return mask_table(found, index, shape) if truth else of_table(found, index, shape)
+
+
+def outer_of(value: Known, dimensions: int) -> Any:
+    """Return the outer part of *value* as one array."""
+    if isinstance(value, Number):
+        return total(value, dimensions)
+    if not value.outer:
+        return np.ones((1,) * dimensions, bool)
+    fits(*value.outer)
+    return functools.reduce(operator.and_, value.outer)
+
+
+def _table(value: Known, rows: Any, rank: int) -> Any:
+    """Return the tile of each class, of which *rows* yields the codes of its parts."""
+    outer = next(rows)
+    found = outer.reshape(-1, *(1,) * rank)
+    for part in value.tiles:
+        index, table = (part.index, part.table) if isinstance(part, Tile) else part
+        row = table if index is None else table[next(rows)]
+        fits(found, row)
+        found = found & row if isinstance(value, Mask) else found + row
+    return found.astype(bool) if isinstance(value, Mask) else found
+
+
+def compared(
+    name: str, one: Number, other: Number, shape: tuple[int, ...], dimensions: int
+) -> Mask:
+    """Return the mask of a comparison: eq, ne, slt, sle, sgt or sge."""
+    difference = add(one, scaled(other, -1), shape)
+    function = COMPARISONS[name]
+    if not difference.tiles:
+        low, high = difference.low, difference.high
+        for found in (function(low, 0), function(high, 0)):
+            if name in {"slt", "sle", "sgt", "sge"} and function(low, 0) == function(high, 0):
+                return Mask(shape=shape) if found else false(dimensions, shape)
+        return mask_outer(function(total(difference, dimensions), 0), shape)
+    low = sum(part.low for part in difference.tiles)
+    high = sum(part.high for part in difference.tiles)
+    clipped = np.clip(total(difference, dimensions), -high - 1, 1 - low)
+    tiles = replace(difference, const=0, outer=())
+    return elementwise(  # type: ignore[no-any-return]
+        lambda outer, table: function(outer + table, 0),
+        [of_outer(clipped), tiles],
+        shape,
+        dimensions,
+        truth=True,
+    )
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "slt": operator.lt,
+    "sle": operator.le,
+    "sgt": operator.gt,
+    "sge": operator.ge,
+}
+
+
+def least(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -> Number:
+    """Return the smaller of both."""
+    difference = add(one, scaled(other, -1), shape)
+    if difference.high <= 0:
+        return replace(one, shape=shape)
+    if difference.low >= 0:
+        return replace(other, shape=shape)
+    if not difference.tiles:
+        low = np.minimum(total(difference, dimensions), 0)
+        return add(other, of_outer(low), shape)
+    # other + min(outer + tile, 0): where all of the tile is below, outer leaves the minimum.
+    low = sum(part.low for part in difference.tiles)
+    high = sum(part.high for part in difference.tiles)
+    outer = total(difference, dimensions)
+    inner = np.clip(outer, -high, -low)
+    tiles = elementwise(
+        lambda left, table: np.minimum(left + table, 0),
+        [of_outer(inner), replace(difference, const=0, outer=())],
+        shape,
+        dimensions,
+    )
+    below = of_outer(np.minimum(outer + high, 0))
+    return add(add(other, below, shape), tiles, shape)
+
+
+def floor_divided(value: Number, divisor: int, shape: tuple[int, ...], dimensions: int) -> Number:
+    """Return *value* divided by a *divisor* above 0, rounded down; nothing in it is unknown."""
+    if not value.tiles:
+        if value.low // divisor == value.high // divisor:
+            return Number(value.low // divisor, shape=shape)
+        return of_outer(total(value, dimensions) // divisor, shape)
+    low = sum(part.low for part in value.tiles)
+    high = sum(part.high for part in value.tiles)
+    outer = total(value, dimensions) + low  # tiles are 0 or more from here
+    quotient, rest = np.divmod(outer, divisor)
+    wraps = rest + (high - low) >= divisor
+    tiles = elementwise(
+        lambda left, table: (left + table - low) // divisor,
+        [of_outer(np.where(wraps, rest, 0)), replace(value, const=0, outer=())],
+        shape,
+        dimensions,
+    )
+    return add(of_outer(quotient), tiles, shape)
+
+
+def wrapped(value: Number, bits: int, dimensions: int) -> Number:
+    """Return *value* as a signed number of *bits* bits has it."""
+    limit = 1 << (bits - 1)
+    if -limit <= value.low and value.high < limit:
+        return value
+    if not value.hidden and len(value.outer) > 1:
+        value = add(
+            of_outer(total(value, dimensions)), replace(value, const=0, outer=()), value.shape
+        )
+        if -limit <= value.low and value.high < limit:
+            return value
+    known = replace(value, hidden=())
+    if bits < 64:  # noqa: PLR2004
+        known = elementwise(
+            lambda array: ((array + limit) & (2 * limit - 1)) - limit,
+            [known],
+            value.shape,
+            dimensions,
+        )
+    elif not known.tiles and not known.outer:
+        known = replace(known, const=(known.const + limit) % (2 * limit) - limit)
+    return replace(known, hidden=value.hidden)
+
+
+def chosen(
+    condition: Mask, one: Number, other: Number, shape: tuple[int, ...], dimensions: int
+) -> Number:
+    """Return *one* where *condition* is true, else *other*."""
+    certain = condition.constant
+    if certain is not None:
+        return replace(one if certain else other, shape=shape)
+    if one == other:
+        return replace(one, shape=shape)
+    if not (condition.tiles or one.tiles or other.tiles):
+        return elementwise(np.where, [condition, one, other], shape, dimensions)  # type: ignore[no-any-return]
+    truth = _kinds(condition, shape, dimensions)
+    first, second = total(one, dimensions), total(other, dimensions)
+    mixed = truth == 2  # noqa: PLR2004
+    fits(truth, first, second)
+    base = np.where(truth == 1, first, second)
+    apart = np.where(mixed, first - second, 0)
+    tiles = elementwise(
+        lambda when, difference, kind, left, right: np.where(
+            when,
+            np.where(kind > 1, difference, 0) + left,
+            right,
+        ),
+        [
+            condition,
+            of_outer(apart),
+            of_outer(truth),
+            replace(one, const=0, outer=()),
+            replace(other, const=0, outer=()),
+        ],
+        shape,
+        dimensions,
+    )
+    return add(of_outer(base), tiles, shape)
+
+
+def _kinds(condition: Mask, shape: tuple[int, ...], dimensions: int) -> Any:
+    """Return 0 where no element of *condition* is true, 1 where all are, else 2."""
+
+    def kind(array: Any) -> Any:
+        dims = tuple(range(1, array.ndim))
+        return np.where(array.all(dims), 1, np.where(array.any(dims), 2, 0)).reshape(
+            -1, *(1,) * (array.ndim - 1)
+        )
+
+    if not condition.tiles:
+        return outer_of(condition, dimensions).astype("int64")
+    found = elementwise(kind, [condition], (*shape,), dimensions)
+    return total(found, dimensions)
+
+
+def both(one: Mask, other: Mask, shape: tuple[int, ...]) -> Mask:
+    """Return the mask of what is true in *one* and *other*."""
+    return Mask(
+        (*one.outer, *(each for each in other.outer if not any(each is old for old in one.outer))),
+        (*one.tiles, *(each for each in other.tiles if not any(each is old for old in one.tiles))),
+        _merged_sources(one.hidden, other.hidden),
+        shape,
+    )
+
+
+def _merged_sources(one: tuple[Hidden, ...], other: tuple[Hidden, ...]) -> tuple[Hidden, ...]:
+    return (*one, *(each for each in other if each not in one))
+
+
+def either(one: Mask, other: Mask, shape: tuple[int, ...], dimensions: int) -> Mask:
+    """Return the mask of what is true in *one* or *other*."""
+    for first, second in ((one, other), (other, one)):
+        if first.constant is not None:
+            return replace(first if first.constant else second, shape=shape)
+    return elementwise(operator.or_, [one, other], shape, dimensions, truth=True)  # type: ignore[no-any-return]
+
+
+def inverted(one: Mask, dimensions: int) -> Mask:
+    """Return the mask of what is false in *one*."""
+    if one.constant is not None:
+        return false(dimensions, one.shape) if one.constant else Mask(shape=one.shape)
+    return elementwise(operator.invert, [one], one.shape, dimensions, truth=True)  # type: ignore[no-any-return]
+
+
+def as_number(value: Known, shape: tuple[int, ...], dimensions: int) -> Number:
+    """Return a mask as 0 and 1."""
+    if isinstance(value, Number):
+        return value
+    if value.constant is not None:
+        return number(value.constant, shape)
+    return elementwise(lambda one: one.astype("int64"), [value], shape, dimensions)  # type: ignore[no-any-return]
+
+
+def as_mask(value: Known, shape: tuple[int, ...], dimensions: int) -> Mask:
+    """Return the mask of where the lowest bit of a number is set."""
+    if isinstance(value, Mask):
+        return value
+    return elementwise(lambda one: one & 1 == 1, [value], shape, dimensions, truth=True)  # type: ignore[no-any-return]
+
+
+def reshaped(
+    value: Known,
+    shape: tuple[int, ...],
+    change: Callable[[Any], Any],
+    dims: Callable[[frozenset[int]], frozenset[int]],
+) -> Known:
+    """Return *value* with *change* made to its tables, and *dims* to its dimensions."""
+    unknown = tuple(replace(one, dims=dims(one.dims)) for one in value.hidden)
+    if isinstance(value, Mask):
+        tiles = tuple((index, change(table)) for index, table in value.tiles)
+        return replace(value, tiles=tiles, hidden=unknown, shape=shape)
+    parts = tuple(replace(one, table=change(one.table)) for one in value.tiles)
+    return replace(value, tiles=parts, hidden=unknown, shape=shape)
