@@ -169,7 +169,7 @@ _WORK = {
         store_sectors="sectors of 32 bytes that its stores write",
         l2_bytes="bytes that its programs ask the L2 cache for and write to it",
         dram_read_bytes="bytes that device memory has to give",
-        dram_written_bytes="bytes that device memory has to take",
+        dram_written_bytes="bytes that device memory has to take in the end",
     ),
     **_like(
         AMOUNT,

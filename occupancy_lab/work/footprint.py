@@ -297,7 +297,7 @@ def footprints(
             wholes[tensor] = whole.low
     if resident is None:
         return tuple(found)
-    again = _read_again(several, wholes, Schedule(grid, resident))
+    again = _read_again(several, wholes, Schedule(grid, max(resident, 1)))
     return tuple(replace(one, again=again.get(one.tensor)) for one in found)
 
 

@@ -92,7 +92,7 @@ def by_line(
         outermost = place.outermost
         places.setdefault((outermost.file, outermost.line), []).append(place)
     reads = _a_byte_us(memory.once_read_bytes, counts.accesses, gpu, reads=True)
-    writes = _a_byte_us(memory.dram_written_bytes, counts.accesses, gpu, reads=False)
+    writes = _a_byte_us(memory.once_written_bytes, counts.accesses, gpu, reads=False)
     found = []
     for (file, number), here in places.items():
         accesses = [one for one in counts.accesses if _is_at(one.place, file, number)]

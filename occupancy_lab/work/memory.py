@@ -51,7 +51,10 @@ class Memory:
     """What of it device memory takes until the launch ends, as a profiler counts: the rest is still
     in the L2 cache."""
     once_read_bytes: Amount | None
-    """What device memory has to give where a cache loses nothing: each byte once."""
+    """What device memory has to give where a cache loses nothing and no register is spilled: each
+    byte once."""
+    once_written_bytes: Amount | None
+    """Likewise what it has to take."""
     given: bool = False
     """Whether the user said bytes of device memory."""
 
@@ -64,7 +67,7 @@ class Memory:
     @property
     def least_bytes(self) -> int:
         """The bytes of device memory if each is moved once, or as many as the user said."""
-        known = (self.once_read_bytes, self.dram_written_bytes)
+        known = (self.once_read_bytes, self.once_written_bytes)
         return sum(one.low for one in known if one is not None)
 
 
@@ -160,13 +163,14 @@ def moved(
 
     None where neither says anything. The rest is as `memory` takes it.
     """
-    found = Memory(None, None, None, None, None) if counts is None else memory(counts, gpu, local)
+    found = Memory(*(None,) * 6) if counts is None else memory(counts, gpu, local)
     said: dict[str, Amount | None] = {
         name: Amount.of(number)
         for name, number in (
             ("dram_read_bytes", given.read_bytes),
             ("once_read_bytes", given.read_bytes),
             ("dram_written_bytes", given.written_bytes),
+            ("once_written_bytes", given.written_bytes),
         )
         if number is not None
     }
@@ -185,7 +189,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     """
     asked = total(one.sectors * SECTOR for one in counts.accesses)
     once = total(one.read_whole for one in counts.footprints)
-    written = total(one.written_whole for one in counts.footprints)
+    written = once_written = total(one.written_whole for one in counts.footprints)
     room, touched = capacity(gpu), (once + written).high
     if touched is not None and room is not None and touched <= room:
         given = {one: one.read_whole for one in counts.footprints}
@@ -198,7 +202,8 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
         reads += local.read(room)
         written += local.written(room)
         came += local.read(room).low
-    return Memory(asked, reads, written, _written_within(written, came, gpu), once)
+    within = _written_within(written, came, gpu)
+    return Memory(asked, reads, written, within, once, once_written)
 
 
 def capacity(gpu: Gpu) -> int | None:

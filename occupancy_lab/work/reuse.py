@@ -125,50 +125,58 @@ class Schedule:
 
     def steps_of(self, times: Any) -> Any:
         """Return the step of each of *times*, in waves."""
-        return (times * (self.steps / self.waves)).astype("int64")
+        found = (times * (self.steps / self.waves)).astype("int64")
+        return np.minimum(found, self.steps - 1)
 
 
 def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
     """Return the blocks that an access touches. All of it is known."""
     strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at))
-    whole = restricted(
-        touch,
-        (*map(slice, schedule.looked_at), *(slice(None, None, one) for one in strides)),
-    )
+    loops = (slice(None, None, one) for one in strides)
+    whole = restricted(touch, (*map(slice, schedule.looked_at), *loops))
     sizes = whole.reach.sizes
-    width, height, depth, *_ = sizes
-    ranks = len(sizes)
-
-    def along(axis: int, size: int) -> Any:
-        return np.arange(size).reshape([-1 if one == axis else 1 for one in range(ranks)])
-
-    number = along(0, width) + width * (along(1, height) + height * along(2, depth))
-    time: Any = number // schedule.resident + moment.begin
-    for place, turn in enumerate(moment.turns):
-        axis = GRID_AXES + place
-        time = time + along(axis, sizes[axis]) * (turn * strides[place])
-    keep = np.ones((1,) * ranks, bool)
+    times = _times(sizes, strides, moment, schedule)
+    keep = np.ones((1,) * len(sizes), bool)
     for one in (*whole.reach.where, *whole.mask.outer):
         keep = keep & one
-    start: Any = np.zeros((1,) * ranks, "int64")
+    kinds, codes = _kinds(whole)
+    first, shapes = _shapes(whole, codes)
+    starts = first[kinds]
     for part in whole.offset.outer:
-        start = start + part.array
-    indexes = [one.index for one in whole.offset.tiles] + [one[0] for one in whole.mask.tiles]
+        starts = starts + part.array
+    shape = np.broadcast_shapes(starts.shape, keep.shape, times.shape)
+    chosen = np.broadcast_to(keep, shape)
+    starts, kinds, times = (np.broadcast_to(one, shape)[chosen] for one in (starts, kinds, times))
+    ratio = math.prod(touch.reach.sizes[GRID_AXES:]) / max(math.prod(sizes[GRID_AXES:]), 1)
+    scaled = tuple((name, size * ratio) for name, size in shapes)
+    return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads)
+
+
+def _times(sizes: Sequence[int], strides: Sequence[int], moment: Moment, schedule: Schedule) -> Any:
+    """Return when each program and iteration of so many gets to an access, in waves."""
+
+    def along(axis: int) -> Any:
+        return np.arange(sizes[axis]).reshape(
+            [-1 if one == axis else 1 for one in range(len(sizes))]
+        )
+
+    width, height, *_ = sizes
+    number = along(0) + width * (along(1) + height * along(2))
+    found: Any = number // schedule.resident + moment.begin
+    for place, turn in enumerate(moment.turns):
+        found = found + along(GRID_AXES + place) * (turn * strides[place])
+    return found
+
+
+def _kinds(touch: Touch) -> tuple[Any, Any]:
+    """Return which kind of tile each program and iteration has, and the codes of each kind."""
+    indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
     coded = [(place, one) for place, one in enumerate(indexes) if one is not None]
     index, rows = classes([one for _, one in coded]) if coded else (None, [])
     codes = np.zeros((len(rows[0]) if rows else 1, len(indexes)), "int64")
     for (place, _), row in zip(coded, rows, strict=True):
         codes[:, place] = row
-    first, shapes = _shapes(whole, codes)
-    kinds = np.zeros((1,) * ranks, "int64") if index is None else index
-    start = start + first[kinds]
-    shape = np.broadcast_shapes(start.shape, keep.shape, kinds.shape, time.shape)
-    chosen = np.broadcast_to(keep, shape)
-    found = (np.broadcast_to(one, shape)[chosen] for one in (start, kinds, time))
-    starts, kinds, times = found
-    ratio = math.prod(touch.reach.sizes[GRID_AXES:]) / max(math.prod(sizes[GRID_AXES:]), 1)
-    scaled = tuple((name, size * ratio) for name, size in shapes)
-    return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads)
+    return np.zeros((1,) * len(touch.reach.sizes), "int64") if index is None else index, codes
 
 
 def _strides(sizes: Sequence[int], programs: int) -> list[int]:

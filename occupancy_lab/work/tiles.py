@@ -23,7 +23,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Array = Any
 MOST_CELLS = 2**21
 """Elements of one array: of more, fewer programs are walked."""
 

@@ -153,6 +153,7 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
     assert more / 1e6 == pytest.approx(578, rel=0.1)
     assert (found.written_within_bytes.low - bare.written_within_bytes.low) / 1e6 > 600
     assert found.l2_bytes == bare.l2_bytes + local.loaded + local.stored
+    assert found.least_bytes == bare.least_bytes
     few = dataclasses.replace(local, frames=60_000_000, frames_at_once=15_000_000)
     kept = memory(counts, H100, few)
     assert kept.dram_read_bytes == bare.dram_read_bytes
@@ -259,7 +260,7 @@ def test_what_the_user_said_of_bytes_counts() -> None:
     assert both.dram_read_bytes == Amount.of(7)
     assert both.dram_written_bytes == counts.unique_written_bytes
     alone = moved(None, Work(None, 3352), H100)
-    assert alone == Memory(None, None, Amount.of(3352), None, None, given=True)
+    assert alone == Memory(None, None, Amount.of(3352), None, None, Amount.of(3352), given=True)
     assert alone.dram_bytes is None
     light = speed_of_light(None, alone, H100)
     assert (light.us, light.binds) == (pytest.approx(1e-3, rel=1e-3), "memory")
