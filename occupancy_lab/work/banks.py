@@ -29,6 +29,8 @@ ROWS, ROW = 8, 16
 """Rows of a matrix that LDSM and STSM move, and the bytes of each."""
 MOST_WORDS = 1 << 30
 """Words of an address of 32 bits."""
+SETTLED = 16
+"""Equal executions of an instruction after which it is taken for granted that others are so."""
 MOST_COPYING = 1024
 """Threads whose copies are looked at."""
 NOWHERE = np.int64(1) << 62
@@ -107,6 +109,8 @@ def product_wavefronts(word: int) -> int:
 class Served:
     """What warps ask shared memory for by one instruction."""
 
+    times: float = 0.0
+    """Executions by warps of what is noted here."""
     threads: float = 0.0
     """Threads whose condition is true."""
     wavefronts: float = 0.0
@@ -115,10 +119,10 @@ class Served:
     is_known: bool = True
     """Whether its addresses are."""
 
-    def a_time(self, times: float) -> Served:
-        """Return the same of one of so many executions."""
-        names = ("threads", "wavefronts", "most_wavefronts")
-        return replace(self, **{name: getattr(self, name) / times for name in names})
+    def a_time(self) -> Served:
+        """Return the same of one execution."""
+        names = ("times", "threads", "wavefronts", "most_wavefronts")
+        return replace(self, **{name: getattr(self, name) / self.times for name in names})
 
 
 class Serving:
@@ -131,37 +135,63 @@ class Serving:
         self._threads = threads
         self._decoder = decoder
         self._known: dict[tuple[bytes, bytes, int, bool], int] = {}
+        self._last: dict[int, tuple[tuple[float, ...], int]] = {}
 
-    def visit(
-        self, step: Step, address: Any, mask: Any, repeat: int, copied: tuple[Any, Any] | None
-    ) -> None:
+    def means(self) -> dict[int, Served]:
+        """Return what was noted for each time that a warp executed an instruction."""
+        return {number: one.a_time() for number, one in self.by_instruction.items() if one.times}
+
+    def visit(  # noqa: PLR0913, PLR0917 - what an access depends on
+        self,
+        step: Step,
+        address: Any,
+        mask: Any,
+        repeat: int,
+        executing: Any,
+        copied: tuple[Any, Any] | None = None,
+    ) -> bool:
         """Note *repeat* accesses to *address*, None where it is not known, by threads of *mask*.
 
-        *copied* has from where a copy comes, None where it is not known, and for which threads.
+        They are of the threads *executing* those whose guard holds. *copied* has from where a copy
+        comes, None where it is not known, and for which threads. Return whether the instruction
+        has done the same so often that it need not be visited again.
         """
         served = self.by_instruction[step.number]
         opcode = step.word & 0x1FF
         size = self._decoder.shared_bytes(step.word)
         mask = np.ones((1, 1), bool) if mask.all() else mask
         mask = np.broadcast_to(mask, (mask.shape[0], self._threads))
-        asking = int(mask.sum()) * repeat * self._programs // len(mask)
-        served.threads += asking
+        threads = asking = int(mask.sum()) * self._programs // len(mask)
         if opcode in operations.MATRICES:
             rows = ROWS * size // WORD
             asking = asking * rows // WARP
             mask, size = mask & (np.arange(self._threads) % WARP < rows), ROW
         is_known = address is not None and (copied is None or copied[0] is not None)
         known = address if is_known else np.zeros((1, 1), np.int64)
-        passes = repeat * self._passes(known, mask, size, is_load=opcode == operations.LDS)
+        passes = float(self._passes(known, mask, size, is_load=opcode == operations.LDS))
         if is_known and copied is not None:
             source, copying = (one[: -(-MOST_COPYING // self._threads)] for one in copied)
             copying = np.broadcast_to(copying, (len(copying), self._threads))
             lines = lines_of_copies(source, copying, size)
-            lines = lines * self._programs // max(len(source), len(copying))
-            passes = max(passes, repeat * lines)
-        served.wavefronts += passes
+            passes = max(passes, lines * self._programs / max(len(source), len(copying)))
+        times = self._warps(executing)
+        served.times += repeat * times
+        served.threads += repeat * threads
+        served.wavefronts += repeat * passes
+        served.most_wavefronts += repeat * (passes if is_known else asking)
         served.is_known &= is_known
-        served.most_wavefronts += passes if is_known else asking
+        now = (times, threads, passes)
+        last, alike = self._last.get(step.number, (now, 0))
+        self._last[step.number] = now, alike + 1 if last == now and is_known else 1
+        return alike >= SETTLED and copied is None
+
+    def _warps(self, mask: Any) -> int:
+        """Return the warps of all programs of which a thread is in *mask*."""
+        if mask.shape[1] == 1:
+            found = int(mask.sum()) * (self._threads // WARP)
+        else:
+            found = int(mask.reshape(len(mask), -1, WARP).any(axis=2).sum())
+        return found * self._programs // len(mask)
 
     def _passes(self, address: Any, mask: Any, size: int, *, is_load: bool) -> int:
         """Return `wavefronts` of all programs, looked up where all addresses have moved on."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import Plain
 
-Noted = TypeVar("Noted", Asked, Served)
 MOST_PROGRAMS = 1 << 16
 """Programs whose way is followed; of more, some stand for all."""
 MOST_BLOCKS, MOST_BLOCKS_OF_ADDRESSES = 200_000, 2_000
@@ -136,7 +135,10 @@ class _Run:
             + RESERVED_SHARED
         )
         self.code = read_code(content, arch, self.passed.tables)
-        self.places = [one or NOWHERE for one in read_lines(elf, texts.name, texts.ptx)]
+        places = [one or NOWHERE for one in read_lines(elf, texts.name, texts.ptx)]
+        once = {one: one for one in places}
+        self.places = [once[one] for one in places]
+        """Those of each instruction; equal ones are one object, as looking them up takes long."""
         self.stalls = stalls(content)
         self.loops = self.code.loops
         self.kinds = [
@@ -291,22 +293,20 @@ class _Run:
                 needed, some, assume=assume, visits=visits, most=MOST_BLOCKS_OF_ADDRESSES
             )
             unknown |= followed.unknown.keys()
-            found.append(self._means(asking.by_instruction, followed, len(some)))
-            shared.append(self._means(serving.by_instruction, followed, len(some)))
+            found.append(self._means(asking, followed, len(some)))
+            shared.append(serving.means())
             if not unknown:
                 break
         return found, shared, unknown
 
-    def _means(
-        self, noted: Mapping[int, Noted], followed: Followed, programs: int
-    ) -> Mapping[int, Noted]:
-        """Return what was *noted* for each time that a warp executed an instruction."""
+    def _means(self, asking: Asking, followed: Followed, programs: int) -> Mapping[int, Asked]:
+        """Return what was asked for each time that a warp executed an instruction."""
         found = {}
         for start, block in self.code.blocks.items():
             warps = followed.executions[start]
             times = float(np.sum(warps)) * (programs if np.size(warps) == 1 else 1)
             for number in range(block.start, block.stop):
-                one = noted.get(number)
+                one = asking.by_instruction.get(number)
                 if one is not None and times:
                     found[number] = one.a_time(times)
         return found
@@ -381,20 +381,21 @@ class _Run:
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
         """Return what is executed of each line, the lines with most instructions first."""
-        found: dict[Place, dict[str | None, list[Amount]]] = defaultdict(lambda: defaultdict(list))
+        found: dict[int, dict[str | None, list[Amount]]] = defaultdict(lambda: defaultdict(list))
         often = {start: self._typical(one) for start, one in executions.items()}
         waited = waits(self.code, self.stalls, often, self.threads)
-        cycles: Counter[Place] = Counter()
+        cycles: Counter[int] = Counter()
         for start, block in self.code.blocks.items():
             if executions[start] == NOTHING:
                 continue
-            counts: dict[Place, Counter[str | None]] = defaultdict(Counter)
+            counts: dict[int, Counter[str | None]] = defaultdict(Counter)
             for number in range(block.start, block.stop):
-                counter = counts[self.places[number]]
+                place = id(self.places[number])
+                counter = counts[place]
                 counter[INSTRUCTIONS] += 1
                 counter[STALLS] += self.stalls[number]
                 stands = self.stalls[number] + waited.get(number, 0.0)
-                cycles[self.places[number]] += round(often[start] * stands)
+                cycles[place] += round(often[start] * stands)
                 if self.code.words[number] & 0x1FF in LOCAL:
                     counter[LOCAL_BYTES] += WARP * operations.access_bytes(self.code.words[number])
                 flops = product_flops(self.code.words[number])
@@ -403,9 +404,10 @@ class _Run:
             for place, counter in counts.items():
                 for kind, times in counter.items():
                     found[place][kind].append(executions[start] * times)
+        places = {id(one): one for one in self.places}
         lines = [
             ExecutedLine(
-                place,
+                places[place],
                 total(kinds[INSTRUCTIONS]),
                 {
                     kind: total(amounts)
@@ -485,7 +487,7 @@ def spread(number: int, most: int) -> Any:
     return ((steps + steps * GOLDEN % 1) * (number / most)).astype(np.int64)
 
 
-def _amount(known: Sequence[Noted], executions: Amount, least: str, most: str) -> Amount:
+def _amount(known: Sequence[Asked | Served], executions: Amount, least: str, most: str) -> Amount:
     """Return what so many executions ask for, between the least and the most of what is *known*."""
     if not known:
         return Amount(0, None)

@@ -208,6 +208,8 @@ PREDICATE_RESULTS: Mapping[int, tuple[int, ...]] = MappingProxyType(
     }
 )
 """Where the numbers of the predicates are that an instruction writes."""
+OF_OTHERS = frozenset({SHFL, VOTE, VOTEU, REDUX, R2UR, R2UR_BEFORE, 0x0CC, ELECT, LDS})
+"""What a thread gets of other threads."""
 FROM_FIRST = frozenset({R2UR, R2UR_BEFORE, REDUX, LDC, R2P})
 """What is made of its first source, and is no arithmetic."""
 WRITES_SHARED = frozenset({STS, STSM, LDGSTS, ATOMS, 0x1B4, 0x1BA})
@@ -492,6 +494,16 @@ def bits(numbers: Iterable[int]) -> int:
     found = 0
     for one in numbers:
         found |= 1 << one
+    return found
+
+
+def places_of(number: int) -> list[int]:
+    """Return which bits of a number are set, the lowest first."""
+    found = []
+    while number:
+        lowest = number & -number
+        found.append(lowest.bit_length() - 1)
+        number ^= lowest
     return found
 
 

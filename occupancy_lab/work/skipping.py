@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work.counts import SECTOR
 from occupancy_lab.work.operations import PREDICATES, SHARED
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class Skipping:
             self.repeat, self._next = 1, self._arrivals + 1
         if self._arrivals < self._next:
             return
-        if registers.unknown or any(other in self._loops[start] for other in pending):
+        unknown = any(self._live[start] >> one & 1 for one in registers.unknown)
+        if unknown or any(other in self._loops[start] for other in pending):
             self._passes = []
             return
         if len(self._passes) < NOTED:
@@ -170,7 +172,9 @@ def _alike(
     if any(one is None for one in (*before, *sources)) or step.shared:
         return 0
     if step.compute is None:
-        return NEVER
+        moved = sources[0] - before[0]
+        # An address that moves on by part of a sector asks for other sectors in each pass.
+        return 0 if (moved & np.uint32(SECTOR - 1)).any() else NEVER
     if any(one and value.dtype == bool for one, value in zip(changed, sources, strict=True)):
         return 0
     if step.name == COMPARISON:

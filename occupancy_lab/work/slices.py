@@ -46,6 +46,8 @@ UNIFORM_CONDITION = 2
 STORES = frozenset({operations.STG, operations.ST})
 ACCESSES = LOADS | STORES | ATOMICS | {operations.LDGSTS}
 """What asks for global memory by addresses of threads."""
+PREDICATE_BITS = (1 << SHARED) - (1 << PREDICATES)
+"""The predicates among the registers, a bit each."""
 MOST_INSTRUCTIONS = 200_000
 """Instructions of a kernel that is looked at; the longest known has 30,000."""
 MOST_VISITS = 20
@@ -86,6 +88,12 @@ class Code:
     """By their first instruction."""
     loops: Mapping[int, set[int]]
     """The blocks of each loop by its first one, outer loops first."""
+    written: Sequence[int] = field(init=False)
+    """The registers that each instruction writes, a bit each."""
+
+    def __post_init__(self) -> None:
+        """Look up once what every slice asks for."""
+        object.__setattr__(self, "written", [self.decoder.writes(one) for one in self.words])
 
 
 def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = b"") -> Code:
@@ -239,19 +247,77 @@ def _before(  # noqa: PLR0913
 ) -> int:
     """Return what is live before *block*, behind which it is *found*, and note what is *needed*."""
     decoder = code.decoder
+    live = _Live(found)
     for number in range(block.stop - 1, block.start - 1, -1):
-        word = code.words[number]
-        written = decoder.writes(word)
-        if written & found:
+        word, written = code.words[number], code.written[number]
+        guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word) << 1 | word >> 15 & 1
+        if written & PREDICATE_BITS:
+            live.forget(written)
+        if live.wants(written, guard):
             needed.add(number)
-            if word >> 12 & 15 == ALWAYS:
-                found &= ~written | 1 << SHARED
+            under = live.made(written, guard)
+            under = None if word & 0x1FF in operations.OF_OTHERS else under
             if not shared or word & 0x1FF != operations.LDS:
-                found |= decoder.reads(word)
+                live.read(decoder.reads(word), under)
         if word & 0x1FF in roots:
             needed.add(number)
-            found |= decoder.shared_reads(word) if shared else decoder.address_reads(word)
-    return found
+            reads = decoder.shared_reads(word) if shared else decoder.address_reads(word)
+            live.read(reads, guard)
+        if guard is not None and number in needed:
+            live.read(1 << (guard >> 1) & ~NEVER_WRITTEN, None)
+    return live.registers
+
+
+@dataclass(slots=True)
+class _Live:
+    """The registers that are needed at a place of a block, a bit each.
+
+    What is made and read under one guard is not needed before: `@P0 MOV R1, R2` leaves nothing of
+    what R1 was to a `@P0 STG [R1], R3`, and to other readers only what it was where P0 is false.
+    """
+
+    registers: int
+    under: dict[int, int] = field(default_factory=dict)
+    """Those that are needed only where a guard holds: by its predicate, times two, and 1 more where
+    it is negated."""
+
+    def forget(self, written: int) -> None:
+        """Come to where predicates are written: before it they may differ."""
+        for guard in [one for one in self.under if written >> (one >> 1) & 1]:
+            del self.under[guard]
+
+    def wants(self, written: int, guard: int | None) -> bool:
+        """Tell whether any of the registers *written* is needed where the guard holds."""
+        wanted = written & self.registers
+        if wanted and guard is not None:
+            wanted &= ~self.under.get(guard ^ 1, 0)
+        return wanted != 0
+
+    def made(self, written: int, guard: int | None) -> int | None:
+        """Come to where registers are *written*, and return under which guard that is needed."""
+        wanted = written & self.registers
+        if guard is None:
+            made = written & ~(1 << SHARED)
+            guard = next((one for one, some in self.under.items() if not wanted & ~some), None)
+        else:
+            made = written & self.under.get(guard, 0)
+            for some in self.under.values():
+                wanted &= ~some
+            self.under[guard ^ 1] = self.under.get(guard ^ 1, 0) | wanted & ~(1 << SHARED)
+        self.registers &= ~made
+        for one in self.under:
+            self.under[one] &= ~made
+        return guard
+
+    def read(self, registers: int, guard: int | None) -> None:
+        """Come to where registers are read, under a guard or always (None)."""
+        for one in self.under:
+            if one != guard:
+                self.under[one] &= ~registers
+        if guard is not None:
+            new = registers & ~self.registers & ~(1 << SHARED)
+            self.under[guard] = self.under.get(guard, 0) | new
+        self.registers |= registers
 
 
 def _jump_reads(jump: Jump) -> int:

@@ -66,9 +66,10 @@ class Visits:
     """
 
     of_global: Callable[[Step, Any, Any, int], None]
-    of_shared: Callable[[Step, Any, Any, int, Copied | None], None] | None = None
-    """Of a copy to shared memory besides the addresses that it reads, and for which threads it
-    does; for the others it writes zeros."""
+    of_shared: Callable[[Step, Any, Any, int, Any, Copied | None], bool] | None = None
+    """Besides the threads that execute it, whatever its guard; and of a copy to shared memory the
+    addresses that it reads, and for which threads it does: for the others it writes zeros. Returns
+    whether it need not be told of that instruction again."""
 
 
 class Warps:
@@ -102,6 +103,8 @@ class Warps:
         self._shared: SharedMemory | None = None
         self._skipping = Skipping(code.loops, chosen.live)
         self._constants: dict[Constant, int] = {}
+        self._settled: set[int] = set()
+        """Accesses to shared memory of which enough was told."""
         self._steps = {
             start: [self._step(number, beside=number in chosen.beside) for number in numbers]
             for start, numbers in chosen.needed.items()
@@ -123,7 +126,8 @@ class Warps:
             if start not in syncs:
                 self._count(start, self.mask)
             for step in self._steps[start]:
-                self._compute(step)
+                if not step.beside or step.number not in self._settled:
+                    self._compute(step)
             for target, mask in self._leave(blocks[start]):
                 if target not in blocks:
                     message = "A kernel jumps to where none of its instructions begins."
@@ -154,6 +158,8 @@ class Warps:
         jump, mask = block.jump, self.mask
         if jump is None:
             return [(block.stop, mask)]
+        if jump.target == block.start and not jump.conditions:
+            return []  # behind the call of an assertion that failed, which ends the launch
         ways = []
         taken = mask
         if jump.conditions:
@@ -234,10 +240,13 @@ class Warps:
         if step.compute is None:
             values, more = self._memory(step, sources, mask, unknown)
             unknown = more if unknown is None else unknown
-        elif any(source is None for source in sources):
-            values = [None] * len(step.results)
         else:
-            values = step.compute(sources)
+            for source in sources:
+                if source is None:
+                    values = [None] * len(step.results)
+                    break
+            else:
+                values = step.compute(sources)
         where = None if self._are_all and step.guard is None else mask
         for result, value in zip(step.results, values, strict=False):
             if value is not None and value.size > MOST_NUMBERS:
@@ -268,8 +277,8 @@ class Warps:
             sources = [None] * len(sources) if is_unknown else sources
             return self._access(step, sources, mask), None
         address = self._shared_address(step, sources, mask)
-        if opcode in SHARED_ACCESSES and self.visits is not None and self.visits.of_shared:
-            self.visits.of_shared(step, address, mask, self._skipping.repeat, None)
+        if opcode in SHARED_ACCESSES:
+            self._tell(step, address, mask, None)
         if step.beside:
             return [None] * len(step.results), None
         if self._shared is None:
@@ -289,6 +298,14 @@ class Warps:
         if is_unknown:
             return [None] * len(step.results), None
         return self._shared.load(address, size, mask, signed=operations.is_signed(step.word))
+
+    def _tell(self, step: Step, address: Any, mask: Any, copied: Copied | None) -> None:
+        """Tell of an access to shared memory."""
+        if self.visits is None or self.visits.of_shared is None or step.number in self._settled:
+            return
+        repeat = self._skipping.repeat
+        if self.visits.of_shared(step, address, mask, repeat, self.mask, copied):
+            self._settled.add(step.number)
 
     def _shared_address(self, step: Step, sources: Sequence[Any], mask: Any) -> Any:
         """Return where in shared memory the threads of *mask* ask; None where it is not known."""
@@ -326,9 +343,8 @@ class Warps:
                 raise TooWideError
         if self.visits is not None:
             self.visits.of_global(step, address, mask, self._skipping.repeat)
-            if step.word & 0x1FF == operations.LDGSTS and self.visits.of_shared:
-                copied = (address, mask)
-                self.visits.of_shared(step, place, filling, self._skipping.repeat, copied)
+            if step.word & 0x1FF == operations.LDGSTS:
+                self._tell(step, place, filling, (address, mask))
         if address is None or step.word & 0x1FF not in operations.LOADS:
             return [None] * len(step.results)
         size, signed = operations.access_bytes(step.word), operations.is_signed(step.word)
@@ -351,9 +367,7 @@ class Warps:
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
         guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)
-        written = decoder.writes(word)
-        written &= ~(1 << SHARED)
-        results = tuple(one for one in range(written.bit_length()) if written >> one & 1)
+        results = tuple(operations.places_of(self.code.written[number] & ~(1 << SHARED)))
         compute: Callable[[Sequence[Any]], Sequence[Any]] | None
         form = decoder.form(word)
         if form is not None:

@@ -28,6 +28,7 @@ COUNTERS = {
     "copies": "smsp__inst_executed_op_ldgsts.sum",
 }
 X = Pointer("float32", 1 << 24)
+ASSERTING = "triton_red_fused__log_softmax_arange_nll_loss_forward_sub_1"
 
 
 def executed_of(launch: RecordedLaunch) -> Executed:
@@ -154,6 +155,13 @@ def test_copies_from_where_nobody_knows_fill_shared_memory() -> None:
     assert {one.instruction for one in found.shared if one.operation == "copy"} == {
         one.instruction for one in copies
     }
+
+
+def test_an_assertion_that_fails_ends_the_launch() -> None:
+    """Warps go no further than the branch to itself behind a call that does not return."""
+    endless = (one for one in recorded_launches() if one.kernel.startswith(ASSERTING))
+    found = [executed_of(one) for one in endless]
+    assert any(one.instructions.exact == one.followed * 16 * 43 for one in found)
 
 
 def test_many_programs_are_counted_from_some() -> None:
