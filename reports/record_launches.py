@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import foreign_kernels
 import triton
 
+from occupancy_lab.asked import Asked
 from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
@@ -46,7 +47,7 @@ from occupancy_lab.launch import Launch, Pointer, constant_text, launch_of
 from occupancy_lab.measuring.driver import ask_function
 from occupancy_lab.occupancy import hip
 from occupancy_lab.occupancy.rule import scalar_where
-from occupancy_lab.record import Asked, record_of
+from occupancy_lab.record import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

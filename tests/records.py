@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from occupancy_lab.asked import ask
 from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.compile import compile_launch, kernel_launch
 from occupancy_lab.inputs import NamedKernel, check_launch
 from occupancy_lab.occupancy.planning import plan_launch
-from occupancy_lab.record import MatrixRecord, ask, matrix_record
+from occupancy_lab.record import MatrixRecord, matrix_record
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu

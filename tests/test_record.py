@@ -13,6 +13,7 @@ from hand_made import matmul
 from records import compile_resources, make_record, plan_of
 from stand_ins import CONDITIONS, MEASURED, dry, put_calibration
 
+from occupancy_lab.asked import Asked, ask
 from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.compiler import Compiler
@@ -29,10 +30,8 @@ from occupancy_lab.kernel import load_kernel, variants
 from occupancy_lab.launch import tensor
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import (
-    Asked,
     MatrixRecord,
     Record,
-    ask,
     compile_matrix,
     failed,
     matrix_record,

@@ -27,10 +27,10 @@ from occupancy_lab.values import Status
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.record import Asked
 
 PYPROJECT = "pyproject.toml"
 TOOL = "occupancy-lab"

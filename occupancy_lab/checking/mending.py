@@ -22,9 +22,9 @@ from occupancy_lab.values import Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.expressions import Value
-    from occupancy_lab.record import Asked
 
     Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
     """A row, the checks that it is held to, and those whose conditions it meets."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import ask
 from occupancy_lab.comparing.entries import (
     between_gpus,
     differing_dimensions,
@@ -40,7 +41,7 @@ from occupancy_lab.inputs import (
     several,
     whole_numbers,
 )
-from occupancy_lab.record import ask, compile_record
+from occupancy_lab.record import compile_record
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import listed, said_apart, said_of_each
@@ -48,6 +49,7 @@ from occupancy_lab.text.words import listed, said_apart, said_of_each
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.comparing.entries import Entry, Slice
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import (
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
         Integers,
         NamedKernel,
     )
-    from occupancy_lab.record import Asked, Failed, Record
+    from occupancy_lab.record import Failed, Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
 

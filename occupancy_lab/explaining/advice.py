@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
 from occupancy_lab.explaining.compiled import DIVISIBILITY, WIDEST_ACCESS
 from occupancy_lab.explaining.facts import number_headers, numbers
@@ -20,7 +21,6 @@ from occupancy_lab.explaining.neighbours import (
 from occupancy_lab.explaining.timing import recorded_change
 from occupancy_lab.inputs import DEFAULT_ROWS, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
-from occupancy_lab.record import ask
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import (
     change,
@@ -35,9 +35,10 @@ from occupancy_lab.values import NOTICEABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.neighbours import Neighbour
-    from occupancy_lab.record import Asked, Record
+    from occupancy_lab.record import Record
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, Problem
 

@@ -7,6 +7,7 @@ import inspect
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, overload
 
+from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -24,7 +25,7 @@ from occupancy_lab.inputs import (
     chosen_problem,
     found_kernel,
 )
-from occupancy_lab.record import Record, ask
+from occupancy_lab.record import Record
 from occupancy_lab.signature import read_options
 
 if TYPE_CHECKING:

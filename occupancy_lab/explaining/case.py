@@ -12,11 +12,12 @@ from occupancy_lab.kernel import kernel_names
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from occupancy_lab.asked import Matrix
     from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Matrix, Record
+    from occupancy_lab.record import Record
     from occupancy_lab.values import Config, LaunchPlan, Measurement, Problem
 
 

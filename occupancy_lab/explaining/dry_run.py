@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from occupancy_lab.asked import Asked
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.held import held_on_cpu, with_values
@@ -16,7 +17,6 @@ from occupancy_lab.errors import InputError, OccupancyLabError
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
-from occupancy_lab.record import Asked
 from occupancy_lab.signature import read_assumed, read_launches
 from occupancy_lab.values import Work
 

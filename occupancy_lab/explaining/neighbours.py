@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import Asked, ask
 from occupancy_lab.errors import InputError
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.record import Asked, Record, ask
+from occupancy_lab.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import Matrix, ask
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.compiler import Compiler
@@ -30,7 +31,7 @@ from occupancy_lab.kernel import Grid
 from occupancy_lab.launch import Launch
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.measuring.verify import grid_of_configs
-from occupancy_lab.record import Failed, Matrix, Record, ask, records_of, with_counts
+from occupancy_lab.record import Failed, Record, records_of, with_counts
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.measured import add_columns, measure_table
 from occupancy_lab.sweeping.rows import make_table
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.record import Asked
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Problem
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from occupancy_lab.asked import Asked
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import InputError, refuse
@@ -26,7 +27,7 @@ from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
 from occupancy_lab.kernel import innermost, variants
 from occupancy_lab.launch import Descriptor
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.record import Asked, Failed, Record, compile_runs
+from occupancy_lab.record import Failed, Record, compile_runs
 from occupancy_lab.tuning.relative import Placed, relative_times
 from occupancy_lab.values import Work
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from records import compile_resources
 
+from occupancy_lab.asked import ask
 from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.compiler import Compiler, check_files
 from occupancy_lab.compiling.process import CompileProcess, Request
@@ -16,7 +17,6 @@ from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import ask
 from occupancy_lab.values import Config, Problem
 from occupancy_lab.workers.child import from_line, to_line
 

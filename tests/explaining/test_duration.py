@@ -12,6 +12,7 @@ from records import compile_resources
 from samples import H100, H100_SINGLE
 from stand_ins import CONDITIONS, MEASURED
 
+from occupancy_lab.asked import ask
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.explaining.case import Recorded
 from occupancy_lab.explaining.duration import the_duration, why_no_time
@@ -31,7 +32,6 @@ from occupancy_lab.explaining.timing import (
 from occupancy_lab.gpus import devices, find_gpu
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.record import ask
 from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import NOTICEABLE, Config, Measurement, Part, Problem
 
