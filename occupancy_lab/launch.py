@@ -523,16 +523,11 @@ def _plain_number(value: Any) -> Any:
 
 
 def _descriptor(value: Any) -> Descriptor:
-    def sizes(numbers: Sequence[Any]) -> tuple[int, ...]:
-        return tuple(map(operator.index, numbers))
-
-    base = plain(value.base)
+    sizes = (value.shape, value.strides, value.block_shape)
+    shape, strides, block_shape = (tuple(map(operator.index, each)) for each in sizes)
     layout = getattr(value, "layout", None)
     return Descriptor(
-        base,
-        sizes(value.shape),
-        sizes(value.strides),
-        sizes(value.block_shape),
+        *(plain(value.base), shape, strides, block_shape),
         value.padding,
         getattr(value, "round_f32_to_tf32", False),
         None if layout is None else repr(layout),
