@@ -61,6 +61,7 @@ def late(counts: Any, tensor: str, distance: float) -> int:
     return sum(one.bytes for one in found if one.distance >= distance)
 
 
+@pytest.mark.slow
 def test_a_product_is_as_its_tiles_one_by_one() -> None:
     """The tiles of 64 programs at a time, side by side through their loops, through a list."""
     size, block, inner, resident = 1024, 64, 32, 64
